@@ -1,0 +1,1 @@
+"""fleetctl: a terminal control plane for multi-engine LLM inference fleets."""

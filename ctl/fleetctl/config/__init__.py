@@ -1,0 +1,1 @@
+"""The edge: YAML to nouns, errors with file:line:key, the JSON Schema."""

@@ -1,0 +1,1 @@
+"""Lane choice, bounded queues, deadlines, shed reasons."""

@@ -1,0 +1,1 @@
+"""How long an engine step takes, and how much KV cache fits."""

@@ -1,0 +1,1 @@
+"""SLO + workload + offerings -> replicas, launch settings, cost, forecast."""

@@ -1,0 +1,1 @@
+"""Filters, scorers in [0, 1], pickers."""

@@ -1,0 +1,1 @@
+"""Sketches, windows, burn rates, breach types."""

@@ -1,0 +1,1 @@
+"""An engine look-alike: a real HTTP process timed by core/perf."""

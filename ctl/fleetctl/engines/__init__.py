@@ -1,0 +1,1 @@
+"""What differs between engines: launch arguments, metric names, health, drain."""

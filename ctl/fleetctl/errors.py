@@ -1,0 +1,116 @@
+"""The one error tree, split by who must act.
+
+    FleetctlError
+    |- ConfigError               the user: a profile, flag or file is wrong        exit 3
+    |- InfeasiblePlanError       the user's goal: no plan meets the SLO            exit 4
+    |- SloBreachError            a run finished outside its SLO                    exit 5
+    |- BudgetExceededError       a hard cap (money, nodes) stopped the action      exit 6
+    |- LockHeldError             another run owns the fleet                        exit 7
+    |- NotFoundError             no such fleet, lane, replica                      exit 8
+    |- UnavailableError          the controller, gateway or an engine is silent    exit 9
+    |- StateError                the state file is damaged or from the future      exit 1
+    `- ProviderError             a provider refused or failed                      exit 10
+       |- CapacityError          stock-out: try the next offering                  exit 11
+       |- QuotaError             an account limit: say which                       exit 12
+       |- CredentialsError       stop: no or wrong credentials                     exit 13
+       `- AmbiguousOutcomeError  it may have happened: look before retrying        exit 10
+
+Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own: wrong usage, and `plan
+--detailed-exitcode` with changes pending.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FleetctlError(Exception):
+    """Is the root of every error fleetctl raises on purpose.
+
+    `hint` is one sentence that says what to do next; `retryable` says whether the same call may succeed later.
+    """
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(FleetctlError):
+    """A profile, flag or file is wrong; carries every fault found, one line each."""
+
+    exit_code = 3
+
+
+class InfeasiblePlanError(FleetctlError):
+    """No plan meets the SLO; the hint names the nearest feasible one."""
+
+    exit_code = 4
+
+
+class SloBreachError(FleetctlError):
+    """A finished run did not keep its SLO."""
+
+    exit_code = 5
+
+
+class BudgetExceededError(FleetctlError):
+    """A hard cap on money or nodes stopped the action."""
+
+    exit_code = 6
+
+
+class LockHeldError(FleetctlError):
+    """Another run holds the fleet; the message names it."""
+
+    exit_code = 7
+    retryable = True
+
+
+class NotFoundError(FleetctlError):
+    """The named fleet, lane, replica or file does not exist; the hint lists what does."""
+
+    exit_code = 8
+
+
+class UnavailableError(FleetctlError):
+    """A process that should answer (controller, gateway, engine) did not, before the deadline."""
+
+    exit_code = 9
+    retryable = True
+
+
+class StateError(FleetctlError):
+    """The state store is damaged, or was written by a newer fleetctl."""
+
+
+class ProviderError(FleetctlError):
+    """A provider refused or failed."""
+
+    exit_code = 10
+
+
+class CapacityError(ProviderError):
+    """The offering has no stock; the next one may."""
+
+    exit_code = 11
+    retryable = True
+
+
+class QuotaError(ProviderError):
+    """An account limit was hit; the message says which."""
+
+    exit_code = 12
+
+
+class CredentialsError(ProviderError):
+    """Credentials are missing, wrong or lack a right; nothing else will work until they are mended."""
+
+    exit_code = 13
+
+
+class AmbiguousOutcomeError(ProviderError):
+    """The call may have had its effect; look it up by its tag before retrying."""

@@ -1,0 +1,1 @@
+"""The data plane: one OpenAI-compatible door in front of the lanes."""

@@ -1,0 +1,1 @@
+"""Open-loop load generation from traces, in a process of its own."""

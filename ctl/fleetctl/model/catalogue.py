@@ -1,0 +1,95 @@
+"""The things a plan chooses among: GPUs, models, offerings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Market(StrEnum):
+    """How capacity is bought."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+class Precision(StrEnum):
+    """Weight or KV-cache number format."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT8 = "int8"
+    INT4 = "int4"
+
+    @property
+    def bytes_per_element(self) -> float:
+        """Return storage per number, in bytes."""
+        return {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """One GPU's datasheet; dense figures, no sparsity."""
+
+    name: str  # "H100", "L40S"
+    memory_bytes: int
+    memory_bytes_per_s: float
+    flops: dict[str, float]  # dense FLOP/s by Precision value, on the tensor cores; int4 weights compute in bf16
+    interconnect_bytes_per_s: float = 0.0  # per GPU, one direction; 0: PCIe only
+    source: str = ""
+
+    def flops_per_s(self, precision: Precision) -> float:
+        """Return dense FLOP/s; a precision the GPU lacks computes in bf16 (or fp16)."""
+        for key in (precision.value, Precision.BF16.value, Precision.FP16.value):
+            if key in self.flops:
+                return self.flops[key]
+        raise ValueError(f"{self.name} has no FLOP/s figures")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """A decoder-only transformer's shape (MHA, MQA or GQA), from its config.json."""
+
+    id: str
+    params: int  # all parameters, embeddings included
+    active_params: int  # per token; less than `params` for mixtures of experts
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_tokens_max: int
+    tied_embeddings: bool = False
+    native_precision: Precision = Precision.BF16
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    """Something a provider sells: an instance type in a place, under a market."""
+
+    provider: str
+    instance_type: str
+    gpu: str
+    gpu_count: int
+    region: str
+    zone: str
+    market: Market
+    price_usd_per_hour: float
+    boot_s: float = 120.0  # create call -> engine process may start
+    notice_s: float = 0.0  # spot only: warning before it is taken
+
+    @property
+    def key(self) -> str:
+        """Return the name used in logs and journals: type/zone/market."""
+        return f"{self.instance_type}/{self.zone}/{self.market}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """Everything known at planning time, by name."""
+
+    gpus: dict[str, GpuSpec] = field(default_factory=dict)
+    models: dict[str, ModelCard] = field(default_factory=dict)

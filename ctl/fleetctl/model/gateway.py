@@ -1,0 +1,117 @@
+"""What controller and gateway say to each other. Hot-path lookups are built from these, not done on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.profile import LaneMatch
+from fleetctl.model.slo import LaneSlo, Quantiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteReplica:
+    """One replica in the table. Only `in_rotation` ones get new requests; the rest keep what they carry."""
+
+    id: str
+    lane: str
+    host: str
+    port: int
+    in_rotation: bool
+    concurrency_max: int  # requests the gateway lets be in flight there at once
+    prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
+    api_key: str = ""  # generated per fleet; engines require it when real
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteLane:
+    """One lane in the table."""
+
+    name: str
+    match: LaneMatch
+    slo: LaneSlo
+    max_wait_s: float
+    queue_max: int
+    spill_to: tuple[str, ...] = ()
+    interruptible: bool = False
+    step: LadderStep = LadderStep.NORMAL
+    max_tokens_cap: int | None = None  # set by the ladder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingTable:
+    """Everything the gateway needs; replaced whole, applied between two requests. `version` only grows."""
+
+    fleet: str
+    version: int
+    model: str  # the served name
+    lanes: tuple[RouteLane, ...]
+    replicas: tuple[RouteReplica, ...]
+    api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
+    request_timeout_s: float = 600.0
+    stall_timeout_s: float = 60.0
+    body_bytes_max: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneWindow:
+    """A lane's figures over the last `seconds`."""
+
+    seconds: float
+    offered: int = 0  # requests that arrived
+    good: int = 0  # finished inside the SLO
+    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind
+    shed: dict[str, int] = field(default_factory=dict)  # by reason
+    finished: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    ttft: Quantiles = field(default_factory=Quantiles)
+    itl: Quantiles = field(default_factory=Quantiles)
+    e2e: Quantiles = field(default_factory=Quantiles)
+    queue_wait: Quantiles = field(default_factory=Quantiles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSnapshot:
+    """A lane now."""
+
+    name: str
+    in_flight: int
+    queued: int
+    oldest_wait_s: float
+    drain_rate_rps: float  # requests leaving the queue per second, lately
+    windows: tuple[LaneWindow, ...]  # 10 s, 1 m, 5 m, 1 h, shortest first
+
+    def window(self, seconds: float) -> LaneWindow:
+        """Return the window of this length, or an empty one."""
+        for window in self.windows:
+            if window.seconds == seconds:
+                return window
+        return LaneWindow(seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSnapshot:
+    """A replica as the gateway sees it."""
+
+    id: str
+    in_flight: int
+    requests: int  # ever
+    failures: int  # connects refused, early closes, 5xx
+    consecutive_failures: int
+    ttft: Quantiles = field(default_factory=Quantiles)  # 1 m
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySnapshot:
+    """The gateway now."""
+
+    fleet: str
+    at: datetime
+    started_at: datetime
+    table_version: int
+    pid: int
+    connections: int
+    lanes: tuple[LaneSnapshot, ...]
+    replicas: tuple[ReplicaSnapshot, ...]

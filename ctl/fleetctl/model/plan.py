@@ -1,0 +1,126 @@
+"""What planning answers: replicas, launch settings, cost, forecast, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleetctl.model.catalogue import GpuSpec, Market, ModelCard, Offering, Precision
+from fleetctl.model.profile import EngineKind
+
+
+class Sizing(StrEnum):
+    """How replicas are counted."""
+
+    FULL = "full"  # prefill, decode, KV memory, interference, tail
+    PREFILL_ONLY = "prefill-only"  # the published rule of thumb; reproduces its tables, and is not enough
+
+
+class Constraint(StrEnum):
+    """What sets the number of replicas of a lane."""
+
+    PREFILL = "prefill"  # TTFT under load
+    DECODE = "decode"  # token throughput
+    ITL = "itl"  # the batch size at which gaps reach their limit
+    KV_MEMORY = "kv-memory"  # resident sequences
+    COMPLETION = "completion"  # a batch deadline
+    MINIMUM = "minimum"  # the profile's own lower bound
+    UTILISATION = "utilisation"  # prefill-only mode's ceiling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """Engine-neutral launch settings; each engine adapter spells them in its own flags."""
+
+    model: str  # id or path given to the engine
+    served_name: str
+    tensor_parallel: int
+    quantization: Precision
+    kv_cache: Precision | None  # None: the engine's "auto"
+    max_num_seqs: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    prefix_caching: bool = True
+    priority_scheduling: bool = False
+    max_queued_requests: int | None = None
+    shutdown_timeout_s: float = 100.0
+    extra_args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetItem:
+    """One component's share of the TTFT limit."""
+
+    component: str  # "network in", "queue", "prefill", "running step", "tokenization", "gateway"
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Predicted latency at the peak minute, with the model's own error as an interval (`_low`, `_high`)."""
+
+    ttft_p50_s: float
+    ttft_p99_s: float
+    ttft_p99_low_s: float
+    ttft_p99_high_s: float
+    itl_p99_s: float
+    itl_p99_low_s: float
+    itl_p99_high_s: float
+    e2e_p99_s: float
+    utilisation: float  # rho at the peak minute
+    concurrency: float  # mean running sequences on one replica
+    knee_rps: float  # lane demand at which this many replicas saturate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlan:
+    """One lane's answer."""
+
+    lane: str
+    engine: EngineKind
+    rps: float  # this lane's share of the peak
+    prompt_tokens_mean: float
+    output_tokens_mean: float
+    replicas: int
+    on_demand: int
+    spot: int
+    gpu: str
+    tensor_parallel: int
+    offering: Offering
+    spot_offering: Offering | None
+    launch: LaunchSettings
+    budget: tuple[BudgetItem, ...]
+    constraint: Constraint
+    forecast: Forecast
+    cost_usd_per_hour: float
+    cost_usd_per_1m_tokens: float  # prompt + output, at the peak
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole fleet's answer; a saved plan carries the hash of the profile it answers."""
+
+    fleet: str
+    profile_hash: str
+    sizing: Sizing
+    lanes: tuple[LanePlan, ...]
+    cost_usd_per_hour: float
+    cost_usd_per_1m_tokens: float
+    gpu_spec: GpuSpec | None = None  # the card every lane was planned on, if one
+    model_card: ModelCard | None = None
+    cautions: tuple[str, ...] = ()
+
+    def lane(self, name: str) -> LanePlan:
+        """Return the answer for the lane called `name`. Raises KeyError."""
+        for lane in self.lanes:
+            if lane.lane == name:
+                return lane
+        raise KeyError(name)
+
+
+def market_counts(plan: LanePlan) -> dict[Market, int]:
+    """Return replicas wanted by market."""
+    return {Market.ON_DEMAND: plan.on_demand, Market.SPOT: plan.spot}

@@ -1,0 +1,197 @@
+"""The user's wish, parsed: what one profile YAML says, with every default filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleetctl.model.catalogue import Precision
+from fleetctl.model.slo import LaneSlo
+
+
+class EngineKind(StrEnum):
+    """The engines a lane can run."""
+
+    VLLM = "vllm"
+    TGI = "tgi"
+    SGLANG = "sglang"
+    EMULATOR = "emulator"
+
+
+class Mode(StrEnum):
+    """Whether the controller acts or only says what it would do."""
+
+    ACTIVE = "active"
+    SHADOW = "shadow"
+
+
+class SpotPolicy(StrEnum):
+    """Which share of a lane may sit on spot capacity."""
+
+    NONE = "none"
+    BURST = "burst"  # what exceeds the on-demand baseline
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A positive, long-tailed quantity by two percentiles; read as lognormal through both."""
+
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Which weights, in which precision. `path` is a local directory for a real engine; else the hub id is used."""
+
+    id: str
+    quantization: Precision = Precision.BF16
+    kv_cache: Precision | None = None  # None: as the engine's "auto", the model's own precision
+    served_name: str = ""  # what clients put in "model"; empty: the id
+    path: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name clients use."""
+        return self.served_name or self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """The demand to plan for, over all lanes, at the peak minute."""
+
+    peak_rps: float
+    prompt_tokens: Distribution
+    output_tokens: Distribution
+    prefix_hit: float = 0.0  # fraction of prompt tokens found in the prefix cache
+    burst_cv: float = 1.0  # coefficient of variation of inter-arrival times; 1 is Poisson
+    batch_share: float = 0.0  # fraction of requests that carry the batch hint
+    trace: str = ""  # a CSV(.gz) of arrival_s,prompt_tokens,output_tokens; replaces the distributions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMatch:
+    """Which requests a lane takes when no header names it. None means "any"."""
+
+    uncached_prompt_tokens_min: int | None = None  # inclusive
+    uncached_prompt_tokens_max: int | None = None  # exclusive
+    stream: bool | None = None
+    batch: bool = False  # takes requests that carry the batch hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaBounds:
+    """Hard limits on a lane's replicas; the plan and the controller stay inside."""
+
+    min: int = 1
+    max: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOverrides:
+    """Launch settings the user pins; None means computed by the plan. `extra_args` go to the engine as they are."""
+
+    tensor_parallel: int | None = None
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    extra_args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorSpec:
+    """How emulated engines look and behave; ignored by real ones."""
+
+    flavour: EngineKind = EngineKind.VLLM
+    seed: int = 0
+    startup_s: float = 2.0  # process start -> healthy, standing for weight loading
+    speed: float = 1.0  # 2.0: every engine step takes half its modelled time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSpec:
+    """One lane: who enters, what is promised, how long one may wait, what it runs on."""
+
+    name: str
+    match: LaneMatch
+    slo: LaneSlo
+    max_wait_s: float  # in the gateway's queue; longer, or predicted longer, is refused with 429
+    queue_max: int = 256  # requests
+    interruptible: bool = False  # batch: may be paused under pressure and sits on spot first
+    replicas: ReplicaBounds = field(default_factory=ReplicaBounds)
+    spot: SpotPolicy = SpotPolicy.BURST
+    engine: EngineKind
+    emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
+    launch: LaunchOverrides = field(default_factory=LaunchOverrides)
+    spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySpec:
+    """What may be bought."""
+
+    gpus: tuple[str, ...] = ()  # allowed GPU names; empty: any the provider offers
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    max_cost_usd_per_hour: float | None = None
+    max_nodes: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSpec:
+    """How the controller acts. Every duration is clock time."""
+
+    mode: Mode = Mode.ACTIVE
+    tick_s: float = 1.0
+    scale_up_after_s: float = 10.0
+    scale_down_after_s: float = 300.0
+    drain_timeout_s: float = 100.0  # a notice is 120 s, best effort: be done by +100
+    start_timeout_s: float = 600.0  # create -> ready; longer is a failed start
+    pause_batch_above: float = 0.8  # pressure in [0, 1]
+    resume_batch_below: float = 0.5
+    breaker_after_s: float = 30.0  # P99 over 2x its SLO for this long: refuse all new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySpec:
+    """The public door."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
+    request_timeout_s: float = 600.0
+    stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
+    body_bytes_max: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """The share of good requests promised over a window."""
+
+    fraction: float = 0.995
+    window_s: float = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A whole fleet, as wished."""
+
+    name: str
+    model: ModelSpec
+    provider: str
+    workload: WorkloadSpec
+    objective: Objective
+    lanes: tuple[LaneSpec, ...]
+    capacity: CapacitySpec
+    control: ControlSpec
+    gateway: GatewaySpec
+
+    def lane(self, name: str) -> LaneSpec:
+        """Return the lane called `name`. Raises KeyError."""
+        for lane in self.lanes:
+            if lane.name == name:
+                return lane
+        raise KeyError(name)

@@ -1,0 +1,107 @@
+"""A replica's life, and the node it lives on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fleetctl.model.catalogue import Market
+from fleetctl.model.profile import EngineKind
+
+
+class ReplicaState(StrEnum):
+    """Fixed words, in the order a replica passes them."""
+
+    PENDING = "pending"  # intent committed, provider not yet heard
+    BOOTING = "booting"  # created; the engine is not healthy yet
+    WARMING = "warming"  # healthy; a real completion is on its way
+    READY = "ready"  # in rotation
+    DRAINING = "draining"  # out of rotation; in-flight requests finish
+    STOPPING = "stopping"  # told to end
+    GONE = "gone"  # seen gone
+    FAILED = "failed"  # never became ready, or died; kept for `why`
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may still hold a node."""
+        return self not in (ReplicaState.GONE, ReplicaState.FAILED)
+
+    @property
+    def counts_as_capacity(self) -> bool:
+        """Whether it serves, or will without anybody's doing."""
+        return self in (
+            ReplicaState.PENDING,
+            ReplicaState.BOOTING,
+            ReplicaState.WARMING,
+            ReplicaState.READY,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What the store remembers of one replica. `id` is lane-N, N never reused within a fleet."""
+
+    id: str
+    fleet: str
+    lane: str
+    engine: EngineKind
+    state: ReplicaState
+    market: Market
+    offering: str  # Offering.key
+    gpu: str
+    price_usd_per_hour: float
+    created_at: datetime
+    changed_at: datetime  # of `state`
+    reason: str = ""  # why it is in this state, one clause
+    node_id: str = ""  # the provider's name for it; empty until created
+    host: str = ""
+    port: int = 0
+    drain_requested: bool = False  # by a person; the controller acts on it
+    notice_deadline: datetime | None = None  # spot: when the node is taken
+
+
+class NodeState(StrEnum):
+    """What the provider says of a node."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequest:
+    """An order for one node that runs one replica. `token` makes the create idempotent."""
+
+    token: str  # the intent's id: the same token never yields two nodes
+    owner: str  # the store's uuid: tells our nodes from a stranger's
+    fleet: str
+    replica_id: str
+    lane: str
+    offering: str
+    market: Market
+    notice_s: float
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    host: str
+    port: int
+    tags: dict[str, str]  # lane, model, quantization, gpu_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as the provider lists it."""
+
+    id: str
+    token: str
+    owner: str
+    fleet: str
+    replica_id: str
+    state: NodeState
+    market: Market
+    host: str
+    port: int
+    created_at: datetime
+    exit_reason: str = ""  # "exit 1", "signal 9", "interrupted"; empty while alive
+    notice_deadline: datetime | None = None

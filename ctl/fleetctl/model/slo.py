@@ -1,0 +1,82 @@
+"""What a lane promises, and how well a window kept it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Metric(StrEnum):
+    """A latency users feel. All are seconds, measured at the gateway unless said otherwise."""
+
+    TTFT = "ttft"  # submission -> first content token
+    ITL = "itl"  # gap between tokens of one response
+    E2E = "e2e"  # submission -> last token
+    QUEUE_WAIT = "queue_wait"  # submission -> dispatched to a replica
+    COMPLETION = "completion"  # a batch job's request, submission -> done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyTarget:
+    """One promise: `percentile` (0-1) of `metric` stays at or under `limit_s`."""
+
+    metric: Metric
+    percentile: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSlo:
+    """A lane's promises."""
+
+    targets: tuple[LatencyTarget, ...]
+
+    def limit_s(self, metric: Metric, percentile: float = 0.99) -> float | None:
+        """Return the limit promised at exactly this percentile, or None."""
+        for target in self.targets:
+            if target.metric is metric and abs(target.percentile - percentile) < 1e-9:
+                return target.limit_s
+        return None
+
+    def strictest(self, metric: Metric) -> LatencyTarget | None:
+        """Return the promise on this metric at its highest percentile, or None."""
+        found = [t for t in self.targets if t.metric is metric]
+        return max(found, key=lambda t: t.percentile) if found else None
+
+
+class Validity(StrEnum):
+    """Whether a signal may be decided on; anything but OK is shown, never guessed around."""
+
+    OK = "ok"
+    FEW = "few"  # fewer samples than the percentile needs
+    STALE = "stale"  # the source stopped updating
+    INVALID = "invalid"  # NaN, negative, or unparsable
+    NONE = "none"  # zero traffic: no samples at all
+
+
+class BreachKind(StrEnum):
+    """How a finished request failed its lane's promise. Counted separately; a shed request is not a breach."""
+
+    TTFT = "ttft"
+    ITL = "itl"
+    INCOMPLETE = "incomplete"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """Percentiles of one metric over one window, in seconds; NaN never appears: `count` 0 means no figures."""
+
+    count: int = 0
+    p50_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+
+    @property
+    def validity(self) -> Validity:
+        """Return OK from 100 samples on: below that a P99 is only the maximum by another name."""
+        if self.count == 0:
+            return Validity.NONE
+        return Validity.OK if self.count >= 100 else Validity.FEW

@@ -1,0 +1,66 @@
+"""What the faces show: one value with everything, made by the controller, streamed and printed alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleetctl.model.decision import JournalEntry
+from fleetctl.model.desired import Phase
+from fleetctl.model.gateway import LaneSnapshot
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.profile import Mode
+from fleetctl.model.replica import Replica
+from fleetctl.model.slo import LaneSlo, Validity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """A lane: promised, wanted, had, measured."""
+
+    name: str
+    slo: LaneSlo
+    wanted: int
+    ready: int
+    spot: int
+    on_demand: int
+    live: int  # every replica that holds a node
+    step: LadderStep
+    burn: dict[str, float] = field(default_factory=dict)  # "5m", "1h" -> burn rate; a missing key: no samples yet
+    traffic: LaneSnapshot | None = None  # None: the gateway is silent
+    validity: Validity = Validity.NONE
+    reason: str = ""  # the last decision's words on this lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """A replica: its record and its signals."""
+
+    record: Replica
+    engine: EngineSignals
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """A whole fleet at one instant."""
+
+    fleet: str
+    at: datetime
+    phase: Phase
+    mode: Mode
+    model: str
+    provider: str
+    generation: int
+    gateway_url: str
+    gateway_alive: bool
+    controller_alive: bool
+    controller_pid: int
+    gateway_pid: int
+    cost_usd_per_hour: float  # of live replicas
+    max_cost_usd_per_hour: float | None
+    cost_usd_per_1m_tokens: float | None  # over the last 5 minutes; None without traffic
+    lanes: tuple[LaneStatus, ...]
+    replicas: tuple[ReplicaStatus, ...]
+    decisions: tuple[JournalEntry, ...]  # newest last, at most 50

@@ -1,0 +1,1 @@
+"""What the CLI, the TUI and runbooks call: returns values, prints nothing."""

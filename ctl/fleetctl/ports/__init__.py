@@ -1,0 +1,1 @@
+"""What the core's shells need from outside: Protocols only."""

@@ -1,0 +1,113 @@
+"""What fleetctl needs to remember."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from fleetctl.model.replica import NodeRequest, Replica
+
+if TYPE_CHECKING:
+    from fleetctl.model.decision import JournalEntry, Memory
+    from fleetctl.model.desired import Desired, Overrides, Phase
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+
+
+class IntentState(StrEnum):
+    """How far a create got."""
+
+    OPEN = "open"  # committed; the provider may or may not have acted
+    DONE = "done"  # the node is known by its id
+    ABANDONED = "abandoned"  # looked up by its token, and was not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A create that was about to happen. Committed before the provider is called."""
+
+    token: str
+    fleet: str
+    replica_id: str
+    state: IntentState
+    request: NodeRequest
+    created_at: datetime
+
+
+class StateStore(Protocol):
+    """Is a durable store; every method is one transaction. Raises StateError; LockHeldError after its own deadline."""
+
+    @property
+    def owner(self) -> str:
+        """The store's uuid, made with it: tags every node."""
+        ...
+
+    def fleets(self) -> tuple[Desired, ...]:
+        """Return every fleet, by name."""
+        ...
+
+    def fleet(self, name: str) -> Desired | None:
+        """Return one fleet, or None."""
+        ...
+
+    def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
+        """Create or replace a fleet's wish, phase UP; overrides are cleared; the generation grows."""
+        ...
+
+    def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:
+        """Change whether it should exist. Raises NotFoundError."""
+        ...
+
+    def set_overrides(self, fleet: str, overrides: Overrides, *, now: datetime) -> Desired:
+        """Replace what people asked for by hand. Raises NotFoundError."""
+        ...
+
+    def remove_fleet(self, fleet: str) -> None:
+        """Forget a fleet that is down and holds no live replica; its journal stays."""
+        ...
+
+    def replicas(self, fleet: str) -> tuple[Replica, ...]:
+        """Return the fleet's replicas, oldest first; ended ones for an hour."""
+        ...
+
+    def begin_replica(self, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
+        """Commit a PENDING replica and the OPEN intent to create its node, in one transaction."""
+        ...
+
+    def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
+        """Close an intent, and store its replica's new record, in one transaction."""
+        ...
+
+    def open_intents(self, fleet: str) -> tuple[Intent, ...]:
+        """Return what must be resolved before anything else."""
+        ...
+
+    def put_replica(self, replica: Replica) -> None:
+        """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
+        ...
+
+    def request_drain(self, fleet: str, replica_id: str, *, now: datetime) -> Replica:
+        """Mark a replica to be drained. Raises NotFoundError."""
+        ...
+
+    def next_replica_number(self, fleet: str, lane: str) -> int:
+        """Return a number never given before to this lane."""
+        ...
+
+    def memory(self, fleet: str) -> Memory:
+        """Return the controller's memory; empty for a new fleet."""
+        ...
+
+    def put_memory(self, fleet: str, memory: Memory) -> None:
+        """Store the controller's memory."""
+        ...
+
+    def append(self, entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+        """Append to the journal and return the entries with their `seq`. The oldest beyond 100,000 a fleet go."""
+        ...
+
+    def journal(self, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
+        """Return the newest `limit` entries with seq > after, oldest first; one subject's if given."""
+        ...

@@ -1,0 +1,1 @@
+"""Plan + templates -> files; text in, text out."""

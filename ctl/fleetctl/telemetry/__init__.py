@@ -1,0 +1,1 @@
+"""Prometheus exposition and reading, logs."""

@@ -1,0 +1,1 @@
+"""Shipped fakes and the virtual-time loop."""

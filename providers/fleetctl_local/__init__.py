@@ -1,0 +1,1 @@
+"""The local provider: replicas as processes on this machine."""
