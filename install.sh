@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# Installs fleetctl, shows it off, or sets up and runs its tests. `./install.sh --help` explains.
+set -euo pipefail
+
+usage() {
+    cat <<'EOF'
+usage: ./install.sh                 install fleetctl for this user, then run `fleetctl doctor`
+       ./install.sh demo            bring up the quickstart fleet in this checkout and watch it under load
+       ./install.sh test [--engines] [PYTEST ARGS...]
+                                    set up everything the tests need, and run the gate and the tests
+       ./install.sh uninstall       remove what the plain install made (fleets and their state stay)
+       ./install.sh --help
+
+Needs Python 3.11 or newer and bash, nothing else. uv is used if it is on PATH, else venv and pip.
+
+environment:
+  PYTHON                 the interpreter to use (default: the newest python3.x on PATH that is 3.11+)
+  FLEETCTL_HOME          where the plain install lives     (default: $XDG_DATA_HOME/fleetctl or ~/.local/share/fleetctl)
+  FLEETCTL_BIN           where the command is linked       (default: ~/.local/bin)
+  FLEETCTL_COMPLETION    yes | no: answer the completion question beforehand
+  CI=true                as `test --engines`; a missing tool is a failure, not a skip
+EOF
+}
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+say() { printf '==> %s\n' "$*" >&2; }
+die() {
+    printf 'error: %s\n' "$1" >&2
+    [ -z "${2:-}" ] || printf 'hint: %s\n' "$2" >&2
+    exit 1
+}
+
+is_new_enough() { "$1" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3.14 python3.13 python3.12 python3.11 python3 python; do
+        if command -v "$candidate" >/dev/null 2>&1 && is_new_enough "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+        [ "$candidate" != "${PYTHON:-}" ] || die "PYTHON=$PYTHON is not Python 3.11 or newer"
+    done
+    die "no Python 3.11 or newer on PATH" "install python3.11 (apt install python3.11, brew install python@3.11, uv python install 3.11)"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        return 1
+    fi
+}
+
+# Debian packages, by the command each brings: `apt_install tmux=tmux procps=ps`.
+apt_install() {
+    local pair missing=()
+    for pair in "$@"; do
+        command -v "${pair#*=}" >/dev/null 2>&1 || missing+=("${pair%%=*}")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null 2>&1 || die "these are missing: ${missing[*]}" "install them with your package manager and run this again"
+    say "installing system packages: ${missing[*]}"
+    as_root apt-get update -qq >/dev/null || die "apt-get update failed" "run it by hand to see why, then run this again"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+        die "apt-get could not install ${missing[*]}" "install them by hand and run this again"
+}
+
+make_venv() { # DIR
+    local python
+    python=$(find_python)
+    if command -v uv >/dev/null 2>&1; then
+        uv venv --quiet --python "$python" "$1"
+        return
+    fi
+    "$python" -m venv "$1" 2>/dev/null && return
+    rm -rf "$1"
+    # Debian splits ensurepip out of Python.
+    local version
+    version=$("$python" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
+    command -v apt-get >/dev/null 2>&1 || die "$python cannot make a virtual environment" "install its venv module"
+    say "installing python$version-venv"
+    { as_root apt-get update -qq && as_root apt-get install -y -qq "python$version-venv"; } >/dev/null ||
+        die "$python cannot make a virtual environment" "apt install python$version-venv"
+    "$python" -m venv "$1"
+}
+
+# Hashes what an environment is made from, so that a second run is quick and a changed lock is noticed.
+fingerprint() { # EXTRA...
+    cat "$here/pyproject.toml" "$here/requirements.lock" | { cat; printf '%s\n' "$here" "$@"; } | cksum
+}
+
+install_into() { # DIR SPEC...
+    local venv=$1
+    shift
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --quiet --python "$venv/bin/python" --constraint "$here/requirements.lock" "$@"
+    else
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$here/requirements.lock" "$@"
+    fi
+}
+
+ensure_env() { # DIR LABEL SPEC...
+    local venv=$1 label=$2 mark
+    shift 2
+    mark=$(fingerprint "$@")
+    if [ -x "$venv/bin/fleetctl" ] && [ "$(cat "$venv/.fleetctl-fingerprint" 2>/dev/null)" = "$mark" ]; then
+        return
+    fi
+    say "making the $label environment in $venv"
+    [ -x "$venv/bin/python" ] && is_new_enough "$venv/bin/python" || { rm -rf "$venv"; make_venv "$venv"; }
+    install_into "$venv" "$@" || die "the packages could not be installed" "see the message above; a network or a mirror of PyPI is needed once"
+    printf '%s\n' "$mark" >"$venv/.fleetctl-fingerprint"
+}
+
+offer_completion() { # FLEETCTL
+    local shell answer=${FLEETCTL_COMPLETION:-}
+    shell=$(basename "${SHELL:-}")
+    case "$shell" in bash | zsh | fish) ;; *) return 0 ;; esac
+    if [ -z "$answer" ] && [ -t 0 ] && [ -t 2 ]; then
+        read -r -p "Install $shell completion? [y/N] " answer || answer=no
+    fi
+    case "$answer" in
+    y | Y | yes) "$1" completion "$shell" --install >&2 || say "completion was not installed; try: fleetctl completion $shell" ;;
+    *) say "shell completion: fleetctl completion $shell --install" ;;
+    esac
+}
+
+user_home() { printf '%s\n' "${FLEETCTL_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/fleetctl}"; }
+user_bin() { printf '%s\n' "${FLEETCTL_BIN:-$HOME/.local/bin}"; }
+
+do_install() {
+    local home bin
+    home=$(user_home)
+    bin=$(user_bin)
+    mkdir -p "$home" "$bin"
+    # A source tree that has changed without its version must still be installed again.
+    local tree
+    tree=$(cd "$here" && find ctl providers templates profiles -type f -not -name '*.pyc' -exec cksum {} + | sort | cksum)
+    if [ "$(cat "$home/tree" 2>/dev/null)" != "$tree" ]; then
+        rm -f "$home/venv/.fleetctl-fingerprint"
+    fi
+    ensure_env "$home/venv" "fleetctl" --upgrade "$here"
+    printf '%s\n' "$tree" >"$home/tree"
+    if [ -e "$bin/fleetctl" ] && [ ! -L "$bin/fleetctl" ]; then
+        die "$bin/fleetctl exists and is not ours" "move it away, or set FLEETCTL_BIN"
+    fi
+    ln -sfn "$home/venv/bin/fleetctl" "$bin/fleetctl"
+    say "installed $("$bin/fleetctl" version 2>/dev/null | head -n 1) at $bin/fleetctl"
+    case ":$PATH:" in *":$bin:"*) ;; *) say "$bin is not on PATH; add: export PATH=\"$bin:\$PATH\"" ;; esac
+    offer_completion "$bin/fleetctl"
+    "$bin/fleetctl" doctor
+}
+
+do_uninstall() {
+    local home bin
+    home=$(user_home)
+    bin=$(user_bin)
+    if [ -L "$bin/fleetctl" ] && [ "$(readlink "$bin/fleetctl")" = "$home/venv/bin/fleetctl" ]; then
+        rm -f "$bin/fleetctl"
+    fi
+    rm -rf "$home/venv" "$home/tree"
+    say "removed; fleets and their state are untouched"
+}
+
+do_demo() {
+    ensure_env "$here/.venv" "fleetctl" --editable "$here"
+    exec "$here/.venv/bin/fleetctl" demo "$@"
+}
+
+do_test() {
+    local engines=${CI:-false}
+    if [ "${1:-}" = --engines ]; then
+        engines=true
+        shift
+    fi
+    apt_install procps=ps tmux=tmux
+    ensure_env "$here/.venv" "test" --editable "$here[dev]"
+    if [ "$engines" = true ]; then
+        "$here/tests/engine_env/setup.sh" "$here/.venv-engines"
+        export FLEETCTL_ENGINE_ENV="$here/.venv-engines"
+    fi
+    export PATH="$here/.venv/bin:$PATH"
+    cd "$here"
+    if [ $# -gt 0 ]; then
+        exec python -m pytest "$@"
+    fi
+    tests/gate.sh "$engines"
+}
+
+case "${1:-}" in
+"") do_install ;;
+demo) shift && do_demo "$@" ;;
+test) shift && do_test "$@" ;;
+uninstall) do_uninstall ;;
+-h | --help | help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac
