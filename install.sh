@@ -87,10 +87,8 @@ make_venv() { # DIR
     "$python" -m venv "$1"
 }
 
-# Hashes what an environment is made from, so that a second run is quick and a changed lock is noticed.
-fingerprint() { # EXTRA...
-    cat "$here/pyproject.toml" "$here/requirements.lock" | { cat; printf '%s\n' "$here" "$@"; } | cksum
-}
+# What an environment is made from: a changed lock is noticed, and a second run is quick.
+lock_mark() { cat "$here/pyproject.toml" "$here/requirements.lock" | { cat; printf '%s\n' "$here"; } | cksum; }
 
 install_into() { # DIR SPEC...
     local venv=$1
@@ -103,16 +101,19 @@ install_into() { # DIR SPEC...
 }
 
 ensure_env() { # DIR LABEL SPEC...
-    local venv=$1 label=$2 mark
+    local venv=$1 label=$2 marks=$1/.fleetctl-installed
     shift 2
-    mark=$(fingerprint "$@")
-    if [ -x "$venv/bin/fleetctl" ] && [ "$(cat "$venv/.fleetctl-fingerprint" 2>/dev/null)" = "$mark" ]; then
+    # First line: the lock; then one line for each set of packages installed under it (the demo's, the tests').
+    if [ ! -x "$venv/bin/fleetctl" ] || [ "$(head -n 1 "$marks" 2>/dev/null)" != "$(lock_mark)" ]; then
+        rm -f "$marks"
+    elif grep -qxF -- "$*" "$marks"; then
         return
     fi
     say "making the $label environment in $venv"
     [ -x "$venv/bin/python" ] && is_new_enough "$venv/bin/python" || { rm -rf "$venv"; make_venv "$venv"; }
-    install_into "$venv" "$@" || die "the packages could not be installed" "see the message above; a network or a mirror of PyPI is needed once"
-    printf '%s\n' "$mark" >"$venv/.fleetctl-fingerprint"
+    install_into "$venv" "$@" || die "the packages could not be installed" "see the message above; PyPI or a mirror of it is needed once"
+    [ -s "$marks" ] || lock_mark >"$marks"
+    printf '%s\n' "$*" >>"$marks"
 }
 
 offer_completion() { # FLEETCTL
@@ -140,7 +141,7 @@ do_install() {
     local tree
     tree=$(cd "$here" && find ctl providers templates profiles -type f -not -name '*.pyc' -exec cksum {} + | sort | cksum)
     if [ "$(cat "$home/tree" 2>/dev/null)" != "$tree" ]; then
-        rm -f "$home/venv/.fleetctl-fingerprint"
+        rm -f "$home/venv/.fleetctl-installed"
     fi
     ensure_env "$home/venv" "fleetctl" --upgrade "$here"
     printf '%s\n' "$tree" >"$home/tree"
