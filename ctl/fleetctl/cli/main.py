@@ -1,0 +1,94 @@
+"""The command line's front door: one place where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from fleetctl.cli.catalogue import COMMANDS
+from fleetctl.cli.lazy import SectionedGroup
+from fleetctl.cli.output import EXIT_PIPE_CLOSED, abandon_stdout
+from fleetctl.errors import FleetctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+
+app = typer.Typer(
+    cls=SectionedGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from fleetctl.cli.version import version
+
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Run LLM inference fleets from one SLO profile: plan, bring up, watch, keep the tail bounded."""
+    del version  # its callback has answered
+
+
+def command() -> SectionedGroup:
+    """Return the whole command tree, none of its commands imported."""
+    group = cast("SectionedGroup", typer.main.get_command(app))
+    group.add_specs(COMMANDS)
+    return group
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        abandon_stdout()
+        return EXIT_PIPE_CLOSED
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        command()(args=argv, prog_name="fleetctl")
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except FleetctlError as error:
+        return _report(error)
+    except BrokenPipeError:
+        raise
+    except Exception:  # noqa: BLE001  # the outermost door: a bug keeps its traceback and gets its own exit code
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("error: this is a bug in fleetctl; please report it with the traceback above\n")
+        return EXIT_BUG
+    return 0
+
+
+def _report(error: FleetctlError) -> int:
+    # What was printed before the error belongs before it, also when both streams end in one file.
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {error.message}\n")
+    if error.hint:
+        sys.stderr.write(f"hint: {error.hint}\n")
+    return error.exit_code

@@ -1,0 +1,29 @@
+"""The options commands share, so that they mean and read the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.output import Format
+
+Fleet = Annotated[
+    str,
+    typer.Argument(metavar="[FLEET]", envvar="FLEETCTL_FLEET", help="The fleet; may be left out while there is one."),
+]
+FleetOption = Annotated[
+    str,
+    typer.Option("--fleet", "-f", metavar="FLEET", envvar="FLEETCTL_FLEET", help="The fleet, when there are several."),
+]
+ProfileName = Annotated[
+    str,
+    typer.Argument(metavar="PROFILE", help="A profile's file, or the name of a packaged one (quickstart, chat ...)."),
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How to print.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again on every change, until Ctrl-C.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Do not wait for the outcome.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Stop waiting after this long.")]
