@@ -1,0 +1,89 @@
+"""How much memory weights and KV cache take, and how many tokens fit beside the weights."""
+
+from __future__ import annotations
+
+import math
+
+from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
+
+# CUDA context, CUDA graphs and allocator slack inside the engine's share of the memory. With it, Llama-3.1-70B FP8 on
+# one 80 GiB H100 at 0.95 keeps room for 39.7k tokens of FP8 KV cache, as engines report. aiconfigurator's system
+# files put 3.5 GiB "for safer deployment", activations included.
+RUNTIME_BYTES = 2.0e9
+# NCCL and custom all-reduce buffers of a tensor-parallel rank: 342-392 MiB (aiconfigurator, systems/h100_sxm.yaml).
+COLLECTIVE_BYTES = 0.4e9
+BLOCK_TOKENS = 16  # vLLM's KV block; TGI counts single tokens, so this never flatters it
+
+
+def kv_precision_of(model: ModelCard, kv_cache: Precision | None) -> Precision:
+    """Return the KV cache's number format; None is the engine's "auto": the activations' format, 16 bits wide."""
+    if kv_cache is not None:
+        return kv_cache
+    native = model.native_precision
+    return native if native in (Precision.BF16, Precision.FP16) else Precision.BF16
+
+
+def kv_cache_bytes_per_token(model: ModelCard, kv_precision: Precision) -> float:
+    """Return the KV-cache bytes one token occupies across all layers and ranks.
+
+    2 * num_layers * num_kv_heads * head_dim * bytes; exact for MHA, MQA and GQA.
+    """
+    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * kv_precision.bytes_per_element
+
+
+def kv_cache_bytes_per_token_per_gpu(model: ModelCard, kv_precision: Precision, tensor_parallel: int) -> float:
+    """Return the share of one rank; beyond one KV head per rank the heads are replicated, not split."""
+    return kv_cache_bytes_per_token(model, kv_precision) / min(tensor_parallel, model.num_kv_heads)
+
+
+def embedding_params(model: ModelCard) -> int:
+    """Return the parameters of the token embedding and the output head."""
+    return model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
+
+
+def weight_bytes(model: ModelCard, precision: Precision) -> float:
+    """Return the bytes of all weights; quantised checkpoints keep embeddings and output head in 16 bits."""
+    embeddings = embedding_params(model)
+    quantised = (model.params - embeddings) * precision.bytes_per_element
+    return quantised + embeddings * max(2.0, precision.bytes_per_element)
+
+
+def activation_bytes_per_token(model: ModelCard, tensor_parallel: int = 1) -> float:
+    """Return the peak activation bytes one batched token needs on a rank: residual, and the widest layer's in and out."""
+    widest = 3 * mlp_width(model) + (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    return 2.0 * (2 * model.hidden_size + widest / tensor_parallel)
+
+
+def mlp_width(model: ModelCard) -> float:
+    """Return the intermediate size of the MLP a token runs through, from the active parameter count."""
+    per_layer = (model.active_params - embedding_params(model)) / model.num_layers
+    return max(0.0, per_layer - attention_params(model)) / (3 * model.hidden_size)
+
+
+def attention_params(model: ModelCard) -> int:
+    """Return one layer's query, key, value and output projection parameters."""
+    return model.hidden_size * model.head_dim * 2 * (model.num_heads + model.num_kv_heads)
+
+
+def runtime_bytes(model: ModelCard, *, tensor_parallel: int, max_num_batched_tokens: int) -> float:
+    """Return what an engine needs on a rank besides weights and KV cache."""
+    collective = COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0
+    return RUNTIME_BYTES + collective + max_num_batched_tokens * activation_bytes_per_token(model, tensor_parallel)
+
+
+def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
+    model: ModelCard,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int,
+    precision: Precision,
+    kv_precision: Precision,
+    gpu_memory_utilization: float = 0.92,
+    max_num_batched_tokens: int = 2048,
+) -> int:
+    """Return how many tokens of KV cache fit, in whole blocks; 0 when the weights leave no room."""
+    share = gpu.memory_bytes * gpu_memory_utilization
+    share -= weight_bytes(model, precision) / tensor_parallel
+    share -= runtime_bytes(model, tensor_parallel=tensor_parallel, max_num_batched_tokens=max_num_batched_tokens)
+    tokens = share / kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)
+    return max(0, math.floor(tokens / BLOCK_TOKENS) * BLOCK_TOKENS)

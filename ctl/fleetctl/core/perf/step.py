@@ -1,0 +1,178 @@
+"""How long one engine iteration takes: a roofline over GEMMs, attention and collectives, with measured efficiencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fleetctl.core.perf.kv import (
+    activation_bytes_per_token,
+    attention_params,
+    embedding_params,
+    kv_cache_bytes_per_token_per_gpu,
+)
+from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """The achieved share of a datasheet's peaks, and fixed costs.
+
+    Kernel figures are medians over aiconfigurator's measured vLLM 0.19 kernels on H100 SXM (GEMM, attention and
+    custom all-reduce; Apache-2.0); A100's were not fitted.
+    """
+
+    memory: float = 0.86  # weights streamed by a GEMM
+    flops_16bit: float = 0.79  # bf16 and fp16 GEMM at large M
+    flops_8bit: float = 0.62  # fp8 and int8 GEMM at large M: power-limited
+    corner: float = 3.0  # p-norm of compute and memory: 1 is no overlap, infinity a sharp roofline
+    kernel_s: float = 4.0e-6  # launch and ramp of one GEMM inside a CUDA graph
+    kernels_per_layer: float = 6.0  # four projections, norms and activation fused into two
+    attention_memory: float = 0.80  # KV streamed by decode attention
+    attention_flops: float = 0.72  # flash attention over a prompt, of the 16-bit peak
+    attention_kernel_s: float = 10.6e-6
+    link: float = 0.42  # all-reduce bus bandwidth over the NVLink figure
+    pcie_bytes_per_s: float = 12e9  # all-reduce bus bandwidth without NVLink, PCIe 4.0 x16
+    collective_s: float = 5.0e-6
+    pcie_collective_s: float = 25.0e-6
+    step_s: float = 0.7e-3  # scheduler, input preparation, sampling
+    sequence_s: float = 18e-6  # the same, per sequence in the step
+    launch_layer_s: float = 0.25e-3  # kernels launched one by one: steps with a prompt in them replay no whole graph
+
+
+CALIBRATED = Efficiency()
+
+
+class StepBatch(NamedTuple):
+    """What one iteration computes. Planning passes means, which are fractional."""
+
+    prefill_tokens: float  # prompt tokens in the chunk
+    prefill_context_tokens: float  # summed over those tokens: how many tokens each attends to
+    decode_seqs: float
+    decode_context_tokens: float  # summed over those sequences: tokens resident in the KV cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """Times iterations of one model on one engine instance; built by `step_model`, all coefficients in seconds."""
+
+    tensor_parallel: int
+    fixed_s: float  # launches and latencies of one decode-only iteration
+    sequence_s: float
+    launch_floor_s: float  # an iteration with prompt tokens takes at least this
+    dense_read_s: float  # weights every iteration streams
+    expert_read_s: float  # all experts' weights; a batch touches a part
+    expert_miss: float  # chance that one token leaves a given expert cold; 1: no experts
+    token_read_s: float  # activations, per token
+    token_flop_s: float  # per token
+    head_read_s: float
+    head_flop_s: float  # per sampled token
+    context_flop_s: float  # prefill attention, per attended token
+    context_read_s: float  # decode attention, per resident token
+    token_link_s: float  # all-reduce, per token
+    corner: float
+
+    def step_s(self, batch: StepBatch) -> float:
+        """Return the iteration's duration; 0 for an empty batch."""
+        prefill, prefill_context, seqs, context = batch
+        tokens = prefill + seqs
+        if not tokens:
+            return 0.0
+        p = self.corner
+        read = self.dense_read_s + tokens * self.token_read_s
+        if self.expert_read_s:
+            read += self.expert_read_s * (1.0 - self.expert_miss**tokens)
+        sampled = seqs + 1 if prefill else seqs
+        total: float = (
+            (read**p + (tokens * self.token_flop_s) ** p) ** (1.0 / p)
+            + max(self.head_read_s, sampled * self.head_flop_s)
+            + prefill_context * self.context_flop_s
+            + context * self.context_read_s
+            + tokens * self.token_link_s
+            + self.fixed_s
+        )
+        if prefill:
+            # Launching is asynchronous: it is hidden behind the GPU's work unless it takes longer than that.
+            total = (total**p + self.launch_floor_s**p) ** (1.0 / p)
+        return total + sampled * self.sequence_s
+
+    def prefill_s(self, prompt_tokens: int, cached_tokens: int = 0) -> float:
+        """Return the duration of one prompt alone in one iteration; cached tokens are attended to, not computed."""
+        fresh = max(1, prompt_tokens - cached_tokens)
+        return self.step_s(StepBatch(fresh, chunk_context_tokens(prompt_tokens - fresh, fresh), 0, 0))
+
+    def decode_step_s(self, batch: float, context_tokens_each: float) -> float:
+        """Return the duration of an iteration of `batch` decoding sequences with this context each."""
+        return self.step_s(StepBatch(0, 0, batch, batch * context_tokens_each))
+
+
+def chunk_context_tokens(before_tokens: float, chunk_tokens: float) -> float:
+    """Return the attended tokens summed over a chunk that follows `before_tokens` of its own prompt (causal)."""
+    return chunk_tokens * (before_tokens + (chunk_tokens + 1) / 2)
+
+
+def step_model(
+    model: ModelCard,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int,
+    precision: Precision,
+    kv_precision: Precision,
+    efficiency: Efficiency = CALIBRATED,
+) -> StepModel:
+    """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions."""
+    e, tp, layers = efficiency, tensor_parallel, model.num_layers
+    read_bytes_per_s = gpu.memory_bytes_per_s * e.memory * tp
+    flops_16bit = gpu.flops_per_s(Precision.BF16)
+    flops = _gemm_flops_per_s(gpu, precision, e) * tp
+    embeddings = embedding_params(model)
+    active = model.active_params - embeddings
+    dense, experts = _dense_and_expert_params(model)
+    head = model.vocab_size * model.hidden_size
+    link_s, link_token_s = _collective(model, gpu, tp, e)
+    heads_per_token_flop = 4 * layers * model.num_heads * model.head_dim
+    return StepModel(
+        tensor_parallel=tp,
+        fixed_s=e.step_s + layers * (e.kernels_per_layer * e.kernel_s + e.attention_kernel_s) + link_s,
+        sequence_s=e.sequence_s,
+        launch_floor_s=layers * e.launch_layer_s,
+        dense_read_s=dense * precision.bytes_per_element / read_bytes_per_s,
+        expert_read_s=experts * precision.bytes_per_element / read_bytes_per_s,
+        expert_miss=1.0 - (active - dense) / experts if experts else 1.0,
+        token_read_s=layers * activation_bytes_per_token(model, tp) / (gpu.memory_bytes_per_s * e.memory),
+        token_flop_s=2 * active / flops,
+        head_read_s=2.0 * head / read_bytes_per_s,
+        head_flop_s=2 * head / (flops_16bit * e.flops_16bit * tp),
+        context_flop_s=heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
+        context_read_s=max(
+            kv_cache_bytes_per_token_per_gpu(model, kv_precision, tp) / (gpu.memory_bytes_per_s * e.attention_memory),
+            heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
+        ),
+        token_link_s=link_token_s,
+        corner=e.corner,
+    )
+
+
+def _gemm_flops_per_s(gpu: GpuSpec, precision: Precision, e: Efficiency) -> float:
+    """Return achieved GEMM FLOP/s; a GPU without the format's tensor cores dequantises and computes in 16 bits."""
+    eight_bit = precision in (Precision.FP8, Precision.INT8) and precision.value in gpu.flops
+    return gpu.flops_per_s(precision) * (e.flops_8bit if eight_bit else e.flops_16bit)
+
+
+def _dense_and_expert_params(model: ModelCard) -> tuple[float, float]:
+    """Return (parameters every iteration reads, expert parameters); routers and shared experts count as experts."""
+    body = model.params - embedding_params(model)
+    if model.active_params >= model.params:
+        return float(body), 0.0
+    dense = float(model.num_layers * attention_params(model))
+    return dense, body - dense
+
+
+def _collective(model: ModelCard, gpu: GpuSpec, tp: int, e: Efficiency) -> tuple[float, float]:
+    """Return (fixed seconds, seconds per token) of an iteration's all-reduces: two a layer, of one hidden state each."""
+    if tp == 1:
+        return 0.0, 0.0
+    calls = 2 * model.num_layers
+    link = gpu.interconnect_bytes_per_s
+    bytes_per_s, latency_s = (link * e.link, e.collective_s) if link else (e.pcie_bytes_per_s, e.pcie_collective_s)
+    return calls * latency_s, calls * 2.0 * model.hidden_size * 2 * (tp - 1) / tp / bytes_per_s
