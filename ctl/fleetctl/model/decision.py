@@ -12,9 +12,13 @@ from fleetctl.model.overload import LadderStep
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
-    """Is the base of the closed union below; every action carries its own reason."""
+    """Is the base of the closed union below; every action carries its own reason.
+
+    `shadow` marks the controller's own idea while the fleet is in shadow mode: it is journalled, not applied.
+    """
 
     reason: str
+    shadow: bool = False
 
 
 class LaunchReplica(Action, frozen=True, kw_only=True, tag="launch"):
@@ -23,6 +27,7 @@ class LaunchReplica(Action, frozen=True, kw_only=True, tag="launch"):
     lane: str
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
+    price_usd_per_hour_max: float | None = None  # what the fleet's cost cap leaves for it; None: no cap
 
 
 class WarmReplica(Action, frozen=True, kw_only=True, tag="warm"):
@@ -45,10 +50,11 @@ class DrainReplica(Action, frozen=True, kw_only=True, tag="drain"):
 
 
 class StopReplica(Action, frozen=True, kw_only=True, tag="stop"):
-    """End a replica's node."""
+    """End a replica's node. `fault` says what was wrong with it; empty when it did nothing wrong."""
 
     replica_id: str
     grace_s: float
+    fault: str = ""
 
 
 class MarkGone(Action, frozen=True, kw_only=True, tag="mark-gone"):
@@ -64,6 +70,13 @@ class MarkBooting(Action, frozen=True, kw_only=True, tag="mark-booting"):
     replica_id: str
 
 
+class StopStray(Action, frozen=True, kw_only=True, tag="stop-stray"):
+    """End a node that carries our tags and belongs to no living replica."""
+
+    node_id: str
+    grace_s: float
+
+
 class SetStep(Action, frozen=True, kw_only=True, tag="set-step"):
     """Move a lane on the degradation ladder."""
 
@@ -76,12 +89,12 @@ class StartGateway(Action, frozen=True, kw_only=True, tag="start-gateway"):
 
 
 class StopGateway(Action, frozen=True, kw_only=True, tag="stop-gateway"):
-    """Stop the gateway: the fleet is going down and no replica is left in rotation."""
+    """Stop the gateway: the fleet is down and no replica is left, or it lives and does not answer."""
 
 
 AnyAction = (
     LaunchReplica | WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
-    | SetStep | StartGateway | StopGateway
+    | StopStray | SetStep | StartGateway | StopGateway
 )  # fmt: skip
 
 
@@ -89,7 +102,9 @@ AnyAction = (
 class LaneMemory:
     """What a lane's next decision must remember; instants, never tick counts."""
 
-    wanted: int = 0
+    wanted: int = 0  # replicas the lane should have
+    planned: int = -1  # the plan's count when `wanted` was last set from it; -1: not yet
+    ordered: int = 0  # launches made towards what a person ordered; shadow mode makes no others
     up_since: datetime | None = None  # pressure above the scale-up line since
     down_since: datetime | None = None
     step: LadderStep = LadderStep.NORMAL
@@ -105,18 +120,24 @@ class Memory:
     """Frozen; passed in and out of reconcile, kept in the store."""
 
     lanes: dict[str, LaneMemory] = field(default_factory=dict)
-    gateway_missing_since: datetime | None = None
+    missing_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> no longer listed since
+    unhealthy_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> /health fails since
+    stray_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
+    gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
+    gateway_starts: int = 0  # in a row without an answer between them: backs off the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One answer. `reasons` says why per lane, also when nothing is done."""
+    """One answer. `reasons` says why per lane, also when nothing is done; `inputs` are the figures it stood on."""
 
     actions: tuple[AnyAction, ...]
     memory: Memory
     requeue_at: datetime
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  # by lane, and "fleet", "gateway"
+    inputs: dict[str, dict[str, float | str]] = field(default_factory=dict)  # by lane
+    is_down: bool = False  # phase DOWN, and nothing is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

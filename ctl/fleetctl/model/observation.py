@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.gateway import GatewaySnapshot
-from fleetctl.model.replica import NodeState, Replica
+from fleetctl.model.replica import Node, NodeState, Replica
 from fleetctl.model.slo import Validity
 
 
@@ -31,9 +31,12 @@ class ObservedReplica:
     record: Replica
     node: NodeState | None  # None: the provider does not list it
     exit_reason: str = ""
-    healthy: bool | None = None  # /health; None: not asked yet or no answer before the deadline
+    creating: bool = False  # the provider has been asked for its node and has not answered
+    healthy: bool | None = None  # /health; None: not asked yet; no answer before the deadline is False
+    warming: bool = False  # a warm-up completion is on its way, or about to be tried again
     warmed: bool = False  # a real completion has come back since it became healthy
     warm_failures: int = 0
+    excluded: bool = False  # the gateway has acknowledged a table that keeps new requests away from it
     in_flight: int = 0  # at the gateway
     consecutive_failures: int = 0  # at the gateway
     notice_deadline: datetime | None = None
@@ -49,3 +52,5 @@ class Observation:
     replicas: tuple[ObservedReplica, ...]
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE
+    gateway_alive: bool = False  # its process holds gateway.lock, or was just started
+    strays: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's

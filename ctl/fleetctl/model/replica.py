@@ -59,6 +59,9 @@ class Replica:
     port: int = 0
     drain_requested: bool = False  # by a person; the controller acts on it
     notice_deadline: datetime | None = None  # spot: when the node is taken
+    ready_at: datetime | None = None  # first admitted into rotation; None: never was
+    drain_deadline: datetime | None = None  # while draining: stopped then, whatever is in flight
+    fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
 
 
 class NodeState(StrEnum):

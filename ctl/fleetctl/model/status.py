@@ -31,6 +31,8 @@ class LaneStatus:
     traffic: LaneSnapshot | None = None  # None: the gateway is silent
     validity: Validity = Validity.NONE
     reason: str = ""  # the last decision's words on this lane
+    pending: int = 0  # replicas on their way to ready
+    pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +66,4 @@ class FleetStatus:
     lanes: tuple[LaneStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
     decisions: tuple[JournalEntry, ...]  # newest last, at most 50
+    reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
