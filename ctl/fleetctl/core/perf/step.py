@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,16 +29,17 @@ class Efficiency:
     corner: float = 3.0  # p-norm of compute and memory: 1 is no overlap, infinity a sharp roofline
     kernel_s: float = 4.0e-6  # launch and ramp of one GEMM inside a CUDA graph
     kernels_per_layer: float = 6.0  # four projections, norms and activation fused into two
+    expert_kernels_per_layer: float = 6.0  # besides: router, top-k, permute, grouped GEMMs, combine
     attention_memory: float = 0.80  # KV streamed by decode attention
     attention_flops: float = 0.72  # flash attention over a prompt, of the 16-bit peak
     attention_kernel_s: float = 10.6e-6
     link: float = 0.42  # all-reduce bus bandwidth over the NVLink figure
     pcie_bytes_per_s: float = 12e9  # all-reduce bus bandwidth without NVLink, PCIe 4.0 x16
-    collective_s: float = 5.0e-6
+    collective_s: float = 5.0e-6  # between two ranks; half as much again for every doubling
     pcie_collective_s: float = 25.0e-6
     step_s: float = 0.7e-3  # scheduler, input preparation, sampling
     sequence_s: float = 18e-6  # the same, per sequence in the step
-    launch_layer_s: float = 0.25e-3  # kernels launched one by one: steps with a prompt in them replay no whole graph
+    mixed_layer_s: float = 80e-6  # a step with a prompt in it replays its graph in pieces, attention outside them
 
 
 CALIBRATED = Efficiency()
@@ -59,7 +61,7 @@ class StepModel:
     tensor_parallel: int
     fixed_s: float  # launches and latencies of one decode-only iteration
     sequence_s: float
-    launch_floor_s: float  # an iteration with prompt tokens takes at least this
+    mixed_s: float  # on top when there are prompt tokens
     dense_read_s: float  # weights every iteration streams
     expert_read_s: float  # all experts' weights; a batch touches a part
     expert_miss: float  # chance that one token leaves a given expert cold; 1: no experts
@@ -91,10 +93,7 @@ class StepModel:
             + tokens * self.token_link_s
             + self.fixed_s
         )
-        if prefill:
-            # Launching is asynchronous: it is hidden behind the GPU's work unless it takes longer than that.
-            total = (total**p + self.launch_floor_s**p) ** (1.0 / p)
-        return total + sampled * self.sequence_s
+        return total + sampled * self.sequence_s + (self.mixed_s if prefill else 0.0)
 
     def prefill_s(self, prompt_tokens: int, cached_tokens: int = 0) -> float:
         """Return the duration of one prompt alone in one iteration; cached tokens are attended to, not computed."""
@@ -128,14 +127,15 @@ def step_model(
     embeddings = embedding_params(model)
     active = model.active_params - embeddings
     dense, experts = _dense_and_expert_params(model)
+    kernels = e.kernels_per_layer + (e.expert_kernels_per_layer if experts else 0.0)
     head = model.vocab_size * model.hidden_size
     link_s, link_token_s = _collective(model, gpu, tp, e)
     heads_per_token_flop = 4 * layers * model.num_heads * model.head_dim
     return StepModel(
         tensor_parallel=tp,
-        fixed_s=e.step_s + layers * (e.kernels_per_layer * e.kernel_s + e.attention_kernel_s) + link_s,
+        fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s,
         sequence_s=e.sequence_s,
-        launch_floor_s=layers * e.launch_layer_s,
+        mixed_s=layers * e.mixed_layer_s,
         dense_read_s=dense * precision.bytes_per_element / read_bytes_per_s,
         expert_read_s=experts * precision.bytes_per_element / read_bytes_per_s,
         expert_miss=1.0 - (active - dense) / experts if experts else 1.0,
@@ -175,4 +175,5 @@ def _collective(model: ModelCard, gpu: GpuSpec, tp: int, e: Efficiency) -> tuple
     calls = 2 * model.num_layers
     link = gpu.interconnect_bytes_per_s
     bytes_per_s, latency_s = (link * e.link, e.collective_s) if link else (e.pcie_bytes_per_s, e.pcie_collective_s)
+    latency_s *= (1 + math.log2(tp)) / 2
     return calls * latency_s, calls * 2.0 * model.hidden_size * 2 * (tp - 1) / tp / bytes_per_s
