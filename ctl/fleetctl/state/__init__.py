@@ -1,1 +1,1 @@
-"""The SQLite store: fleets, replicas, intents, journal."""
+"""What is remembered: the SQLite store of fleets, replicas, intents and the journal, and the locks."""

@@ -1,0 +1,145 @@
+"""Locks between processes: flock()ed files, which cannot outlive their holder and so need no expiry."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.codec import decode, encode
+from fleetctl.errors import LockHeldError
+from fleetctl.paths import FleetPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_POLL_S = 0.05
+# is_held() asks by holding a shared lock for some microseconds, so one refusal is no proof of a holder.
+_PROBE_RETRIES = 4
+_PROBE_RETRY_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who wrote its name into a lock file last."""
+
+    pid: int
+    command: str
+
+
+class FileLock:
+    """Is one process's claim on `path`. The file stays when the lock goes: removing it would let two hold it."""
+
+    def __init__(self, path: Path, *, command: str = "") -> None:
+        self.path = path
+        self._command = command or " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # noqa: PTH119
+        self._fd = -1
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._fd >= 0
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it, and leave our name in the file."""
+        if self.is_mine:
+            return True
+        for attempt in range(_PROBE_RETRIES):
+            if attempt:
+                SYSTEM_CLOCK.sleep_blocking(_PROBE_RETRY_S)
+            if self._try_once():
+                return True
+        return False
+
+    def acquire(self, *, wait_s: float) -> None:
+        """Take the lock within `wait_s`. Raises LockHeldError naming the holder."""
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + wait_s
+        while not self.try_acquire():
+            if SYSTEM_CLOCK.monotonic_s() >= deadline_s:
+                raise self._held_error()
+            SYSTEM_CLOCK.sleep_blocking(_POLL_S)
+
+    @contextmanager
+    def hold(self, *, wait_s: float) -> Iterator[None]:
+        """Hold the lock for a block. Raises LockHeldError naming the holder."""
+        self.acquire(wait_s=wait_s)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give the lock back; nothing happens if it is not ours."""
+        if self.is_mine:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+    def is_held(self) -> bool:
+        """Whether any process, this one included, holds the lock."""
+        if self.is_mine:
+            return True
+        try:
+            fd = os.open(self.path, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def holder(self) -> Holder | None:
+        """Return the living holder's name, or None while the lock is free or its note is not written yet."""
+        if not self.is_held():
+            return None
+        try:
+            return decode(Holder, self.path.read_bytes())
+        except (msgspec.DecodeError, FileNotFoundError):
+            return None
+
+    def _try_once(self) -> bool:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        if not self._is_current(fd):
+            os.close(fd)
+            return False
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, encode(Holder(pid=os.getpid(), command=self._command)), 0)
+        self._fd = fd
+        return True
+
+    def _is_current(self, fd: int) -> bool:
+        """Whether `fd` is still the file others will open: it may have been removed between open and flock."""
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            return False
+        mine = os.fstat(fd)
+        return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
+
+    def _held_error(self) -> LockHeldError:
+        holder = self.holder()
+        who = f"process {holder.pid} ({holder.command})" if holder else "another process"
+        return LockHeldError(
+            f"{who} holds {self.path.name}", hint="wait for it to finish, or end it; the lock goes with it"
+        )
+
+
+def operation_lock(fleet: str, *, command: str = "") -> FileLock:
+    """Return the lock that one operation on a fleet (up, down, scale) holds while it plans and writes."""
+    return FileLock(FleetPaths(fleet=fleet).runtime / "operation.lock", command=command)

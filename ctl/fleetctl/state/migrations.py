@@ -1,0 +1,91 @@
+"""The schema, as the numbered steps that made it. A step that was ever released is never edited: a new one is added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import StateError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One change of schema; runs inside the migration's single transaction."""
+
+    version: int
+    statements: tuple[str, ...]
+
+
+# Records are JSON with their keys broken out. A field added to a noun with a default needs no step: older records
+# decode with the default, and an older program ignores what it does not know.
+_FIRST = Step(
+    version=1,
+    statements=(
+        "CREATE TABLE identity (owner TEXT NOT NULL)",
+        """CREATE TABLE fleets (
+            name TEXT PRIMARY KEY, phase TEXT NOT NULL, generation INTEGER NOT NULL, record TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE replicas (
+            fleet TEXT NOT NULL, id TEXT NOT NULL, lane TEXT NOT NULL, state TEXT NOT NULL,
+            created_s REAL NOT NULL, changed_s REAL NOT NULL, drain_requested INTEGER NOT NULL, record TEXT NOT NULL,
+            PRIMARY KEY (fleet, id)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE numbers (
+            fleet TEXT NOT NULL, lane TEXT NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (fleet, lane)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE intents (
+            token TEXT PRIMARY KEY, fleet TEXT NOT NULL, replica_id TEXT NOT NULL, state TEXT NOT NULL,
+            created_s REAL NOT NULL, record TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX intents_by_fleet ON intents (fleet, state)",
+        "CREATE TABLE memories (fleet TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE journal (
+            seq INTEGER PRIMARY KEY AUTOINCREMENT, fleet TEXT NOT NULL, subject TEXT NOT NULL, record TEXT NOT NULL
+        )""",
+        "CREATE INDEX journal_by_fleet ON journal (fleet, seq)",
+        "CREATE INDEX journal_by_subject ON journal (fleet, subject, seq)",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST,)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the file's schema version; 0 for an empty file. Raises StateError on a database that is not ours."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        return 0
+    if "schema_version" not in tables:
+        raise StateError(
+            "the state file is a database of another program", hint="set XDG_STATE_HOME to a directory of your own"
+        )
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    return int(row[0] or 0)
+
+
+def check(found: int, steps: Sequence[Step] = STEPS) -> None:
+    """Raise StateError if the file is newer than this program."""
+    known = steps[-1].version
+    if found > known:
+        raise StateError(
+            f"the state file has schema {found}, and this fleetctl knows only up to {known}",
+            hint="a newer fleetctl wrote it: upgrade fleetctl, or point XDG_STATE_HOME elsewhere",
+        )
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Step] = STEPS) -> tuple[int, ...]:
+    """Bring the file to the newest step and return the steps taken. The caller holds the transaction."""
+    found = version_of(connection)
+    check(found, steps)
+    if found == 0:
+        connection.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)")
+    missing = [step for step in steps if step.version > found]
+    for step in missing:
+        for statement in step.statements:
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_version (version) VALUES (?)", (step.version,))
+    return tuple(step.version for step in missing)

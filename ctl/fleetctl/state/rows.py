@@ -1,0 +1,148 @@
+"""Records in and out of tables, inside whatever transaction the caller holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from fleetctl.codec import decode, encode
+from fleetctl.errors import NotFoundError, StateError
+from fleetctl.model.desired import Desired
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.ports.store import Intent, IntentState
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from fleetctl.model.decision import JournalEntry
+
+_ENDED_STATES = tuple(state.value for state in ReplicaState if not state.is_live)
+
+T = TypeVar("T")
+
+
+def to_text(value: object) -> str:
+    """Return a record as stored."""
+    return encode(value).decode()
+
+
+def from_text(kind: type[T], record: str) -> T:
+    """Return a stored record as `kind`. Raises StateError on one of another shape."""
+    try:
+        return decode(kind, record)
+    except msgspec.DecodeError as exc:
+        raise StateError(
+            f"a stored {kind.__name__} cannot be read: {exc}",
+            hint="it was written by another version of fleetctl, or by hand; use the fleetctl that wrote it",
+        ) from exc
+
+
+def find_fleet(db: sqlite3.Connection, name: str) -> Desired | None:
+    """Return one fleet's wish, or None."""
+    row = db.execute("SELECT record FROM fleets WHERE name = ?", (name,)).fetchone()
+    return from_text(Desired, row[0]) if row else None
+
+
+def known_fleet(db: sqlite3.Connection, name: str) -> Desired:
+    """Return one fleet's wish. Raises NotFoundError listing those there are."""
+    found = find_fleet(db, name)
+    if found is None:
+        names = ", ".join(row[0] for row in db.execute("SELECT name FROM fleets ORDER BY name"))
+        raise NotFoundError(f"no fleet named {name!r}", hint=f"fleets: {names or 'none yet'}")
+    return found
+
+
+def write_fleet(db: sqlite3.Connection, wish: Desired) -> Desired:
+    """Store a wish and return it."""
+    db.execute(
+        "INSERT OR REPLACE INTO fleets (name, phase, generation, record) VALUES (?, ?, ?, ?)",
+        (wish.fleet, wish.phase.value, wish.generation, to_text(wish)),
+    )
+    return wish
+
+
+def find_replica(db: sqlite3.Connection, fleet: str, replica_id: str) -> Replica | None:
+    """Return one replica's record, or None."""
+    row = db.execute("SELECT record FROM replicas WHERE fleet = ? AND id = ?", (fleet, replica_id)).fetchone()
+    return from_text(Replica, row[0]) if row else None
+
+
+def list_replicas(db: sqlite3.Connection, fleet: str, *, since_s: float) -> tuple[Replica, ...]:
+    """Return live replicas, and those that ended at `since_s` or later."""
+    rows = db.execute(
+        f"SELECT record FROM replicas WHERE fleet = ? AND (state NOT IN ({_marks(_ENDED_STATES)}) OR changed_s >= ?) "  # noqa: S608  # question marks
+        "ORDER BY created_s, length(id), id",
+        (fleet, *_ENDED_STATES, since_s),
+    ).fetchall()
+    return tuple(from_text(Replica, record) for (record,) in rows)
+
+
+def write_replica(db: sqlite3.Connection, replica: Replica) -> Replica:
+    """Store a replica's record and return it as stored: a drain asked for is never cleared."""
+    row = db.execute(
+        "SELECT drain_requested FROM replicas WHERE fleet = ? AND id = ?", (replica.fleet, replica.id)
+    ).fetchone()
+    if row and row[0] and not replica.drain_requested:
+        replica = replace(replica, drain_requested=True)
+    db.execute(
+        "INSERT OR REPLACE INTO replicas (fleet, id, lane, state, created_s, changed_s, drain_requested, record) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            replica.fleet, replica.id, replica.lane, replica.state.value,
+            replica.created_at.timestamp(), replica.changed_at.timestamp(), replica.drain_requested, to_text(replica),
+        ),
+    )  # fmt: skip
+    return replica
+
+
+def forget_ended(db: sqlite3.Connection, *, before_s: float) -> None:
+    """Delete replicas that ended, and intents that were closed, before then."""
+    db.execute(
+        f"DELETE FROM replicas WHERE state IN ({_marks(_ENDED_STATES)}) AND changed_s < ?",  # noqa: S608  # question marks
+        (*_ENDED_STATES, before_s),
+    )
+    db.execute("DELETE FROM intents WHERE state <> ? AND created_s < ?", (IntentState.OPEN.value, before_s))
+
+
+def find_intent(db: sqlite3.Connection, token: str) -> Intent | None:
+    """Return one intent, or None."""
+    row = db.execute("SELECT record FROM intents WHERE token = ?", (token,)).fetchone()
+    return from_text(Intent, row[0]) if row else None
+
+
+def write_intent(db: sqlite3.Connection, intent: Intent) -> None:
+    """Store an intent."""
+    db.execute(
+        "INSERT OR REPLACE INTO intents (token, fleet, replica_id, state, created_s, record) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            intent.token, intent.fleet, intent.replica_id, intent.state.value,
+            intent.created_at.timestamp(), to_text(intent),
+        ),
+    )  # fmt: skip
+
+
+def append_entry(db: sqlite3.Connection, entry: JournalEntry) -> int:
+    """Append to the journal and return the sequence number."""
+    # JSON has no NaN or infinity: as words they can be read back.
+    inputs = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.inputs.items()}
+    cursor = db.execute(
+        "INSERT INTO journal (fleet, subject, record) VALUES (?, ?, ?)",
+        (entry.fleet, entry.subject, to_text(replace(entry, inputs=inputs))),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def trim_journal(db: sqlite3.Connection, fleet: str, keep: int) -> None:
+    """Delete a fleet's oldest entries beyond `keep`."""
+    db.execute(
+        "DELETE FROM journal WHERE fleet = ?1 AND seq <= "
+        "(SELECT seq FROM journal WHERE fleet = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
+        (fleet, keep),
+    )
+
+
+def _marks(values: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(values))

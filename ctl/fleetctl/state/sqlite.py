@@ -1,0 +1,241 @@
+"""The state store on one SQLite file: what should be, what was started, and why."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.clock import SYSTEM_CLOCK, Clock
+from fleetctl.errors import NotFoundError, StateError
+from fleetctl.model.decision import JournalEntry, Memory
+from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.ports.store import Intent, IntentState
+from fleetctl.state import rows
+from fleetctl.state.database import Database
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.model.replica import NodeRequest, Replica
+
+_ENDED_KEPT = timedelta(hours=1)
+_JOURNAL_ENTRIES_MAX = 100_000  # a fleet
+_JOURNAL_TRIM_EVERY = 256  # entries; counting on each append would walk the whole index
+
+
+class SqliteStore:
+    """Implements ports.StateStore; several processes may have the same file open.
+
+    What starts or ends nodes is committed durably (see Database.write): an intent lost to a power cut would be a node
+    nobody knows of. The controller's memory, journal and state words are not: they are written every tick, and a
+    controller that lost the last of them sees the same world and writes them again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        busy_timeout_s: float = 30.0,
+        journal_entries_max: int = _JOURNAL_ENTRIES_MAX,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._journal_entries_max = journal_entries_max
+        self._database = Database(path, busy_timeout_s=busy_timeout_s)
+        self._owner = self._read_owner() or self._make_owner()
+
+    def close(self) -> None:
+        """Close the file; the store is of no use afterwards."""
+        self._database.close()
+
+    @property
+    def owner(self) -> str:
+        """The store's uuid, made with it: tags every node."""
+        return self._owner
+
+    # Fleets
+
+    def fleets(self) -> tuple[Desired, ...]:
+        """Return every fleet, by name."""
+        with self._database.read() as db:
+            found = db.execute("SELECT record FROM fleets ORDER BY name").fetchall()
+        return tuple(rows.from_text(Desired, record) for (record,) in found)
+
+    def fleet(self, name: str) -> Desired | None:
+        """Return one fleet, or None."""
+        with self._database.read() as db:
+            return rows.find_fleet(db, name)
+
+    def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
+        """Create or replace a fleet's wish, phase UP; overrides are cleared; the generation grows."""
+        with self._database.write(durable=True) as db:
+            before = rows.find_fleet(db, profile.name)
+            wish = Desired(
+                fleet=profile.name,
+                phase=Phase.UP,
+                generation=before.generation + 1 if before else 1,
+                profile=profile,
+                plan=plan,
+                created_at=before.created_at if before else now,
+                changed_at=now,
+            )
+            return rows.write_fleet(db, wish)
+
+    def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:
+        """Change whether it should exist. Raises NotFoundError."""
+        with self._database.write(durable=True) as db:
+            before = rows.known_fleet(db, fleet)
+            if before.phase is phase:
+                return before
+            return rows.write_fleet(db, replace(before, phase=phase, generation=before.generation + 1, changed_at=now))
+
+    def set_overrides(self, fleet: str, overrides: Overrides, *, now: datetime) -> Desired:
+        """Replace what people asked for by hand. Raises NotFoundError."""
+        with self._database.write(durable=True) as db:
+            before = rows.known_fleet(db, fleet)
+            after = replace(before, overrides=overrides, generation=before.generation + 1, changed_at=now)
+            return rows.write_fleet(db, after)
+
+    def remove_fleet(self, fleet: str) -> None:
+        """Forget a fleet that is down and holds no live replica; its journal stays, and so do its replica numbers."""
+        with self._database.write(durable=True) as db:
+            before = rows.find_fleet(db, fleet)
+            if before is None:
+                return
+            live = [r.id for r in rows.list_replicas(db, fleet, since_s=float("inf"))]
+            if before.phase is not Phase.DOWN or live:
+                raise StateError(
+                    f"fleet {fleet!r} is {before.phase} with {len(live)} live replicas, so it cannot be forgotten",
+                    hint=f"take it down first: fleetctl down {fleet}",
+                )
+            for table in ("replicas", "intents", "memories"):
+                db.execute(f"DELETE FROM {table} WHERE fleet = ?", (fleet,))  # noqa: S608  # names from the line above
+            db.execute("DELETE FROM fleets WHERE name = ?", (fleet,))
+
+    # Replicas and their intents
+
+    def replicas(self, fleet: str) -> tuple[Replica, ...]:
+        """Return the fleet's replicas, oldest first; ended ones for an hour."""
+        since_s = (self._clock.now() - _ENDED_KEPT).timestamp()
+        with self._database.read() as db:
+            return rows.list_replicas(db, fleet, since_s=since_s)
+
+    def begin_replica(self, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
+        """Commit a PENDING replica and the OPEN intent to create its node, in one transaction."""
+        intent = Intent(
+            token=request.token,
+            fleet=replica.fleet,
+            replica_id=replica.id,
+            state=IntentState.OPEN,
+            request=request,
+            created_at=now,
+        )
+        with self._database.write(durable=True) as db:
+            rows.forget_ended(db, before_s=(now - _ENDED_KEPT).timestamp())
+            if rows.find_replica(db, replica.fleet, replica.id) or rows.find_intent(db, request.token):
+                raise StateError(
+                    f"replica {replica.id} or its token {request.token} was begun before",
+                    hint="a replica's number and token are used once; take the next number",
+                )
+            rows.write_replica(db, replica)
+            rows.write_intent(db, intent)
+        return intent
+
+    def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
+        """Close an intent, and store its replica's new record, in one transaction. Raises NotFoundError."""
+        with self._database.write(durable=True) as db:
+            intent = rows.find_intent(db, token)
+            if intent is None:
+                raise NotFoundError(f"no intent has the token {token}")
+            rows.write_intent(db, replace(intent, state=state))
+            if replica is not None:
+                rows.write_replica(db, replica)
+
+    def open_intents(self, fleet: str) -> tuple[Intent, ...]:
+        """Return what must be resolved before anything else, oldest first."""
+        with self._database.read() as db:
+            found = db.execute(
+                "SELECT record FROM intents WHERE fleet = ? AND state = ? ORDER BY created_s, token",
+                (fleet, IntentState.OPEN.value),
+            ).fetchall()
+        return tuple(rows.from_text(Intent, record) for (record,) in found)
+
+    def put_replica(self, replica: Replica) -> None:
+        """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
+        with self._database.write(durable=False) as db:
+            rows.write_replica(db, replica)
+
+    def request_drain(self, fleet: str, replica_id: str, *, now: datetime) -> Replica:
+        """Mark a replica to be drained. Raises NotFoundError."""
+        del now  # the journal carries the time; `changed_at` is the state's, which has not changed yet
+        with self._database.write(durable=True) as db:
+            replica = rows.find_replica(db, fleet, replica_id)
+            if replica is None:
+                live = ", ".join(r.id for r in rows.list_replicas(db, fleet, since_s=float("inf")))
+                raise NotFoundError(
+                    f"fleet {fleet!r} has no replica {replica_id!r}", hint=f"live replicas: {live or 'none'}"
+                )
+            return rows.write_replica(db, replace(replica, drain_requested=True))
+
+    def next_replica_number(self, fleet: str, lane: str) -> int:
+        """Return a number never given before to this lane, not even to an earlier fleet of this name."""
+        with self._database.write(durable=True) as db:
+            row = db.execute(
+                "INSERT INTO numbers (fleet, lane, last) VALUES (?, ?, 1) "
+                "ON CONFLICT (fleet, lane) DO UPDATE SET last = last + 1 RETURNING last",
+                (fleet, lane),
+            ).fetchone()
+        return int(row[0])
+
+    # The controller's memory and the journal
+
+    def memory(self, fleet: str) -> Memory:
+        """Return the controller's memory; empty for a new fleet."""
+        with self._database.read() as db:
+            row = db.execute("SELECT record FROM memories WHERE fleet = ?", (fleet,)).fetchone()
+        return rows.from_text(Memory, row[0]) if row else Memory()
+
+    def put_memory(self, fleet: str, memory: Memory) -> None:
+        """Store the controller's memory."""
+        with self._database.write(durable=False) as db:
+            db.execute("INSERT OR REPLACE INTO memories (fleet, record) VALUES (?, ?)", (fleet, rows.to_text(memory)))
+
+    def append(self, entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+        """Append to the journal and return the entries with their `seq`. The oldest beyond 100,000 a fleet go."""
+        if not entries:
+            return ()
+        with self._database.write(durable=False) as db:
+            numbered = tuple(replace(entry, seq=rows.append_entry(db, entry)) for entry in entries)
+            if numbered[0].seq // _JOURNAL_TRIM_EVERY != (numbered[-1].seq + 1) // _JOURNAL_TRIM_EVERY:
+                for fleet in {entry.fleet for entry in numbered}:
+                    rows.trim_journal(db, fleet, self._journal_entries_max)
+        return numbered
+
+    def journal(self, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
+        """Return the newest `limit` entries with seq > after, oldest first; one subject's if given."""
+        where, values = "fleet = ? AND seq > ?", [fleet, after]
+        if subject:
+            where, values = where + " AND subject = ?", [*values, subject]
+        query = f"SELECT seq, record FROM journal WHERE {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608  # fixed words
+        with self._database.read() as db:
+            found = db.execute(query, (*values, limit)).fetchall()
+        return tuple(replace(rows.from_text(JournalEntry, record), seq=seq) for seq, record in reversed(found))
+
+    def _read_owner(self) -> str:
+        with self._database.read() as db:
+            row = db.execute("SELECT owner FROM identity").fetchone()
+        return str(row[0]) if row else ""
+
+    def _make_owner(self) -> str:
+        with self._database.write(durable=True) as db:
+            row = db.execute("SELECT owner FROM identity").fetchone()
+            if row is None:  # else another process made it between our read and this lock
+                row = (os.urandom(16).hex(),)
+                db.execute("INSERT INTO identity (owner) VALUES (?)", row)
+        return str(row[0])
