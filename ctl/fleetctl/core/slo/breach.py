@@ -1,0 +1,113 @@
+"""Whether a finished request kept its lane's promise, and if not, how it failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleetctl.model.slo import BreachKind, LaneSlo, Metric
+
+
+class Ending(StrEnum):
+    """How a request ended."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"  # the stream stopped before its end
+    TIMEOUT = "timeout"  # ours, total or stall
+    ERROR = "error"  # a 5xx
+    REJECTED = "rejected"  # a 4xx of the engine: the client's fault
+    CANCELLED = "cancelled"  # the client went away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """A lane's SLO as the per-request limits that breaches are counted against.
+
+    A promise is per percentile, so the limit is the one at the highest percentile promised for its metric: the 1 % a
+    P99 leaves outside is what the objective's budget pays for.
+    """
+
+    ttft_s: float | None
+    itl_s: float | None
+    jitter_share: float  # of a response's gaps that may be over itl_s
+    queue_wait_s: float | None
+    total_s: float | None
+
+    @classmethod
+    def of(cls, slo: LaneSlo) -> Limits:
+        """Return the limits a lane's promises imply."""
+        itl = slo.strictest(Metric.ITL)
+        return cls(
+            ttft_s=_limit(slo, Metric.TTFT),
+            itl_s=itl.limit_s if itl else None,
+            jitter_share=1.0 - itl.percentile if itl else 0.0,
+            queue_wait_s=_limit(slo, Metric.QUEUE_WAIT),
+            total_s=min(
+                (limit for m in (Metric.E2E, Metric.COMPLETION) if (limit := _limit(slo, m)) is not None),
+                default=None,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was measured of one request."""
+
+    ending: Ending
+    total_s: float
+    ttft_s: float | None = None  # None: no content ever came
+    queue_wait_s: float = 0.0
+    gaps: int = 0
+    gaps_over: int = 0  # longer than Limits.itl_s
+
+
+class Uncounted(StrEnum):
+    """Why a finished request is neither good nor a breach."""
+
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+
+
+_BY_ENDING = {
+    Ending.ERROR: BreachKind.ERROR,
+    Ending.TIMEOUT: BreachKind.TIMEOUT,
+    Ending.INCOMPLETE: BreachKind.INCOMPLETE,
+}
+
+
+def classify(outcome: Outcome, limits: Limits) -> BreachKind | Uncounted | None:
+    """Return how a request breached, the gravest kind first; None: it was good.
+
+    A client that left before the first token counts as a TTFT breach once the limit had passed: else those who give up
+    waiting would make the lane look better. One that ran past its E2E or COMPLETION limit counts as a timeout.
+    """
+    if outcome.ending in _BY_ENDING:
+        return _BY_ENDING[outcome.ending]
+    if outcome.ending is Ending.REJECTED:
+        return Uncounted.REJECTED
+    if limits.total_s is not None and outcome.total_s > limits.total_s:
+        return BreachKind.TIMEOUT
+    if _was_late(outcome, limits):
+        return BreachKind.TTFT
+    if _jittered(outcome, limits):
+        return BreachKind.ITL
+    return Uncounted.CANCELLED if outcome.ending is Ending.CANCELLED else None
+
+
+def _was_late(outcome: Outcome, limits: Limits) -> bool:
+    if limits.queue_wait_s is not None and outcome.queue_wait_s > limits.queue_wait_s:
+        return True
+    waited_s = outcome.total_s if outcome.ttft_s is None else outcome.ttft_s
+    return limits.ttft_s is not None and waited_s > limits.ttft_s
+
+
+def _jittered(outcome: Outcome, limits: Limits) -> bool:
+    if limits.itl_s is None:
+        return False
+    # The epsilon: 1 - 0.9 is a little less than 0.1 in binary, and exactly the allowed share is allowed.
+    return outcome.gaps_over > limits.jitter_share * outcome.gaps + 1e-9
+
+
+def _limit(slo: LaneSlo, metric: Metric) -> float | None:
+    target = slo.strictest(metric)
+    return target.limit_s if target else None

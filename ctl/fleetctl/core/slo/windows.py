@@ -1,0 +1,110 @@
+"""Sliding windows over anything that merges: rings of sub-windows, written in O(1)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Length -> sub-window, seconds. A window reaches back its length, to within one sub-window.
+SUB_WINDOW_S = {10.0: 0.5, 60.0: 2.0, 300.0: 10.0, 3600.0: 60.0}
+WINDOWS_S = tuple(SUB_WINDOW_S)
+
+
+class Mergeable(Protocol):
+    """Sums up; a new one is empty."""
+
+    def merge(self, other: Self) -> None:
+        """Add everything `other` holds."""
+        ...
+
+
+M = TypeVar("M", bound=Mergeable)
+
+
+class _Ring(Generic[M]):
+    """One window's sub-windows. Those without traffic are not kept, so a gap costs nothing."""
+
+    __slots__ = ("_cells", "_make", "_span", "_width_s")
+
+    def __init__(self, make: Callable[[], M], *, width_s: float, length_s: float) -> None:
+        self._make = make
+        self._width_s = width_s
+        self._span = round(length_s / width_s)
+        self._cells: deque[tuple[int, M]] = deque()
+
+    def absorb(self, cell: M, at_s: float) -> None:
+        index = int(at_s // self._width_s)
+        if not self._cells or self._cells[-1][0] != index:
+            self._forget(index)
+            self._cells.append((index, self._make()))
+        self._cells[-1][1].merge(cell)
+
+    def total(self, now_s: float) -> M:
+        self._forget(int(now_s // self._width_s))
+        whole = self._make()
+        for _, cell in self._cells:
+            whole.merge(cell)
+        return whole
+
+    def _forget(self, index: int) -> None:
+        while self._cells and self._cells[0][0] <= index - self._span:
+            self._cells.popleft()
+
+
+class SlidingWindows(Generic[M]):
+    """The last 10 s, 1 m, 5 m and 1 h of something, beside everything since the start.
+
+    `now_s` is any clock that does not go back. Writers add to `open_cell(now_s)`; a cell is passed on to the rings when
+    its half second is over, so writing costs the same whatever the windows are.
+    """
+
+    __slots__ = ("_cell", "_cell_ends_s", "_cell_starts_s", "_lifetime", "_make", "_rings", "_touched")
+
+    def __init__(self, make: Callable[[], M], *, now_s: float, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
+        self._make = make
+        self._rings = {
+            length_s: _Ring(make, width_s=SUB_WINDOW_S[length_s], length_s=length_s) for length_s in windows_s
+        }
+        self._lifetime = make()
+        self._cell = make()
+        self._touched = False
+        self._start(now_s)
+
+    def open_cell(self, now_s: float) -> M:
+        """Return what to add to now; not to be kept."""
+        if now_s >= self._cell_ends_s:
+            self._close(now_s)
+        self._touched = True
+        return self._cell
+
+    def over(self, seconds: float, now_s: float) -> M:
+        """Return the sum over the window of this length. Raises KeyError for a length that is not kept."""
+        if now_s >= self._cell_ends_s:
+            self._close(now_s)
+        whole = self._rings[seconds].total(now_s)
+        whole.merge(self._cell)
+        return whole
+
+    def lifetime(self) -> M:
+        """Return the sum of everything ever added."""
+        whole = self._make()
+        whole.merge(self._lifetime)
+        whole.merge(self._cell)
+        return whole
+
+    def _start(self, now_s: float) -> None:
+        width_s = min(SUB_WINDOW_S.values())
+        self._cell_starts_s = now_s // width_s * width_s
+        self._cell_ends_s = self._cell_starts_s + width_s
+
+    def _close(self, now_s: float) -> None:
+        if self._touched:
+            for ring in self._rings.values():
+                ring.absorb(self._cell, self._cell_starts_s)
+            self._lifetime.merge(self._cell)
+            self._cell = self._make()
+            self._touched = False
+        self._start(now_s)

@@ -1,0 +1,69 @@
+"""Sliding windows hold what happened in their length, to within one sub-window."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from fleetctl.core.slo.tally import LaneTally
+from fleetctl.core.slo.windows import SUB_WINDOW_S, WINDOWS_S, SlidingWindows
+
+
+def windows(now_s: float = 0.0) -> SlidingWindows[LaneTally]:
+    return SlidingWindows(LaneTally, now_s=now_s)
+
+
+def test_a_window_forgets_what_is_older_than_its_length():
+    w = windows()
+    w.open_cell(0.1).offered += 7
+    assert w.over(10.0, 9.0).offered == 7
+    assert w.over(10.0, 10.6).offered == 0
+    assert w.over(60.0, 50.0).offered == 7
+    assert w.over(60.0, 63.0).offered == 0
+    assert w.over(3600.0, 3000.0).offered == 7
+    assert w.lifetime().offered == 7
+
+
+@given(
+    st.lists(st.floats(min_value=0.0, max_value=30.0), min_size=1, max_size=80),
+    st.sampled_from(WINDOWS_S),
+)
+def test_every_window_counts_between_its_length_and_one_sub_window_less(gaps, seconds):
+    w = windows()
+    at, stamps = 0.0, []
+    for gap in gaps:
+        at += gap
+        stamps.append(at)
+        w.open_cell(at).finished += 1
+    counted = w.over(seconds, at).finished
+    certain = sum(1 for s in stamps if s > at - seconds + SUB_WINDOW_S[seconds] + 0.5)
+    possible = sum(1 for s in stamps if s >= at - seconds - 0.5)
+    assert certain <= counted <= possible
+    assert w.lifetime().finished == len(stamps)
+
+
+def test_latencies_merge_over_sub_windows():
+    w = windows()
+    for i in range(100):
+        w.open_cell(i * 0.09).ttft.add(0.001 * (i + 1))
+    figures = w.over(10.0, 9.0).window(10.0)
+    assert figures.ttft.count == 100
+    assert abs(figures.ttft.p50_s - 0.05) < 0.002
+    assert figures.ttft.max_s == 0.1
+
+
+def test_an_idle_year_costs_nothing_and_leaves_nothing():
+    w = windows()
+    w.open_cell(0.0).good += 1
+    assert w.over(3600.0, 365 * 86400.0).good == 0
+    assert w.lifetime().good == 1
+
+
+def test_outcomes_are_counted_by_kind():
+    w = windows()
+    cell = w.open_cell(1.0)
+    cell.breached["ttft"] += 2
+    cell.shed["queue-full"] += 1
+    w.open_cell(2.0).breached["ttft"] += 1
+    figures = w.over(10.0, 3.0).window(10.0)
+    assert figures.breached == {"ttft": 3}
+    assert figures.shed == {"queue-full": 1}
