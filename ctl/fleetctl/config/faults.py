@@ -1,0 +1,60 @@
+"""Faults of a profile: collected, placed on their line, and told all at once."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong. `line` 0 means "look it up from the path"."""
+
+    path: KeyPath
+    message: str
+    line: int = 0
+
+
+def spell_path(path: KeyPath) -> str:
+    """Return lanes.short.spill_to[0], as people write it."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
+    return text
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" for the nearest known word, or nothing when none is near."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    # Abbreviations ("quant", "max_cost") are far in edit distance and yet plain to a reader.
+    near = near or [name for name in names if len(word) > 2 and name.startswith(word)][:1]
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def line_of(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
+    """Return the line of the path, or of the nearest enclosing key that has one."""
+    for end in range(len(path), -1, -1):
+        if path[:end] in lines:
+            return lines[path[:end]]
+    return 1
+
+
+def raise_faults(faults: Iterable[Fault], *, source: str, lines: Mapping[KeyPath, int]) -> None:
+    """Raise one ConfigError that lists every fault once, in the order of the file; return if there is none."""
+    placed = {(fault.line or line_of(fault.path, lines), spell_path(fault.path), fault.message) for fault in faults}
+    if not placed:
+        return
+    told = [f"{source}:{line}: {path + ': ' if path else ''}{message}" for line, path, message in sorted(placed)]
+    count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
+    raise ConfigError(
+        "\n".join(told), hint=f"{count} in {source}; `fleetctl schema` prints what a profile may say, for your editor"
+    )

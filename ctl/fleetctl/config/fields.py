@@ -1,0 +1,183 @@
+"""The kinds of values a profile holds, each with its unit, its parser and its pattern for editors."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from fleetctl import units
+from fleetctl.config.faults import suggest
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
+from fleetctl.model.profile import EngineKind, Mode, SpotPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from enum import StrEnum
+
+NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+_DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h|d|w)\s*)+$"
+_USD_PATTERN = r"^(\$\s*[0-9]+(\.[0-9]+)?|[0-9]+(\.[0-9]+)?\s*USD)$"
+_BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
+_SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*%$"
+_RANGE_PATTERN = r"^\s*((<|<=|>=|>)\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$"
+_REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+|keyring:[^/]+/.+)$"
+
+
+def shown(value: object) -> str:
+    """Return a wrong value as a message shows it: short, and by kind when it is a whole section."""
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _with_unit(parse: Callable[[str], float], what: str, example: str) -> Callable[[object], float]:
+    """Return a validator that reads text with a unit and refuses bare numbers, zero and infinity."""
+
+    def validate(value: object) -> float:
+        if not isinstance(value, str):
+            raise ValueError(f"{shown(value)} is not {what}; write {example}")  # noqa: TRY004  # pydantic reports ValueError only
+        try:
+            amount = parse(value)
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+        if not math.isfinite(amount) or amount <= 0:
+            raise ValueError(f"must be more than zero, not {value!r}")
+        return amount
+
+    return validate
+
+
+def _share(value: object) -> float:
+    """Read "30%" or 0.3."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{shown(value)} is not a share; write a percentage like 30%")  # noqa: TRY004  # pydantic reports ValueError only
+    if isinstance(value, str):
+        try:
+            return units.parse_fraction(value)
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+    if not 0 <= value <= 1:  # NaN fails this too
+        raise ValueError(f"{shown(value)} is not a share; write a percentage like 30%, or a number from 0 to 1")
+    return float(value)
+
+
+def _open_share(value: object) -> float:
+    share = _share(value)
+    if not 0 < share < 1:
+        raise ValueError(f"must lie between 0% and 100%, both excluded, not {shown(value)}")
+    return share
+
+
+def token_range(value: object) -> tuple[int | None, int | None]:
+    """Read "< 512", "<= 511", ">= 512", "> 511" or "512..4096" as (minimum inclusive, maximum exclusive)."""
+    wrong = f'{shown(value)} is not a range of tokens; write "< 512", ">= 512" or "512..4096" (end excluded)'
+    if not isinstance(value, str):
+        raise ValueError(wrong)  # noqa: TRY004  # pydantic reports ValueError only
+    bound = re.fullmatch(r"\s*(<=?|>=?)\s*(\d{1,9})\s*", value)
+    if bound is not None:
+        edge = int(bound[2]) + (bound[1] in ("<=", ">"))
+        if bound[1] in (">", ">="):
+            return edge, None
+        if edge == 0:
+            raise ValueError(f"{value!r} takes no request at all")
+        return None, edge
+    span = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
+    if span is None:
+        raise ValueError(wrong)
+    if int(span[1]) >= int(span[2]):
+        raise ValueError(f"{value!r} takes no request at all: the end must be above the start")
+    return int(span[1]), int(span[2])
+
+
+def _choice(kinds: type[StrEnum], what: str) -> Callable[[object], StrEnum]:
+    """Return a validator that reads one of the enum's words, and names the nearest when it is none of them."""
+    words = [kind.value for kind in kinds]
+
+    def validate(value: object) -> StrEnum:
+        if isinstance(value, str) and value in words:
+            return kinds(value)
+        near = suggest(value, words) if isinstance(value, str) else ""
+        raise ValueError(f"{shown(value)} is not {what}{near}; one of: {', '.join(words)}")
+
+    return validate
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(NAME_PATTERN, value):
+        return value
+    raise ValueError(
+        f"{shown(value)} is not a name; write lower-case letters, digits and dashes, a letter first, 40 at most"
+    )
+
+
+def is_reference(value: object) -> bool:
+    """Whether a value names where a secret lies, and is not the secret."""
+    return isinstance(value, str) and re.fullmatch(_REFERENCE_PATTERN, value) is not None
+
+
+def _reference(value: object) -> str:
+    if isinstance(value, str) and is_reference(value):
+        return value
+    # The value is not repeated: it may be the secret itself.
+    raise ValueError("must say where the key lies, not be the key; write env:NAME, file:PATH or keyring:SERVICE/USER")
+
+
+def _text_schema(pattern: str, *examples: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern, "examples": list(examples)}
+
+
+def _choice_schema(kinds: type[StrEnum]) -> dict[str, Any]:
+    return {"type": "string", "enum": [kind.value for kind in kinds]}
+
+
+_SHARE_SCHEMA: dict[str, Any] = {
+    "anyOf": [_text_schema(_SHARE_PATTERN, "99.5%", "30%"), {"type": "number", "minimum": 0, "maximum": 1}]
+}
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_with_unit(units.parse_duration_s, "a duration", "a number and a unit: 300ms, 2s, 5m, 4h, 7d")),
+    WithJsonSchema(_text_schema(_DURATION_PATTERN, "300ms", "2s", "4h", "7d")),
+]
+Usd = Annotated[
+    float,
+    BeforeValidator(_with_unit(units.parse_usd, "an amount of money", "dollars: $55 or $1.69")),
+    WithJsonSchema(_text_schema(_USD_PATTERN, "$55", "$1.69")),
+]
+Bytes = Annotated[
+    float,
+    BeforeValidator(_with_unit(units.parse_bytes, "a size", "a number and a unit: 512KiB, 16MiB")),
+    WithJsonSchema(_text_schema(_BYTES_PATTERN, "16MiB")),
+]
+Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
+OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(_SHARE_SCHEMA)]
+TokenRange = Annotated[
+    tuple[int | None, int | None],
+    BeforeValidator(token_range),
+    WithJsonSchema(_text_schema(_RANGE_PATTERN, "< 512", ">= 512", "512..4096")),
+]
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
+Reference = Annotated[
+    str,
+    BeforeValidator(_reference),
+    WithJsonSchema(_text_schema(_REFERENCE_PATTERN, "env:FLEETCTL_API_KEY", "file:/run/secrets/gateway-key")),
+]
+Engine = Annotated[
+    EngineKind, BeforeValidator(_choice(EngineKind, "an engine")), WithJsonSchema(_choice_schema(EngineKind))
+]
+Number = Annotated[
+    Precision, BeforeValidator(_choice(Precision, "a precision")), WithJsonSchema(_choice_schema(Precision))
+]
+Spot = Annotated[
+    SpotPolicy, BeforeValidator(_choice(SpotPolicy, "a spot policy")), WithJsonSchema(_choice_schema(SpotPolicy))
+]
+ControlMode = Annotated[Mode, BeforeValidator(_choice(Mode, "a mode")), WithJsonSchema(_choice_schema(Mode))]

@@ -1,0 +1,135 @@
+"""Is this YAML a profile? Text in, `Profile` or every fault at once out."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from fleetctl import codec
+from fleetctl.config.build import build_profile
+from fleetctl.config.checks import whole_profile_faults
+from fleetctl.config.document import read_document
+from fleetctl.config.faults import Fault, KeyPath, raise_faults, suggest
+from fleetctl.config.fields import shown
+from fleetctl.config.shape import ProfileShape, describe, known_keys
+from fleetctl.config.trace import TraceSummary, summarize
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from fleetctl.model.profile import Profile
+
+
+def load_profile(path: Path) -> Profile:
+    """Return the profile in a file. Raises ConfigError with every fault, NotFoundError."""
+    if not path.is_file():
+        raise NotFoundError(f"no profile at {path}", hint="`fleetctl init` writes a starter profile")
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: is not UTF-8 text", hint="save the profile as UTF-8") from error
+    return parse_profile(text, source=str(path), base_dir=path.parent)
+
+
+def parse_profile(text: str, *, source: str, base_dir: Path | None = None) -> Profile:
+    """Return the profile in `text`; `source` names it in messages. Raises ConfigError with every fault.
+
+    Relative paths in it start from `base_dir`, by default the working directory.
+    """
+    document = read_document(text)
+    faults = list(document.faults)
+    base = base_dir or Path()
+    wish: ProfileShape | None = None
+    trace: TraceSummary | None = None
+    if isinstance(document.tree, dict):
+        wish, shape_faults = _shape(document.tree)
+        faults += [*shape_faults, *whole_profile_faults(document.tree)]
+        trace, trace_faults = _trace(document.tree, base)
+        faults += trace_faults
+    elif not faults:
+        faults.append(
+            Fault(path=(), line=1, message=f"a profile is a section of keys and values, not {shown(document.tree)}")
+        )
+    raise_faults(faults, source=source, lines=document.lines)
+    if wish is None:
+        raise AssertionError("a profile without faults has a shape")
+    return build_profile(wish, base_dir=base, trace=trace)
+
+
+def profile_hash(profile: Profile) -> str:
+    """Return the sha256 of the profile's canonical JSON: equal wishes, equal hashes."""
+    return hashlib.sha256(codec.encode(profile)).hexdigest()
+
+
+def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[Fault]]:
+    try:
+        return ProfileShape.model_validate(tree), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        return None, [_fault(detail) for detail in details]
+
+
+def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[Fault]]:
+    workload = tree.get("workload")
+    named = workload.get("trace") if isinstance(workload, dict) else None
+    if not isinstance(named, str) or not named:
+        return None, []
+    try:
+        return summarize(base / named), []
+    except FleetctlError as error:
+        return None, [Fault(path=("workload", "trace"), message=error.message)]
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    """Return one of pydantic's findings in our words, at its path."""
+    path: KeyPath = tuple(detail["loc"])
+    if path and path[-1] == "[key]":
+        path = path[:-1]
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(path)
+    if detail["type"] == "missing":
+        return Fault(path=path, message=f"is missing: {describe(path) or 'it must be given'}")
+    return Fault(path=path, message=_message(detail))
+
+
+def _unknown_key(path: KeyPath) -> Fault:
+    known = known_keys(path[:-1])
+    near = suggest(str(path[-1]), known)
+    return Fault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
+
+
+def _message(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if "error" in context:  # raised by a validator of ours, which words it itself
+        return str(context["error"])
+    wanted = _WANTED.get(detail["type"])
+    if wanted is None:
+        return detail["msg"][0].lower() + detail["msg"][1:]
+    return f"must be {wanted.format(**context)}, not {shown(detail['input'])}"
+
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a section",
+    "model_type": "a section",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "string_too_short": "given",
+    "too_short": "given",
+}

@@ -1,0 +1,170 @@
+"""Request traces: CSV or CSV.gz, read row by row and strictly, and their summary for planning."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.profile import Distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
+_TOKENS_MAX = 100_000_000
+_PEAK_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """One request of a trace. `stream` and `lane` are None when the trace does not say."""
+
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    client: str = ""
+    prefix_group: str = ""
+    cached_prefix_tokens: int = 0  # of the prompt, shared with earlier requests of the group
+    lane: str | None = None
+    stream: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """What planning needs of a trace."""
+
+    requests: int
+    duration_s: float
+    peak_rps: float  # in the busiest 60 s
+    prompt_tokens: Distribution
+    output_tokens: Distribution
+
+
+def read_rows(path: Path) -> Iterator[TraceRow]:
+    """Yield the rows in order, holding one at a time. Raises ConfigError naming file and line, NotFoundError."""
+    if not path.is_file():
+        raise NotFoundError(
+            f"no trace at {path}", hint="a trace is a CSV or CSV.gz of arrival_s,prompt_tokens,output_tokens"
+        )
+    with _open_text(path) as stream:
+        try:
+            yield from _parse(stream, path)
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+            raise ConfigError(f"{path}: cannot be read as CSV: {error}") from error
+
+
+def summarize(path: Path) -> TraceSummary:
+    """Return rate and length percentiles of a whole trace. Raises ConfigError, also for an empty one."""
+    prompts: list[int] = []
+    outputs: list[int] = []
+    window: deque[float] = deque()
+    busiest, first_s, last_s = 0, 0.0, 0.0
+    for row in read_rows(path):
+        first_s = row.arrival_s if not prompts else first_s
+        last_s = row.arrival_s
+        prompts.append(row.prompt_tokens)
+        outputs.append(row.output_tokens)
+        window.append(row.arrival_s)
+        while window[0] <= row.arrival_s - _PEAK_WINDOW_S:
+            window.popleft()
+        busiest = max(busiest, len(window))
+    if not prompts:
+        raise ConfigError(f"{path}: holds no requests")
+    duration_s = last_s - first_s
+    return TraceSummary(
+        requests=len(prompts),
+        duration_s=duration_s,
+        # A trace shorter than the window is as busy as it is long; one instant counts as a second.
+        peak_rps=busiest / min(_PEAK_WINDOW_S, max(duration_s, 1.0)),
+        prompt_tokens=_percentiles(prompts),
+        output_tokens=_percentiles(outputs),
+    )
+
+
+def _open_text(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _parse(stream: TextIO, path: Path) -> Iterator[TraceRow]:
+    reader = csv.DictReader(stream)
+    header = reader.fieldnames or []
+    missing = [column for column in _REQUIRED if column not in header]
+    if missing:
+        raise ConfigError(
+            f"{path}:1: no column {', '.join(missing)}", hint=f"the first line must name {', '.join(_REQUIRED)}"
+        )
+    before_s = -math.inf
+    for cells in reader:
+        where = f"{path}:{reader.line_num}"
+        row = _row(cells, where)
+        if row.arrival_s < before_s:
+            raise ConfigError(
+                f"{where}: arrival_s {row.arrival_s:g} is before the row above ({before_s:g})",
+                hint="sort the trace by arrival_s",
+            )
+        before_s = row.arrival_s
+        yield row
+
+
+def _row(cells: dict[str, str | None], where: str) -> TraceRow:
+    if None in cells or None in cells.values():
+        raise ConfigError(f"{where}: has another number of cells than the first line")
+    text = {column: (cell or "").strip() for column, cell in cells.items()}
+    return TraceRow(
+        arrival_s=_seconds(text["arrival_s"], where),
+        prompt_tokens=_tokens(text["prompt_tokens"], "prompt_tokens", where, at_least=1),
+        output_tokens=_tokens(text["output_tokens"], "output_tokens", where, at_least=0),
+        client=text.get("client", ""),
+        prefix_group=text.get("prefix_group", ""),
+        cached_prefix_tokens=_tokens(
+            text.get("cached_prefix_tokens_inf") or "0", "cached_prefix_tokens_inf", where, at_least=0
+        ),
+        lane=text.get("lane") or None,
+        stream=_truth(text.get("stream", ""), where),
+    )
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{where}: arrival_s {text!r} is not a time in seconds from 0 on")
+    return value
+
+
+def _tokens(text: str, column: str, where: str, *, at_least: int) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value != int(value) or not at_least <= value <= _TOKENS_MAX:
+        raise ConfigError(f"{where}: {column} {text!r} is not a whole number of tokens from {at_least} on")
+    return int(value)
+
+
+def _truth(text: str, where: str) -> bool | None:
+    words = {"": None, "true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ConfigError(f"{where}: stream {text!r} is neither true nor false")
+    return words[text.lower()]
+
+
+def _percentiles(values: list[int]) -> Distribution:
+    ranked = sorted(values)
+
+    def at(fraction: float) -> float:
+        # Zero-token rows exist in real traces (aborted requests); a lognormal has no zero.
+        return float(max(1, ranked[max(0, math.ceil(fraction * len(ranked)) - 1)]))
+
+    return Distribution(p50=at(0.5), p99=at(0.99))
