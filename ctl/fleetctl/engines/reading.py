@@ -1,0 +1,38 @@
+"""Turns a page's raw figures into signals, by the rules every engine shares."""
+
+from __future__ import annotations
+
+import math
+
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.slo import Validity
+
+INVALID = EngineSignals(validity=Validity.INVALID)
+
+# kv_usage is blocks in use over blocks there are, in floating point: a full cache may read a hair over one.
+_KV_USAGE_SLACK = 1e-6
+
+
+def signals(
+    *,
+    running: float | None,
+    waiting: float | None,
+    kv_usage: float | None,
+    preemptions: float | None,
+    prompt_tokens: float | None,
+    output_tokens: float | None,
+) -> EngineSignals:
+    """Return OK signals if every figure is there, finite and not negative, and KV usage is at most one; else INVALID."""
+    figures = (running, waiting, kv_usage, preemptions, prompt_tokens, output_tokens)
+    present = [figure for figure in figures if figure is not None and math.isfinite(figure) and figure >= 0]
+    if len(present) < len(figures) or present[2] > 1 + _KV_USAGE_SLACK:
+        return INVALID
+    return EngineSignals(
+        validity=Validity.OK,
+        running=round(present[0]),
+        waiting=round(present[1]),
+        kv_usage=min(present[2], 1.0),
+        preemptions=present[3],
+        prompt_tokens=present[4],
+        output_tokens=present[5],
+    )
