@@ -1,0 +1,83 @@
+"""Speaks to a fleet's controller over its Unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.codec import decode
+from fleetctl.errors import UnavailableError
+from fleetctl.model.status import FleetStatus
+from fleetctl.paths import FleetPaths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+ANSWER_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
+_STREAM_GAP_S = 10.0  # ten default ticks without a line: the stream is dead, whatever its socket says
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, *, deadline_s: float) -> None:
+        super().__init__("localhost", timeout=deadline_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def live_status(fleet: str, *, deadline_s: float = ANSWER_S) -> FleetStatus:
+    """Return the controller's own word on its fleet. Raises UnavailableError."""
+    raw = _call(fleet, "GET", "/v1/status", deadline_s=deadline_s)
+    try:
+        return decode(FleetStatus, raw)
+    except msgspec.ValidationError as exc:
+        raise UnavailableError(
+            f"the controller of {fleet} gave a status this version cannot read: {exc}",
+            hint="it may run another version of fleetctl; end its process and run the command again",
+        ) from exc
+
+
+def wake(fleet: str, *, deadline_s: float = ANSWER_S) -> None:
+    """Have the controller decide now instead of at its next tick. Raises UnavailableError."""
+    _call(fleet, "POST", "/v1/wake", deadline_s=deadline_s)
+
+
+def _call(fleet: str, method: str, path: str, *, deadline_s: float) -> bytes:
+    connection = _UnixConnection(FleetPaths(fleet=fleet).controller_socket, deadline_s=deadline_s)
+    try:
+        connection.request(method, path, headers={"connection": "close"})
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as exc:
+        raise UnavailableError(f"the controller of {fleet} does not answer: {exc}") from exc
+    finally:
+        connection.close()
+    if response.status >= 300:
+        raise UnavailableError(f"the controller of {fleet} answered {response.status} to {method} {path}")
+    return body
+
+
+async def stream(fleet: str) -> AsyncIterator[FleetStatus]:
+    """Yield the controller's statuses until it goes away. Raises UnavailableError."""
+    import httpx
+
+    transport = httpx.AsyncHTTPTransport(uds=str(FleetPaths(fleet=fleet).controller_socket))
+    timeout = httpx.Timeout(ANSWER_S, read=_STREAM_GAP_S)
+    try:
+        async with (
+            httpx.AsyncClient(transport=transport, timeout=timeout) as client,
+            client.stream("GET", "http://localhost/v1/stream") as response,
+        ):
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                if line:
+                    yield decode(FleetStatus, line)
+    except (httpx.HTTPError, msgspec.ValidationError) as exc:
+        raise UnavailableError(f"the stream of {fleet}'s controller ended: {exc}") from exc
