@@ -1,0 +1,212 @@
+"""The file under the store: its age, its damage, its sharers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import LockHeldError, StateError
+from fleetctl.model.replica import ReplicaState
+from fleetctl.ports.store import IntentState
+from fleetctl.state.database import Database
+from fleetctl.state.migrations import STEPS, Step, migrate, version_of
+from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing.samples import EPOCH, node_request, replica
+
+V1_SQL = Path(__file__).parent / "schema_v1.sql"
+
+WRITER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from fleetctl.model.replica import ReplicaState
+from fleetctl.ports.store import IntentState
+from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing.samples import EPOCH, node_request, replica
+
+store = SqliteStore(Path(sys.argv[1]))
+lane, writes = sys.argv[2], int(sys.argv[3])
+print("open", flush=True)
+for _ in range(writes):
+    number = store.next_replica_number("demo", lane)
+    made = replica(f"{lane}-{number}")
+    store.begin_replica(made, node_request(f"token-{lane}-{number}"), now=EPOCH)
+    booting = replace(made, state=ReplicaState.BOOTING, node_id="node")
+    store.settle_intent(f"token-{lane}-{number}", IntentState.DONE, replica=booting)
+    print(number, flush=True)
+"""
+
+
+def build_v1(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(V1_SQL.read_text())
+    connection.close()
+
+
+def test_a_file_of_schema_1_opens_with_everything_in_it(tmp_path: Path) -> None:
+    build_v1(tmp_path / "state.db")
+    store = SqliteStore(tmp_path / "state.db")
+    assert store.owner == "5eed5eed5eed5eed5eed5eed5eed5eed"
+    assert [(r.id, r.state, r.drain_requested) for r in store.replicas("demo")] == [
+        ("short-1", ReplicaState.READY, True)
+    ]
+    assert [(i.token, i.state, i.request.port) for i in store.open_intents("demo")] == [
+        ("token-2", IntentState.OPEN, 20002)
+    ]
+    assert store.next_replica_number("demo", "short") == 8
+    assert [(e.seq, e.reason) for e in store.journal("demo")] == [(41, "one is missing")]
+    assert store.memory("demo").lanes["short"].wanted == 3
+    store.close()
+
+
+def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_path: Path) -> None:
+    build_v1(tmp_path / "state.db")
+    newer = (*STEPS, Step(version=2, statements=("ALTER TABLE fleets ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
+    Database(tmp_path / "state.db", steps=newer).close()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    assert version_of(connection) == 2
+    assert connection.execute("SELECT last FROM numbers").fetchall() == [(7,)]
+    assert connection.execute("SELECT note FROM fleets").fetchall() == []
+    assert migrate(connection, newer) == ()
+    connection.close()
+    copy = sqlite3.connect(tmp_path / "state.db.schema1")
+    assert version_of(copy) == 1
+    assert copy.execute("SELECT owner FROM identity").fetchone() == ("5eed5eed5eed5eed5eed5eed5eed5eed",)
+    copy.close()
+
+
+def test_a_failing_step_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    build_v1(tmp_path / "state.db")
+    broken = Step(version=2, statements=("DROP TABLE journal", "ALTER TABLE absent ADD COLUMN x"))
+    with pytest.raises(StateError, match="absent"):
+        Database(tmp_path / "state.db", steps=(*STEPS, broken))
+    store = SqliteStore(tmp_path / "state.db")
+    assert len(store.journal("demo")) == 1
+    store.close()
+
+
+def test_schema_1_text_is_what_step_1_makes(tmp_path: Path) -> None:
+    """A released step must never be edited: the frozen text is the witness."""
+    build_v1(tmp_path / "frozen.db")
+    SqliteStore(tmp_path / "made.db").close()
+
+    def shape(name: str) -> list[tuple[str, str]]:
+        connection = sqlite3.connect(tmp_path / name)
+        rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").fetchall()
+        connection.close()
+        return [(row[0], " ".join(row[1].split())) for row in rows]
+
+    assert shape("made.db") == shape("frozen.db")
+
+
+def test_a_file_from_the_future_is_refused_and_left_alone(tmp_path: Path) -> None:
+    build_v1(tmp_path / "state.db")
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("INSERT INTO schema_version VALUES (999)")
+    connection.commit()
+    connection.close()
+    before = (tmp_path / "state.db").read_bytes()
+    with pytest.raises(StateError, match="schema 999") as caught:
+        SqliteStore(tmp_path / "state.db")
+    assert "upgrade" in caught.value.hint
+    assert (tmp_path / "state.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["noise", "torn"])
+def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "state.db"
+    build_v1(path)
+    raw = bytearray(path.read_bytes())
+    if damage == "noise":
+        raw[:] = Random(7).randbytes(len(raw))
+    else:
+        raw[4096:] = Random(7).randbytes(len(raw) - 4096)
+    path.write_bytes(raw)
+    with pytest.raises(StateError, match="damaged") as caught:
+        SqliteStore(path).journal("demo")
+    assert "mv" in caught.value.hint
+
+
+def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("CREATE TABLE songs (title)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StateError, match="another program"):
+        SqliteStore(tmp_path / "state.db")
+
+
+def test_a_directory_in_the_way_is_an_error_not_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "state.db").mkdir()
+    with pytest.raises(StateError) as caught:
+        SqliteStore(tmp_path / "state.db")
+    assert "XDG_STATE_HOME" in caught.value.hint
+
+
+def test_a_lock_held_past_the_deadline_is_said_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db", busy_timeout_s=0.1)
+    other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LockHeldError, match="locked"):
+        store.put_replica(replica())
+    other.execute("ROLLBACK")
+    store.put_replica(replica())
+    other.close()
+    store.close()
+
+
+def spawn_writer(path: Path, lane: str, writes: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), lane, str(writes)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_eight_processes_lose_no_write(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    # All eight also race to create the file; two share each lane, so numbers are contended for.
+    writers = [spawn_writer(path, f"lane{n % 4}", 34) for n in range(8)]
+    for writer in writers:
+        writer.communicate(timeout=50)
+        assert writer.returncode == 0
+    store = SqliteStore(path)
+    kept = store.replicas("demo")
+    assert sorted(r.id for r in kept) == sorted(f"lane{lane}-{n}" for lane in range(4) for n in range(1, 69))
+    assert {r.state for r in kept} == {ReplicaState.BOOTING}
+    assert store.open_intents("demo") == ()
+    store.close()
+
+
+def test_killed_writers_leave_a_consistent_store_and_lose_nothing_they_had_said(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    rng = Random(11)
+    said: list[int] = []
+    for _ in range(8):
+        writer = spawn_writer(path, "short", 1000)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+        SYSTEM_CLOCK.sleep_blocking(rng.uniform(0.0, 0.15))
+        os.kill(writer.pid, signal.SIGKILL)
+        rest, _ = writer.communicate(timeout=20)
+        said += [int(line) for line in rest.splitlines() if line.strip()]
+        store = SqliteStore(path)
+        replicas = {r.id: r for r in store.replicas("demo")}
+        open_ids = {i.replica_id for i in store.open_intents("demo")}
+        # Every replica is either settled, or has its open intent: never one without the other.
+        assert {r.id for r in replicas.values() if r.state is ReplicaState.PENDING} == open_ids
+        store.close()
+    assert said
+    assert len(said) == len(set(said))
+    store = SqliteStore(path)
+    settled = {r.id for r in store.replicas("demo") if r.state is ReplicaState.BOOTING}
+    assert {f"short-{n}" for n in said} <= settled
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    store.begin_replica(replica("new-1"), node_request("token-new"), now=EPOCH)
+    store.close()

@@ -1,0 +1,123 @@
+"""File locks between real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.errors import LockHeldError
+from fleetctl.state.locks import FileLock, operation_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fleetctl.state.locks import FileLock
+lock = FileLock(Path(sys.argv[1]), command="fleetctl up demo.yaml")
+lock.acquire(wait_s=5)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_the_second_of_two_processes_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "controller.lock"
+    with holding(path) as process:
+        mine = FileLock(path)
+        assert not mine.try_acquire()
+        assert mine.is_held()
+        holder = mine.holder()
+        assert holder is not None
+        assert (holder.pid, holder.command) == (process.pid, "fleetctl up demo.yaml")
+        with pytest.raises(LockHeldError, match=rf"process {process.pid} \(fleetctl up demo.yaml\) holds"):
+            mine.acquire(wait_s=0.1)
+
+
+def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.lock"
+    with holding(path) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        mine = FileLock(path)
+        mine.acquire(wait_s=5)
+        holder = mine.holder()
+        assert holder is not None
+        assert holder.pid == os.getpid()
+        mine.release()
+    assert not mine.is_held()
+
+
+def test_a_child_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "x.lock")
+    assert lock.try_acquire()
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    lock.release()
+    assert FileLock(tmp_path / "x.lock").try_acquire()
+    child.communicate(timeout=10)
+
+
+def test_a_stale_note_of_a_dead_holder_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    path.write_text('{"pid": 1, "command": "long gone"}')
+    assert FileLock(path).holder() is None
+    assert FileLock(tmp_path / "absent.lock").holder() is None
+
+
+def test_hold_releases_on_the_way_out_and_one_object_may_ask_twice(tmp_path: Path) -> None:
+    lock, other = FileLock(tmp_path / "x.lock"), FileLock(tmp_path / "x.lock")
+
+    def fail_while_holding() -> None:
+        with lock.hold(wait_s=0):
+            assert lock.try_acquire()
+            assert not other.try_acquire()
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        fail_while_holding()
+    assert other.try_acquire()
+    other.release()
+    other.release()
+
+
+def test_a_lock_whose_file_was_removed_is_not_held_twice_under_one_name(tmp_path: Path) -> None:
+    first = FileLock(tmp_path / "x.lock")
+    assert first.try_acquire()
+    first.path.unlink()
+    second = FileLock(tmp_path / "x.lock")
+    assert second.try_acquire()
+    assert not FileLock(tmp_path / "x.lock").try_acquire()
+    first.release()
+    second.release()
+
+
+def test_a_fleet_has_one_operation_lock_under_the_runtime_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with operation_lock("demo", command="fleetctl up").hold(wait_s=1):
+        with pytest.raises(LockHeldError, match="fleetctl up"):
+            operation_lock("demo").acquire(wait_s=0)
+        operation_lock("other").acquire(wait_s=0)

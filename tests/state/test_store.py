@@ -1,0 +1,216 @@
+"""The store, through its public door."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.errors import NotFoundError, StateError
+from fleetctl.model.decision import JournalEntry, LaneMemory, Memory
+from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.replica import ReplicaState
+from fleetctl.ports.store import IntentState, StateStore
+from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleetctl.testing.clocks import ManualClock
+
+
+def entry(subject: str = "short", fleet: str = "demo", **inputs: float | str) -> JournalEntry:
+    return JournalEntry(
+        seq=0, at=EPOCH, fleet=fleet, kind="decision", subject=subject, action="launch", reason="one is missing",
+        inputs=inputs,
+    )  # fmt: skip
+
+
+def test_store_implements_the_port(store: SqliteStore) -> None:
+    port: StateStore = store
+    assert port.fleets() == ()
+
+
+def test_owner_is_made_once_and_kept(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "state.db")
+    second = SqliteStore(tmp_path / "state.db")
+    assert len(first.owner) == 32
+    assert first.owner == second.owner
+    other = SqliteStore(tmp_path / "other.db")
+    assert other.owner != first.owner
+    for opened in (first, second, other):
+        opened.close()
+
+
+def test_files_are_the_users_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleetctl" / "state.db")
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    assert stat.S_IMODE((tmp_path / "fleetctl").stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "fleetctl").iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert "state.db-wal" in modes
+    store.close()
+
+
+def test_wish_is_returned_as_put(store: SqliteStore) -> None:
+    wish = store.put_fleet(profile(), plan(), now=EPOCH)
+    assert (wish.phase, wish.generation) == (Phase.UP, 1)
+    assert store.fleet("demo") == wish
+    assert (wish.profile, wish.plan) == (profile(), plan())
+    assert store.fleet("absent") is None
+
+
+def test_every_change_of_a_wish_grows_its_generation_and_up_clears_overrides(store: SqliteStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    later = EPOCH + timedelta(minutes=1)
+    scaled = store.set_overrides("demo", Overrides(replicas={"short": 4}, step={"long": LadderStep.SHED}), now=later)
+    assert (scaled.generation, scaled.overrides.step["long"]) == (2, LadderStep.SHED)
+    down = store.set_phase("demo", Phase.DOWN, now=later)
+    assert (down.generation, down.phase, down.overrides) == (3, Phase.DOWN, scaled.overrides)
+    again = store.put_fleet(profile(), plan(), now=later)
+    assert (again.generation, again.phase, again.overrides) == (4, Phase.UP, Overrides())
+    assert (again.created_at, again.changed_at) == (EPOCH, later)
+    assert store.fleet("demo") == again
+
+
+def test_setting_the_same_phase_again_changes_nothing(store: SqliteStore) -> None:
+    wish = store.put_fleet(profile(), plan(), now=EPOCH)
+    assert store.set_phase("demo", Phase.UP, now=EPOCH + timedelta(hours=1)) == wish
+
+
+def test_fleets_are_listed_by_name(store: SqliteStore) -> None:
+    for name in ("zeta", "alpha", "mid"):
+        store.put_fleet(profile(name), plan(name), now=EPOCH)
+    assert [wish.fleet for wish in store.fleets()] == ["alpha", "mid", "zeta"]
+
+
+def test_unknown_fleet_is_an_error_that_lists_those_there_are(store: SqliteStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    with pytest.raises(NotFoundError) as caught:
+        store.set_phase("dmo", Phase.DOWN, now=EPOCH)
+    assert "demo" in caught.value.hint
+
+
+def test_intent_and_pending_replica_appear_together_and_are_settled_together(store: SqliteStore) -> None:
+    pending = replica()
+    intent = store.begin_replica(pending, node_request(), now=EPOCH)
+    assert store.open_intents("demo") == (intent,)
+    assert store.replicas("demo") == (pending,)
+    booting = replace(pending, state=ReplicaState.BOOTING, node_id="node-1")
+    store.settle_intent("token-1", IntentState.DONE, replica=booting)
+    assert store.open_intents("demo") == ()
+    assert store.replicas("demo") == (booting,)
+
+
+def test_a_token_or_replica_is_begun_once(store: SqliteStore) -> None:
+    store.begin_replica(replica(), node_request(), now=EPOCH)
+    with pytest.raises(StateError, match="begun before"):
+        store.begin_replica(replica("short-2"), node_request(), now=EPOCH)
+    with pytest.raises(StateError, match="begun before"):
+        store.begin_replica(replica(), node_request("token-2"), now=EPOCH)
+    assert [r.id for r in store.replicas("demo")] == ["short-1"]
+    assert [i.token for i in store.open_intents("demo")] == ["token-1"]
+
+
+def test_settling_an_unknown_token_is_an_error(store: SqliteStore) -> None:
+    with pytest.raises(NotFoundError, match="token-9"):
+        store.settle_intent("token-9", IntentState.ABANDONED)
+
+
+def test_replicas_come_oldest_first_and_ended_ones_stay_for_an_hour(store: SqliteStore, clock: ManualClock) -> None:
+    for number in (10, 2, 1):
+        store.put_replica(replica(f"short-{number}"))
+    store.put_replica(replica("long-1", created_at=EPOCH - timedelta(minutes=1)))
+    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-1", "short-2", "short-10"]
+    store.put_replica(replica("short-1", state=ReplicaState.GONE))
+    store.put_replica(replica("short-2", state=ReplicaState.FAILED))
+    clock.jump(3599)
+    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-1", "short-2", "short-10"]
+    clock.jump(2)
+    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-10"]
+
+
+def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: SqliteStore) -> None:
+    ready = replica(state=ReplicaState.READY)
+    store.put_replica(ready)
+    assert store.request_drain("demo", "short-1", now=EPOCH).drain_requested
+    store.put_replica(replace(ready, reason="still ready"))
+    assert store.replicas("demo")[0].drain_requested
+    assert store.replicas("demo")[0].reason == "still ready"
+
+
+def test_draining_an_unknown_replica_lists_the_live_ones(store: SqliteStore) -> None:
+    store.put_replica(replica())
+    with pytest.raises(NotFoundError) as caught:
+        store.request_drain("demo", "short-7", now=EPOCH)
+    assert "short-1" in caught.value.hint
+
+
+def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store: SqliteStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    assert [store.next_replica_number("demo", "short") for _ in range(3)] == [1, 2, 3]
+    assert store.next_replica_number("demo", "long") == 1
+    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    store.remove_fleet("demo")
+    assert store.next_replica_number("demo", "short") == 4
+
+
+def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: SqliteStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    store.append((entry(),))
+    with pytest.raises(StateError, match="cannot be forgotten"):
+        store.remove_fleet("demo")
+    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    store.put_replica(replica(state=ReplicaState.STOPPING))
+    with pytest.raises(StateError, match="1 live"):
+        store.remove_fleet("demo")
+    store.put_replica(replica(state=ReplicaState.GONE))
+    store.remove_fleet("demo")
+    assert store.fleet("demo") is None
+    assert store.replicas("demo") == ()
+    assert len(store.journal("demo")) == 1
+    store.remove_fleet("demo")
+
+
+def test_memory_is_empty_for_a_new_fleet_and_returned_as_put(store: SqliteStore) -> None:
+    assert store.memory("demo") == Memory()
+    memory = Memory(lanes={"short": LaneMemory(wanted=3, up_since=EPOCH, step=LadderStep.SPILL)})
+    store.put_memory("demo", memory)
+    assert store.memory("demo") == memory
+
+
+def test_journal_answers_the_newest_of_a_subject_in_order(store: SqliteStore) -> None:
+    store.append(tuple(entry("short" if n % 2 else "long", n=float(n)) for n in range(10)))
+    store.append((entry(fleet="other"),))
+    assert [e.inputs["n"] for e in store.journal("demo", limit=3)] == [7.0, 8.0, 9.0]
+    assert [e.inputs["n"] for e in store.journal("demo", limit=2, subject="long")] == [6.0, 8.0]
+    newest = store.journal("demo")[-1].seq
+    assert store.journal("demo", after=newest) == ()
+    assert [e.inputs["n"] for e in store.journal("demo", after=newest - 2)] == [8.0, 9.0]
+
+
+def test_append_numbers_entries_in_one_growing_sequence(store: SqliteStore) -> None:
+    first = store.append((entry(), entry("long")))
+    second = store.append((entry(fleet="other"),))
+    assert [e.seq for e in (*first, *second)] == [1, 2, 3]
+    assert store.append(()) == ()
+
+
+def test_figures_that_json_cannot_hold_are_journalled_as_words(store: SqliteStore) -> None:
+    store.append((entry(p99=float("nan"), limit=float("inf"), rps=2.0),))
+    assert store.journal("demo")[0].inputs == {"p99": "nan", "limit": "inf", "rps": 2.0}
+
+
+def test_oldest_entries_beyond_the_journals_bound_go(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db", journal_entries_max=500)
+    for _ in range(20):
+        store.append(tuple(entry() for _ in range(100)))
+    kept = store.journal("demo", limit=10_000)
+    assert kept[-1].seq == 2000
+    assert 500 <= len(kept) < 500 + 356  # a trim every 256 entries, and appends of 100
+    store.close()
