@@ -1,0 +1,146 @@
+"""A model's shape from its own config.json, with the parameters counted tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.catalogue import ModelCard, Precision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The families whose tensors are counted below: gated MLPs, RMS norms, rotary positions.
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss")
+_ADD_IT = "add the model to models.yaml in your profiles directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What the count needs; one layer's MLP is `experts` gated ones of `intermediate`, `experts_used` per token."""
+
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    intermediate: int
+    experts: int
+    experts_used: int
+    tied: bool
+    attention_bias: bool
+    mlp_bias: bool
+
+
+def model_card_from_config(path: Path) -> ModelCard:
+    """Return the card of the model whose config.json this is; its id is the directory's name.
+
+    Raises NotFoundError, and ConfigError for families that are not counted here and for MLA, which caches a latent.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"no model configuration at {path}", hint="model.path is a directory with a config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: is not a model configuration")
+    shape = _shape(config, path)
+    return ModelCard(
+        id=path.parent.name,
+        params=_count(shape, shape.experts),
+        active_params=_count(shape, shape.experts_used),
+        num_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab,
+        context_tokens_max=_number(config, path, "max_position_embeddings"),
+        tied_embeddings=shape.tied,
+        native_precision=_precision(config),
+        source=str(path),
+    )
+
+
+def _shape(config: dict[str, Any], path: Path) -> _Shape:
+    family = config.get("model_type")
+    if "kv_lora_rank" in config:
+        raise ConfigError(f"{path}: multi-head latent attention is not supported", hint="its KV cache is no GQA cache")
+    if family not in _FAMILIES:
+        raise ConfigError(f"{path}: the model family {family!r} is not known ({', '.join(_FAMILIES)})", hint=_ADD_IT)
+    heads = _number(config, path, "num_attention_heads")
+    hidden = _number(config, path, "hidden_size")
+    experts = _number(config, path, "num_local_experts", "num_experts", default=1)
+    return _Shape(
+        family=family,
+        layers=_number(config, path, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_number(config, path, "num_key_value_heads", default=heads),
+        head_dim=_number(config, path, "head_dim", default=hidden // heads),
+        vocab=_number(config, path, "vocab_size"),
+        intermediate=_number(config, path, "moe_intermediate_size", "intermediate_size"),
+        experts=experts,
+        experts_used=_number(config, path, "num_experts_per_tok", "experts_per_token", default=1) if experts > 1 else 1,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        attention_bias=bool(config.get("attention_bias", False)),
+        mlp_bias=bool(config.get("mlp_bias", False)),
+    )
+
+
+def _number(config: dict[str, Any], path: Path, *keys: str, default: int | None = None) -> int:
+    """Return the first of these keys that is given."""
+    value = next((config[key] for key in keys if config.get(key) is not None), default)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ConfigError(f"{path}: {keys[-1]} must be a whole number above zero")
+    return value
+
+
+def _count(shape: _Shape, experts: int) -> int:
+    """Return the parameters with this many experts in each layer."""
+    embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
+    layer = _attention(shape) + _mlp(shape, experts) + 2 * shape.hidden
+    return embeddings + shape.layers * layer + shape.hidden
+
+
+def _attention(shape: _Shape) -> int:
+    query, key_value = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    count = 2 * shape.hidden * query + 2 * shape.hidden * key_value
+    if shape.family == "qwen2" or shape.attention_bias:
+        count += query + 2 * key_value
+    if shape.attention_bias:
+        count += shape.hidden  # the output projection's; Qwen2 has none there
+    if shape.family in ("qwen3", "qwen3_moe"):
+        count += 2 * shape.head_dim  # the norms of queries and keys
+    if shape.family == "gpt_oss":
+        count += shape.heads  # the attention sinks
+    return count
+
+
+def _mlp(shape: _Shape, experts: int) -> int:
+    one = 3 * shape.hidden * shape.intermediate
+    if shape.mlp_bias or shape.family == "gpt_oss":
+        one += 2 * shape.intermediate + shape.hidden
+    if shape.experts == 1:
+        return one
+    router = shape.experts * shape.hidden + (shape.experts if shape.family == "gpt_oss" else 0)
+    return experts * one + router
+
+
+def _precision(config: dict[str, Any]) -> Precision:
+    quantised = config.get("quantization_config")
+    if isinstance(quantised, dict):
+        method, bits = str(quantised.get("quant_method", "")), quantised.get("bits")
+        if method == "fp8":
+            return Precision.FP8
+        if method == "mxfp4" or bits == 4:
+            return Precision.INT4
+        if bits == 8:
+            return Precision.INT8
+    is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
+    return Precision.FP16 if is_fp16 else Precision.BF16
