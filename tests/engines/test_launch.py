@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl.engines.sglang import SglangEngine
+from fleetctl.engines.tgi import TgiEngine
+from fleetctl.engines.vllm import VllmEngine
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
+from fleetctl.model.profile import EmulatorSpec, EngineKind
+from fleetctl.plugins import installed, load_engine
+from fleetctl.testing import samples
+
+if TYPE_CHECKING:
+    from fleetctl.ports.engine import LaunchCommand
+
+TGI_FLAGS = frozenset(
+    line.split("\t")[0]
+    for line in (Path(__file__).parent / "tgi_launcher_flags.tsv").read_text().splitlines()
+    if line.startswith("--")
+)
+# The flags SGLang 0.5.23 documents under "Server Arguments", those fleetctl uses; the list there holds some 300 more.
+SGLANG_FLAGS = {
+    "--model-path", "--served-model-name", "--host", "--port", "--tensor-parallel-size", "--dtype", "--quantization",
+    "--kv-cache-dtype", "--max-running-requests", "--context-length", "--chunked-prefill-size", "--mem-fraction-static",
+    "--disable-radix-cache", "--max-queued-requests", "--enable-priority-scheduling",
+    "--schedule-low-priority-values-first", "--enable-metrics",
+}  # fmt: skip
+
+precisions = st.sampled_from(list(Precision))
+settings = st.fixed_dictionaries(
+    {
+        "tensor_parallel": st.sampled_from([1, 2, 4, 8]),
+        "quantization": precisions,
+        "kv_cache": st.none() | precisions,
+        "max_num_seqs": st.integers(1, 1024),
+        "max_model_len": st.integers(2, 131072),
+        "max_num_batched_tokens": st.integers(1, 65536),
+        "gpu_memory_utilization": st.floats(0.05, 1.0),
+        "prefix_caching": st.booleans(),
+        "priority_scheduling": st.booleans(),
+        "max_queued_requests": st.none() | st.integers(0, 10_000),
+        "shutdown_timeout_s": st.floats(0, 1000),
+    }
+)
+
+
+def launch(name: str, *, port: int = 8001, flavour: EngineKind = EngineKind.VLLM, **changes: Any) -> LaunchCommand:
+    lane_plan = samples.lane_plan("short")
+    lane_plan = replace(lane_plan, launch=replace(lane_plan.launch, **changes))
+    lane = replace(samples.profile().lane("short"), emulator=EmulatorSpec(flavour=flavour, seed=7))
+    return load_engine(name).launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="127.0.0.1", port=port)
+
+
+def options(argv: tuple[str, ...]) -> dict[str, str | bool]:
+    """Read `--flag value` and `--flag` back; a flag given twice is an error."""
+    found: dict[str, str | bool] = {}
+    for word, following in zip(argv, [*argv[1:], "--"], strict=True):
+        if word.startswith("--"):
+            assert word not in found, f"{word} twice in {argv}"
+            found[word] = True if following.startswith("--") else following
+    return found
+
+
+def test_the_four_engines_are_installed_under_their_names() -> None:
+    assert set(installed("fleetctl.engine")) >= {"vllm", "tgi", "sglang", "emulator"}
+    assert {load_engine(name).name for name in ("vllm", "tgi", "sglang", "emulator")} == {k.value for k in EngineKind}
+
+
+def test_vllm_gets_every_setting_of_the_plan() -> None:
+    argv = launch("vllm", priority_scheduling=True, max_queued_requests=10, kv_cache=Precision.FP8).argv
+    assert argv[1:3] == ("serve", samples.MODEL_ID)
+    assert options(argv) == {
+        "--served-model-name": samples.MODEL_ID,
+        "--tensor-parallel-size": "1",
+        "--dtype": "bfloat16",
+        "--kv-cache-dtype": "fp8",
+        "--max-num-seqs": "64",
+        "--max-model-len": "8192",
+        "--max-num-batched-tokens": "2048",
+        "--gpu-memory-utilization": "0.9",
+        "--enable-chunked-prefill": True,
+        "--enable-prefix-caching": True,
+        "--scheduling-policy": "priority",
+        "--max-num-queued-reqs": "74",  # vLLM counts the running among them
+        "--shutdown-timeout": "100",
+        "--host": "127.0.0.1",
+        "--port": "8001",
+    }
+
+
+def test_tgi_gets_every_setting_of_the_plan() -> None:
+    found = options(launch("tgi", kv_cache=Precision.FP8, tensor_parallel=2, max_queued_requests=10).argv)
+    assert found["--max-input-tokens"] == "8191"
+    assert found["--max-total-tokens"] == "8192"
+    assert found["--max-batch-prefill-tokens"] == "2048"
+    assert found["--max-batch-size"] == "64"
+    assert found["--max-concurrent-requests"] == "74"
+    assert found["--num-shard"] == "2"
+    assert found["--kv-cache-dtype"] == "fp8_e4m3fn"
+
+
+def test_tgi_never_admits_fewer_requests_than_its_batch_holds() -> None:
+    assert options(launch("tgi", max_num_seqs=256).argv)["--max-concurrent-requests"] == "512"
+
+
+def test_two_tgi_replicas_of_one_machine_share_no_listener() -> None:
+    first, second = (options(launch("tgi", port=port).argv) for port in (8001, 8002))
+    for flag in ("--port", "--prometheus-port", "--master-port", "--shard-uds-path"):
+        assert first[flag] != second[flag]
+
+
+def test_sglang_serves_the_lower_priority_first_as_vllm_does() -> None:
+    found = options(launch("sglang", priority_scheduling=True).argv)
+    assert found["--enable-priority-scheduling"] is True
+    assert found["--schedule-low-priority-values-first"] is True
+
+
+def test_the_emulator_gets_its_flavour_and_the_models_name() -> None:
+    argv = launch("emulator", model="/models/llama", flavour=EngineKind.TGI).argv
+    found = options(argv)
+    assert argv[:3] == (sys.executable, "-m", "fleetctl.emulator")
+    assert (found["--flavour"], found["--gpu"], found["--seed"]) == ("tgi", "L40S", "7")
+    assert found["--max-num-seqs"] == "64"
+
+
+@given(settings, st.integers(1024, 65535))
+def test_tgi_is_only_ever_given_flags_it_has(changes: dict[str, Any], port: int) -> None:
+    try:
+        found = options(launch("tgi", port=port, **changes).argv)
+    except ConfigError:
+        assert changes["kv_cache"] in (Precision.INT8, Precision.INT4)  # the one thing TGI cannot do
+        return
+    assert len(TGI_FLAGS) == 54
+    assert found.keys() <= TGI_FLAGS
+    assert 0 < int(found["--max-input-tokens"]) < int(found["--max-total-tokens"])
+    assert {"--dtype", "--quantize"} - found.keys(), "the launcher refuses both together"
+    assert 0 < int(found["--master-port"]) < 65536
+    assert 0 < int(found["--prometheus-port"]) < 65536
+
+
+@given(settings)
+def test_sglang_is_only_ever_given_flags_it_documents(changes: dict[str, Any]) -> None:
+    try:
+        found = options(launch("sglang", **changes).argv)
+    except ConfigError:
+        assert changes["kv_cache"] not in (None, Precision.FP8, Precision.BF16) or changes["quantization"] in (
+            Precision.INT8,
+            Precision.INT4,
+        )
+        return
+    assert found.keys() <= SGLANG_FLAGS
+    assert found["--enable-metrics"] is True
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator"])
+def test_a_flag_the_user_gives_is_the_users(engine: str) -> None:
+    flag = {"tgi": "--max-batch-size", "sglang": "--max-running-requests"}.get(engine, "--max-num-seqs")
+    for extra in ((flag, "3"), (f"{flag}=3",)):
+        argv = launch(engine, extra_args=extra).argv
+        assert argv[-len(extra) :] == extra
+        assert sum(word.split("=")[0] == flag for word in argv) == 1
+
+
+def test_switching_a_default_off_replaces_it() -> None:
+    argv = launch("vllm", extra_args=("--no-enable-prefix-caching",)).argv
+    assert "--enable-prefix-caching" not in argv
+    assert "--no-enable-prefix-caching" in launch("vllm", prefix_caching=False).argv
+    assert launch("tgi", prefix_caching=False).env["PREFIX_CACHING"] == "0"
+    assert "--disable-radix-cache" in launch("sglang", prefix_caching=False).argv
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator"])
+def test_the_users_environment_wins(engine: str) -> None:
+    assert launch(engine, env={"DO_NOT_TRACK": "0", "X": "y"}).env.items() >= {("DO_NOT_TRACK", "0"), ("X", "y")}
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "method"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", Precision.FP8, "fp8"),
+        ("neuralmagic/Meta-Llama-3.1-70B-Instruct-FP8", Precision.FP8, None),
+        ("/models/llama-70b-fp8-dynamic/", Precision.FP8, None),
+        ("RedHatAI/Llama-3.1-8B-quantized.w8a8", Precision.INT8, None),
+        ("meta-llama/Llama-3.1-8B-Instruct", Precision.INT8, "int8_per_channel_weight_only"),
+        ("hugging-quants/Llama-3.1-8B-Instruct-AWQ-INT4", Precision.INT4, None),
+        ("meta-llama/Llama-3.1-8B-Instruct", Precision.FP16, None),
+    ],
+)
+def test_weights_are_quantized_at_load_only_where_the_checkpoint_is_not(
+    model: str, precision: Precision, method: str | None
+) -> None:
+    assert options(launch("vllm", model=model, quantization=precision).argv).get("--quantization") == method
+
+
+def test_weights_an_engine_cannot_make_are_refused_unless_the_user_says_how() -> None:
+    with pytest.raises(ConfigError, match="cannot quantize") as refused:
+        launch("vllm", quantization=Precision.INT4)
+    assert "extra_args" in refused.value.hint
+    argv = launch("vllm", quantization=Precision.INT4, extra_args=("--quantization", "awq")).argv
+    assert options(argv)["--quantization"] == "awq"
+
+
+def test_the_executable_comes_from_the_environment_or_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("FLEETCTL_VLLM", "FLEETCTL_TGI", "FLEETCTL_SGLANG_PYTHON"):
+        monkeypatch.delenv(variable, raising=False)
+    assert launch("vllm").argv[0] == "vllm"
+    assert launch("tgi").argv[0] == "text-generation-launcher"
+    assert launch("sglang").argv[0] == "python3"
+    monkeypatch.setenv("FLEETCTL_VLLM", "/opt/vllm/bin/vllm")
+    assert launch("vllm").argv[0] == "/opt/vllm/bin/vllm"
+
+
+def test_no_engine_gets_its_key_as_an_argument() -> None:
+    for engine in (VllmEngine(), TgiEngine(), SglangEngine()):
+        argv = launch(engine.name).argv
+        assert not any("api-key" in word for word in argv)
+    assert (VllmEngine.api_key_env, TgiEngine.api_key_env) == ("VLLM_API_KEY", "API_KEY")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator"])
+def test_warming_is_a_small_completion_of_the_served_model(engine: str) -> None:
+    path, body = load_engine(engine).warm_body(served_name="my model")
+    request = json.loads(body)
+    assert path == "/v1/completions"
+    assert request["model"] == "my model"
+    assert 0 < request["max_tokens"] <= 16
+    assert request["stream"] is False

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.slo import Validity
+from fleetctl.plugins import load_engine
+
+VLLM_PAGE = (Path(__file__).parent / "pages" / "vllm-0.32.txt").read_text()
+
+OLD_VLLM = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="m"} 3.0
+vllm:num_requests_waiting{model_name="m"} 5.0
+vllm:gpu_cache_usage_perc{model_name="m"} 0.5
+vllm:num_preemptions_total{model_name="m"} 2.0
+vllm:prompt_tokens_total{model_name="m"} 100.0
+vllm:generation_tokens_total{model_name="m"} 40.0
+"""
+TGI = """\
+# TYPE tgi_batch_current_size gauge
+tgi_batch_current_size 3
+# TYPE tgi_queue_size gauge
+tgi_queue_size 5
+tgi_batch_current_max_tokens 4096
+tgi_batch_max_total_tokens 8192
+tgi_request_input_length_sum 100
+tgi_request_input_length_count 2
+tgi_request_generated_tokens_sum 40
+"""
+SGLANG = """\
+sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0"} 3.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0"} 5.0
+sglang:token_usage{engine_type="unified",model_name="m",tp_rank="0"} 0.5
+sglang:num_retracted_reqs{model_name="m"} 2.0
+sglang:prompt_tokens_total{model_name="m"} 100.0
+sglang:generation_tokens_total{model_name="m"} 40.0
+"""
+PAGES = {"vllm": OLD_VLLM, "tgi": TGI, "sglang": SGLANG}
+
+
+def expected(engine: str) -> EngineSignals:
+    return EngineSignals(
+        validity=Validity.OK,
+        running=3,
+        waiting=5,
+        kv_usage=0.5,
+        preemptions=0.0 if engine == "tgi" else 2.0,
+        prompt_tokens=100.0,
+        output_tokens=40.0,
+    )
+
+
+@pytest.mark.parametrize("engine", PAGES)
+def test_each_engines_own_names_are_read(engine: str) -> None:
+    assert load_engine(engine).signals(PAGES[engine]) == expected(engine)
+
+
+@pytest.mark.parametrize("flavour", PAGES)
+def test_an_emulated_engine_is_read_as_the_flavour_it_wears(flavour: str) -> None:
+    assert load_engine("emulator").signals(PAGES[flavour]) == expected(flavour)
+
+
+def test_a_real_vllm_page_is_read() -> None:
+    signals = load_engine("vllm").signals(VLLM_PAGE)
+    assert signals == EngineSignals(validity=Validity.OK, prompt_tokens=210.0, output_tokens=508.0)
+
+
+@pytest.mark.parametrize("engine", PAGES)
+def test_without_any_one_of_its_series_a_page_is_invalid(engine: str) -> None:
+    lines = PAGES[engine].splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        if line.startswith("#") or "_count" in line:
+            continue
+        page = "".join(lines[:index] + lines[index + 1 :])
+        assert load_engine(engine).signals(page).validity is Validity.INVALID, line
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "-Inf", "none"])
+@pytest.mark.parametrize("engine", PAGES)
+def test_an_impossible_figure_makes_the_page_invalid(engine: str, value: str) -> None:
+    lines = PAGES[engine].splitlines()
+    for index, line in enumerate(lines):
+        if line.startswith("#") or "_count" in line:
+            continue
+        broken = [*lines[:index], line.rsplit(" ", 1)[0] + " " + value, *lines[index + 1 :]]
+        assert load_engine(engine).signals("\n".join(broken) + "\n").validity is Validity.INVALID, line
+
+
+def test_a_cache_more_than_full_is_invalid() -> None:
+    page = OLD_VLLM.replace('perc{model_name="m"} 0.5', 'perc{model_name="m"} 50')
+    assert load_engine("vllm").signals(page).validity is Validity.INVALID
+
+
+def test_engine_cores_are_added_and_the_fullest_cache_counts() -> None:
+    second = OLD_VLLM.replace('{model_name="m"}', '{engine="1",model_name="m"}').replace(" 0.5", " 0.9")
+    signals = load_engine("vllm").signals(OLD_VLLM + second)
+    assert (signals.running, signals.waiting, signals.kv_usage) == (6, 10, 0.9)
+    assert (signals.prompt_tokens, signals.output_tokens, signals.preemptions) == (200.0, 80.0, 4.0)
+
+
+@pytest.mark.parametrize("page", ["", "<html>502 Bad Gateway</html>", "process_cpu_seconds_total 1.0\n"])
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator"])
+def test_a_page_without_the_engines_series_is_invalid(engine: str, page: str) -> None:
+    # vLLM with --disable-log-stats answers 200 with just this: everything but its own series.
+    assert load_engine(engine).signals(page).validity is Validity.INVALID
