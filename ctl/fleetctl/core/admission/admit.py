@@ -1,0 +1,50 @@
+"""Dispatch, queue or refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.drain_rate import predicted_wait_s
+from fleetctl.core.admission.refusal import Refusal
+
+if TYPE_CHECKING:
+    from fleetctl.core.admission.ladder import Effects
+
+
+class Admission(Enum):
+    """The answer, when it is not a refusal."""
+
+    DISPATCH = "dispatch"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLoad:
+    """A lane at the moment a request arrives."""
+
+    queued: int
+    queue_max: int
+    max_wait_s: float
+    has_slot: bool  # a replica could take it now
+    drain_rate_rps: float | None
+
+
+def admit(load: LaneLoad, effects: Effects, *, is_probe: bool) -> Admission | Refusal:
+    """Return what happens to a new request. What can be known to wait too long is refused now, not later.
+
+    A held lane queues without predicting: it is batch, and paused on purpose.
+    """
+    if effects.breaks and not is_probe:
+        return Refusal.BREAKER
+    if load.has_slot and not load.queued and not effects.holds_queue:
+        return Admission.DISPATCH
+    if effects.sheds_waiting and not effects.holds_queue:
+        return Refusal.SHED
+    if load.queued >= load.queue_max:
+        return Refusal.QUEUE_FULL
+    if effects.holds_queue:
+        return Admission.QUEUE
+    wait_s = predicted_wait_s(ahead=load.queued, drain_rate_rps=load.drain_rate_rps)
+    return Refusal.PREDICTED_WAIT if wait_s is not None and wait_s > load.max_wait_s else Admission.QUEUE

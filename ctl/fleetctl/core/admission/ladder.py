@@ -1,0 +1,62 @@
+"""What a lane's step on the degradation ladder means for a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.model.overload import LadderStep
+
+if TYPE_CHECKING:
+    from fleetctl.model.gateway import RouteLane
+
+# While the breaker is open one request a second is let through, to see whether it still has to be.
+PROBE_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """A step spelt out."""
+
+    holds_queue: bool  # dispatch nothing
+    max_tokens: int | None  # no answer may be longer
+    asks_less_context: bool  # told to the client: cutting a prompt is the application's to do
+    spills: bool  # may use the lanes in spill_to
+    sheds_waiting: bool  # refuse what cannot be dispatched at once
+    breaks: bool  # refuse all but probes
+
+
+def effects(lane: RouteLane) -> Effects:
+    """Return what the lane's step does; each step includes those below it."""
+    step = lane.step
+    return Effects(
+        holds_queue=lane.interruptible and step >= LadderStep.PAUSE_BATCH,
+        max_tokens=lane.max_tokens_cap if step >= LadderStep.CAP_TOKENS else None,
+        asks_less_context=step >= LadderStep.CAP_CONTEXT,
+        spills=step >= LadderStep.SPILL,
+        sheds_waiting=step >= LadderStep.SHED,
+        breaks=step >= LadderStep.BREAKER,
+    )
+
+
+class ProbeGate:
+    """Lets one through every PROBE_INTERVAL_S."""
+
+    __slots__ = ("_next_s",)
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def lets_through(self, now_s: float) -> bool:
+        """Whether this one may be the probe; asking counts as using it."""
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + PROBE_INTERVAL_S
+        return True
+
+
+def capped_tokens(asked: int | None, cap: int | None) -> int | None:
+    """Return the max_tokens to send instead of `asked`. None: leave it as it is."""
+    if cap is None or (asked is not None and asked <= cap):
+        return None
+    return cap

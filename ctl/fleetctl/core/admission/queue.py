@@ -1,0 +1,104 @@
+"""A lane's bounded waiting line."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Ticket(Generic[T]):
+    """A place in the line."""
+
+    item: T
+    since_s: float
+    deadline_s: float
+    waiting: bool = True
+
+
+class LaneQueue(Generic[T]):
+    """First come, first served, up to `size_max`; each waits until its own deadline. `now_s` never goes back.
+
+    What has been accepted once and lost its replica goes back in front (`put_back`), beyond the bound: it was promised
+    an answer, and its number is bounded by what was in flight.
+    """
+
+    __slots__ = ("_line", "_waiting", "size_max")
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        self._line: deque[Ticket[T]] = deque()
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing new may enter."""
+        return self._waiting >= self.size_max
+
+    def offer(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T] | None:
+        """Join at the end. None: full."""
+        if self.is_full:
+            return None
+        ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
+        self._line.append(ticket)
+        self._waiting += 1
+        return ticket
+
+    def put_back(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T]:
+        """Join in front."""
+        ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
+        self._line.appendleft(ticket)
+        self._waiting += 1
+        return ticket
+
+    def peek(self) -> T | None:
+        """Return who is next, leaving it there. None: nobody waits."""
+        self._drop_left()
+        return self._line[0].item if self._line else None
+
+    def pop(self) -> Ticket[T] | None:
+        """Take who is next. None: nobody waits."""
+        self._drop_left()
+        if not self._line:
+            return None
+        ticket = self._line.popleft()
+        self._leave(ticket)
+        return ticket
+
+    def cancel(self, ticket: Ticket[T]) -> None:
+        """Leave the line; idempotent."""
+        if ticket.waiting:
+            self._leave(ticket)
+            # Cancelled places are dropped at the front or here, so they never outnumber the living for long.
+            if len(self._line) > 2 * self._waiting + 16:
+                self._line = deque(t for t in self._line if t.waiting)
+
+    def expire(self, now_s: float) -> list[T]:
+        """Take everyone whose deadline has come, in order."""
+        late = [t for t in self._line if t.waiting and t.deadline_s <= now_s]
+        for ticket in late:
+            self._leave(ticket)
+        self._drop_left()
+        return [t.item for t in late]
+
+    def next_deadline_s(self) -> float | None:
+        """Return when `expire` next has work, or None."""
+        return min((t.deadline_s for t in self._line if t.waiting), default=None)
+
+    def oldest_wait_s(self, now_s: float) -> float:
+        """Return how long the longest waiting has waited; 0 when nobody does."""
+        return max((now_s - t.since_s for t in self._line if t.waiting), default=0.0)
+
+    def _leave(self, ticket: Ticket[T]) -> None:
+        ticket.waiting = False
+        self._waiting -= 1
+
+    def _drop_left(self) -> None:
+        while self._line and not self._line[0].waiting:
+            self._line.popleft()

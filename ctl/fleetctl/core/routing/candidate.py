@@ -1,0 +1,35 @@
+"""What routing sees of a replica and of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Candidate:
+    """A replica's load, kept current by whoever dispatches to it; mutable because the hot path writes it."""
+
+    id: str
+    in_rotation: bool
+    concurrency_max: int
+    prefill_tokens_per_s: float
+    in_flight: int = 0
+    prefill_tokens: int = 0  # dispatched, uncached, no first token yet
+    ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether it may take one more."""
+        return self.in_flight < self.concurrency_max
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLoad:
+    """What a request brings."""
+
+    prompt_tokens: int
+    cached_tokens: dict[str, int]  # replica id -> prompt tokens its prefix cache should hold; absent: none
+
+    def uncached(self, replica_id: str) -> int:
+        """Return the prompt tokens this replica would have to work through."""
+        return max(0, self.prompt_tokens - self.cached_tokens.get(replica_id, 0))

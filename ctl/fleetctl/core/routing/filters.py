@@ -1,0 +1,28 @@
+"""Which replicas may take a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from fleetctl.core.routing.candidate import Candidate
+
+
+def usable(
+    candidates: Iterable[Candidate], *, now_s: float, tried: Collection[str] = (), beyond_limit: bool = False
+) -> list[Candidate]:
+    """Return those in rotation, not tried yet, not ejected and with a free slot.
+
+    An ejected one whose time is over takes one request at a time until it has answered. `beyond_limit` drops the slot
+    limit: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
+    """
+    return [
+        c
+        for c in candidates
+        if c.in_rotation
+        and (beyond_limit or c.in_flight < c.concurrency_max)
+        and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
+        and (not tried or c.id not in tried)
+    ]

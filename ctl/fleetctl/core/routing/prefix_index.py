@@ -1,0 +1,72 @@
+"""Which replica has seen which prompt prefix: an estimate of the engines' prefix caches."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from zlib import crc32
+
+# About 64 tokens: four of vLLM's blocks, and small beside the lanes' boundaries.
+BLOCK_BYTES = 256
+# A prompt is followed for 64 KiB; beyond that one more block changes no decision.
+BLOCKS_MAX = 256
+# A hot prefix (a system prompt) lives on several replicas.
+_HOLDERS_MAX = 4
+
+
+def block_hashes(prompt: bytes) -> list[int]:
+    """Return a hash for each whole block, chained: equal hashes mean equal prompts up to that block's end."""
+    hashes: list[int] = []
+    chained = 0
+    for end in range(BLOCK_BYTES, min(len(prompt), BLOCK_BYTES * BLOCKS_MAX) + 1, BLOCK_BYTES):
+        chained = crc32(prompt[end - BLOCK_BYTES : end], chained)
+        hashes.append(chained)
+    return hashes
+
+
+class PrefixIndex:
+    """The most recently used `blocks_max` block hashes and their last few holders."""
+
+    __slots__ = ("_holders", "blocks_max")
+
+    def __init__(self, blocks_max: int = 65_536) -> None:
+        self.blocks_max = blocks_max
+        self._holders: OrderedDict[int, tuple[str, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def cached_bytes(self, hashes: list[int]) -> dict[str, int]:
+        """Return, for each replica that holds a leading run of these blocks, that run's length in bytes."""
+        found: dict[str, int] = {}
+        running: tuple[str, ...] | None = None
+        for index, block in enumerate(hashes):
+            holders = self._holders.get(block)
+            if not holders:
+                break
+            running = holders if running is None else tuple(r for r in running if r in holders)
+            if not running:
+                break
+            for replica_id in running:
+                found[replica_id] = (index + 1) * BLOCK_BYTES
+        return found
+
+    def remember(self, hashes: list[int], replica_id: str) -> None:
+        """Note that a replica is now working through these blocks."""
+        holders = self._holders
+        # The last block first, so that the first, which most prompts share, is forgotten last.
+        for block in reversed(hashes):
+            known = holders.get(block, ())
+            if not known or known[0] != replica_id:
+                holders[block] = (replica_id, *(r for r in known if r != replica_id))[:_HOLDERS_MAX]
+            holders.move_to_end(block)
+        while len(holders) > self.blocks_max:
+            holders.popitem(last=False)
+
+    def forget(self, replica_id: str) -> None:
+        """Drop a replica: it has gone, and its cache with it."""
+        for block in [b for b, known in self._holders.items() if replica_id in known]:
+            rest = tuple(r for r in self._holders[block] if r != replica_id)
+            if rest:
+                self._holders[block] = rest
+            else:
+                del self._holders[block]
