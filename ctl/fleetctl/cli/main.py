@@ -20,7 +20,6 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 app = typer.Typer(
     cls=SectionedGroup,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

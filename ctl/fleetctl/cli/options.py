@@ -10,7 +10,7 @@ from fleetctl.cli.output import Format
 
 Fleet = Annotated[
     str,
-    typer.Argument(metavar="[FLEET]", envvar="FLEETCTL_FLEET", help="The fleet; may be left out while there is one."),
+    typer.Argument(metavar="FLEET", envvar="FLEETCTL_FLEET", help="The fleet; may be left out while there is one."),
 ]
 FleetOption = Annotated[
     str,

@@ -62,7 +62,8 @@ def gateway_url(spec: GatewaySpec) -> str:
 def _lane(store: StateStore, desired: Desired, spec: LaneSpec, replicas: tuple[Replica, ...]) -> LaneStatus:
     memory = store.memory(desired.fleet).lanes.get(spec.name)
     live = [r for r in replicas if r.lane == spec.name and r.state.is_live]
-    decided = memory.wanted if memory else desired.plan.lane(spec.name).replicas
+    planned = desired.plan.lane(spec.name).replicas
+    decided = memory.wanted if memory and memory.planned == planned else planned
     wanted = desired.overrides.replicas.get(spec.name, decided)
     step = desired.overrides.step.get(spec.name, memory.step if memory else LadderStep.NORMAL)
     return LaneStatus(
@@ -76,4 +77,5 @@ def _lane(store: StateStore, desired: Desired, spec: LaneSpec, replicas: tuple[R
         step=step,
         validity=Validity.STALE,
         reason="the controller does not answer",
+        pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
     )

@@ -67,7 +67,7 @@ def fleet_condition(status: FleetStatus) -> Condition:
     worst = lanes[name] if name else Condition(word=Word.READY)
     if not status.gateway_alive and worst.word is not Word.STARTING:
         return Condition(word=Word.DEGRADED, reason="the gateway does not answer")
-    return Condition(word=worst.word, reason=f"{name}: {worst.reason}") if worst.reason else worst
+    return Condition(word=worst.word, reason=f"{name}: {worst.reason}" if worst.reason else status.reason)
 
 
 def lane_condition(lane: LaneStatus) -> Condition:
@@ -78,7 +78,7 @@ def lane_condition(lane: LaneStatus) -> Condition:
         return Condition(word=Word.DEGRADED, reason=f"ladder step {step_name(lane.step)}")
     if lane.ready < lane.wanted:
         missing = f"{lane.ready} of {lane.wanted} replicas ready"
-        return Condition(word=Word.STARTING if lane.live >= lane.wanted else Word.DEGRADED, reason=missing)
+        return Condition(word=Word.STARTING if lane.ready + lane.pending >= lane.wanted else Word.DEGRADED, reason=missing)
     headline = lane_headline(lane)
     if headline is not None and headline.is_missed and headline.measured_s is not None:
         target = headline.target

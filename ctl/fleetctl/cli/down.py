@@ -1,0 +1,56 @@
+"""`fleetctl down`."""
+
+import typer
+
+from fleetctl.cli.narrate import Narrator, confirm
+from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
+from fleetctl.operations import fleets, lifecycle
+from fleetctl.operations.access import chosen_fleet, fleet_names
+from fleetctl.units import parse_duration_s
+
+
+def down(
+    fleet: Fleet = "",
+    *,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = "10m",
+    quiet: Quiet = False,
+) -> None:
+    """Take a fleet down: drain, stop, see gone; nothing is left behind. A fleet that is gone is no error.
+
+    Works also when every process of the fleet is dead. Ctrl-C stops the waiting, not the going down.
+    """
+    timeout_s = parse_duration_s(timeout)
+    narrator = Narrator(quiet=quiet)
+    if fleet and fleet not in fleet_names():
+        narrator.say(f"there is no fleet {fleet}; nothing to do")
+        return
+    name = chosen_fleet(fleet)
+    seen = fleets.status(name)
+    live = sum(lane.live for lane in seen.lanes)
+    if dry_run:
+        narrator.say(f"{live} replicas and the gateway of {name} would be stopped")
+        return
+    if not confirm(f"Take down {name} with its {live} replicas?", yes=yes):
+        raise typer.Exit(1)
+    lifecycle.down(name)
+    if detach:
+        narrator.say(f"{name} is going down; see: fleetctl status {name}")
+        return
+    with narrator:
+        wait_down(name, narrator, timeout_s=timeout_s)
+
+
+def wait_down(name: str, narrator: Narrator, *, timeout_s: float) -> None:
+    """Wait until nothing of the fleet is left."""
+    try:
+        for seen in lifecycle.follow_down(name, timeout_s=timeout_s):
+            live = [r.record for r in seen.replicas if r.record.state.is_live]
+            busy = sum(r.in_flight for r in seen.replicas)
+            narrator.progress(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))
+    except KeyboardInterrupt:
+        narrator.say(f"not waiting any longer; {name} goes on going down")
+        raise
+    narrator.say(f"{name} is down; nothing is left")

@@ -1,0 +1,54 @@
+"""`fleetctl events`."""
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.journal_views import events_view, plain_line
+from fleetctl.cli.options import Fleet, Output
+from fleetctl.cli.output import Format, View, emit, text_of, write
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.codec import encode
+from fleetctl.model.decision import JournalEntry
+from fleetctl.operations import fleets
+from fleetctl.operations.access import chosen_fleet
+
+_POLL_S = 0.5
+_BATCH = 1000
+
+
+def events(
+    fleet: Fleet = "",
+    subject: Annotated[str, typer.Option("--subject", "-s", help="Only this lane, replica or 'gateway'.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many, the newest.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on with what happens next, until Ctrl-C.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what happened, oldest first: decisions, notices, what people asked for, failures.
+
+    With --follow, -o json prints one object per line.
+    """
+    name = chosen_fleet(fleet)
+    entries = fleets.events(name, limit=limit, subject=subject)
+    if not follow:
+        emit(events_view(entries, now=SYSTEM_CLOCK.now()), output)
+        return
+    after = 0
+    while True:
+        for entry in entries:
+            write(_line(entry, output))
+            after = entry.seq
+        SYSTEM_CLOCK.sleep_blocking(_POLL_S)
+        entries = fleets.events(name, after=after, limit=_BATCH, subject=subject)
+
+
+def _line(entry: JournalEntry, output: Format) -> str:
+    match output:
+        case Format.JSON:
+            return encode(entry).decode() + "\n"
+        case Format.YAML:
+            return text_of(View(value=[entry]), output)
+        case Format.NAME:
+            return f"{entry.seq}\n"
+        case Format.TABLE | Format.WIDE:
+            return plain_line(entry, now=SYSTEM_CLOCK.now()) + "\n"

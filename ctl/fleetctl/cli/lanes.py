@@ -1,0 +1,18 @@
+"""`fleetctl lanes`."""
+
+from fleetctl.cli.fleet_views import lanes_view
+from fleetctl.cli.options import Fleet, Output, Watch
+from fleetctl.cli.output import Format
+from fleetctl.cli.watching import show
+from fleetctl.operations import fleets
+from fleetctl.operations.access import chosen_fleet
+
+
+def lanes(fleet: Fleet = "", output: Output = Format.TABLE, watch: Watch = False) -> None:
+    """Show each lane's figures over the last minute (or five, where a minute holds none).
+
+    RPS is offered, OK finished inside the SLO, REFUSED answered 429. A P99 marked ~ rests on few samples. BURN is the
+    share of bad requests over the share the objective allows: above 1x the error budget shrinks.
+    """
+    name = chosen_fleet(fleet)
+    show(lambda: lanes_view(fleets.status(name)), output, watch=watch)

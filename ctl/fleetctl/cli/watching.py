@@ -1,0 +1,33 @@
+"""Prints a view once, or again and again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.output import Format, emit, has_colour, text_of, write
+from fleetctl.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.cli.output import View
+
+_EVERY_S = 1.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+
+
+def show(fetch: Callable[[], View], output: Format, *, watch: bool) -> None:
+    """Print what `fetch` returns; with `watch`, on each change until Ctrl-C: redrawn on a terminal, else appended."""
+    if not watch:
+        emit(fetch(), output)
+        return
+    is_tty = sys.stdout.isatty()
+    last = ""
+    while True:
+        text = text_of(fetch(), output, coloured=has_colour(is_tty))
+        if text != last:
+            separator = _HOME_AND_CLEAR if is_tty else ("---\n" if last and output is Format.YAML else "")
+            write(separator + text)
+        last = text
+        SYSTEM_CLOCK.sleep_blocking(_EVERY_S)

@@ -1,0 +1,25 @@
+"""`fleetctl why`."""
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.journal_views import why_view
+from fleetctl.cli.options import FleetOption, Output
+from fleetctl.cli.output import Format, emit
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.operations import fleets
+from fleetctl.operations.access import chosen_fleet
+
+
+def why(
+    subject: Annotated[
+        str, typer.Argument(metavar="LANE|REPLICA", help="Whose decisions; left out: the whole fleet's.")
+    ] = "",
+    fleet: FleetOption = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many decisions.")] = 10,
+    output: Output = Format.TABLE,
+) -> None:
+    """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on."""
+    found = fleets.why(chosen_fleet(fleet), subject, limit=limit)
+    emit(why_view(found, now=SYSTEM_CLOCK.now()), output)
