@@ -87,7 +87,9 @@ def _run(argv: list[str]) -> int:
 def _report(error: FleetctlError) -> int:
     # What was printed before the error belongs before it, also when both streams end in one file.
     sys.stdout.flush()
-    sys.stderr.write(f"error: {error.message}\n")
+    # Several faults stand one to a line, each where editors and terminals look for file:line.
+    lead = "error:\n" if "\n" in error.message else "error: "
+    sys.stderr.write(f"{lead}{error.message}\n")
     if error.hint:
         sys.stderr.write(f"hint: {error.hint}\n")
     return error.exit_code

@@ -20,9 +20,7 @@ _STEPS = ", ".join(step_name(step) for step in LadderStep)
 
 def scale(
     lane: Annotated[str, typer.Argument(metavar="LANE", help="The lane; or LANE=N in one word: short=4.")],
-    replicas: Annotated[
-        str, typer.Argument(metavar="N|auto", help="How many; auto: as the controller sees fit.")
-    ] = "",
+    replicas: Annotated[str, typer.Argument(metavar="N|auto", help="How many; auto: as the controller sees fit.")] = "",
     *,
     fleet: FleetOption = "",
     dry_run: DryRun = False,

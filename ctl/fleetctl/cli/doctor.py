@@ -1,0 +1,20 @@
+"""`fleetctl doctor`."""
+
+import typer
+
+from fleetctl.cli.options import Output
+from fleetctl.cli.output import Format, View, emit, lines, table
+from fleetctl.operations.doctor import Verdict, diagnose
+
+
+def doctor(output: Output = Format.TABLE) -> None:
+    """Check this machine and what fleetctl left on it; say what to mend. Exits 1 if something will not work."""
+    checks = diagnose()
+    rows = [(check.verdict, check.name, check.found) for check in checks]
+    advice = [f"{check.name}: {check.advice}" for check in checks if check.advice and check.verdict is not Verdict.OK]
+    sections = [table("VERDICT CHECK FOUND", rows)]
+    if advice:
+        sections.append(lines(*advice, title="To do"))
+    emit(View(value=checks, names=tuple(check.name for check in checks), sections=tuple(sections)), output)
+    if any(check.verdict is Verdict.FAIL for check in checks):
+        raise typer.Exit(1)

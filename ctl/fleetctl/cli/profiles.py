@@ -1,0 +1,65 @@
+"""`fleetctl init`, `validate` and `schema`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.narrate import Narrator
+from fleetctl.cli.options import Output, ProfileName, Quiet
+from fleetctl.cli.output import Format, View, emit, lines, write
+from fleetctl.errors import ConfigError
+
+_STDOUT = "-"
+
+
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it; - prints it.")] = "profile.yaml",
+    *,
+    use_case: Annotated[
+        str, typer.Option("--use-case", "-u", metavar="NAME", help="quickstart, chat, voice, rag ...; 'list' lists.")
+    ] = "quickstart",
+    name: Annotated[str, typer.Option("--name", metavar="FLEET", help="The fleet's name.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a commented starter profile for a use case."""
+    from fleetctl.config.use_cases import starter, use_cases
+
+    if use_case == "list":
+        write("".join(f"{known}\n" for known in use_cases()))
+        return
+    text = starter(use_case, name=name)
+    if file == _STDOUT:
+        write(text)
+        return
+    try:
+        with Path(file).open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{file} exists", hint="name another file, or pass --force to overwrite it") from None
+    except OSError as exc:
+        raise ConfigError(f"{file} cannot be written: {exc.strerror}") from exc
+    Narrator(quiet=quiet).say(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
+
+
+def validate(profile: ProfileName, output: Output = Format.TABLE) -> None:
+    """Check a profile: every fault with its file, line and key, or one line that says it is right."""
+    from fleetctl.config.profile import profile_hash
+    from fleetctl.operations.profiles import find_profile
+
+    found = find_profile(profile)
+    text = f"{profile}: ok, fleet {found.name}, {len(found.lanes)} lanes, profile {profile_hash(found)[:12]}"
+    emit(View(value=found, names=(found.name,), sections=(lines(text),)), output)
+
+
+def schema() -> None:
+    """Print the JSON Schema of the profile (draft 2020-12).
+
+    For editors with the YAML language server: save it, and head the profile with
+    `# yaml-language-server: $schema=./fleetctl.schema.json`.
+    """
+    from fleetctl.config.schema import json_schema
+
+    write(json.dumps(json_schema(), indent=2) + "\n")

@@ -1,0 +1,42 @@
+"""Finds the profile a person means: a file, or a packaged one by its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.config.profile import load_profile, parse_profile
+from fleetctl.config.use_cases import starter, use_cases
+from fleetctl.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from fleetctl.model.profile import Profile
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def find_profile(file_or_name: str, *, fleet: str = "", port: int | None = None) -> Profile:
+    """Return the profile in a file, or the packaged one of that name; under another fleet name or port if given.
+
+    Raises ConfigError, NotFoundError.
+    """
+    profile = _load(file_or_name, fleet=fleet)
+    if port is not None:
+        profile = replace(profile, gateway=replace(profile.gateway, port=port))
+    return replace(profile, name=fleet) if fleet else profile
+
+
+def _load(file_or_name: str, *, fleet: str) -> Profile:
+    path = Path(file_or_name)
+    if path.is_file():
+        return load_profile(path)
+    if file_or_name in use_cases():
+        # Through `starter`, because it checks the name a fleet is given.
+        return parse_profile(starter(file_or_name, name=fleet), source=f"packaged profile {file_or_name}")
+    if "/" in file_or_name or path.suffix in _SUFFIXES:
+        raise NotFoundError(f"no profile at {path}", hint="`fleetctl init` writes a starter profile")
+    raise NotFoundError(
+        f"no file and no packaged profile is called {file_or_name!r}",
+        hint=f"packaged: {', '.join(use_cases())}; or write one: fleetctl init",
+    )
