@@ -42,6 +42,7 @@ def test_a_request_inside_every_limit_is_good():
         ({"ending": Ending.CANCELLED, "ttft_s": None, "total_s": 0.1}, Uncounted.CANCELLED),
         ({"ending": Ending.CANCELLED, "ttft_s": None, "total_s": 0.4}, BreachKind.TTFT),
         ({"ttft_s": 0.3}, None),
+        ({"streamed": False, "ttft_s": None}, None),
     ],
 )
 def test_verdicts(change, verdict):

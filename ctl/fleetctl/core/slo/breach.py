@@ -55,6 +55,7 @@ class Outcome:
 
     ending: Ending
     total_s: float
+    streamed: bool = True  # an answer sent whole has no first token and no gaps to judge
     ttft_s: float | None = None  # None: no content ever came
     queue_wait_s: float = 0.0
     gaps: int = 0
@@ -89,7 +90,7 @@ def classify(outcome: Outcome, limits: Limits) -> BreachKind | Uncounted | None:
         return BreachKind.TIMEOUT
     if _was_late(outcome, limits):
         return BreachKind.TTFT
-    if _jittered(outcome, limits):
+    if outcome.streamed and _jittered(outcome, limits):
         return BreachKind.ITL
     return Uncounted.CANCELLED if outcome.ending is Ending.CANCELLED else None
 
@@ -97,6 +98,8 @@ def classify(outcome: Outcome, limits: Limits) -> BreachKind | Uncounted | None:
 def _was_late(outcome: Outcome, limits: Limits) -> bool:
     if limits.queue_wait_s is not None and outcome.queue_wait_s > limits.queue_wait_s:
         return True
+    if not outcome.streamed:
+        return False
     waited_s = outcome.total_s if outcome.ttft_s is None else outcome.ttft_s
     return limits.ttft_s is not None and waited_s > limits.ttft_s
 
