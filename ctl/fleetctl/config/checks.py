@@ -41,10 +41,10 @@ def _spill_faults(lanes: dict[str, Any]) -> Iterator[Fault]:
 def _coverage_faults(lanes: dict[str, Any]) -> Iterator[Fault]:
     """Name the requests without the batch hint that no lane would take; hinted ones fall back to the same lanes."""
     spans: dict[bool, list[tuple[int, int | None]]] = {True: [], False: []}
-    for lane in lanes.values():
-        match = lane.get("match") or {}
-        if not isinstance(match, dict) or match.get("batch") is True:
-            continue
+    matches = [lane.get("match") or {} for lane in lanes.values()]
+    matches = [match for match in matches if isinstance(match, dict)]
+    # As admission has it: batch lanes take requests without the hint only where every lane is one.
+    for match in [match for match in matches if match.get("batch") is not True] or matches:
         try:
             low, high = (
                 token_range(match["uncached_prompt_tokens"]) if match.get("uncached_prompt_tokens") else (None, None)

@@ -27,7 +27,11 @@ def spell_path(path: KeyPath) -> str:
     """Return lanes.short.spill_to[0], as people write it."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        word = part if part.isprintable() and part.strip() == part != "" else repr(part)
+        text += f".{word}" if text else word
     return text
 
 

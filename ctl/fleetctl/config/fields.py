@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from enum import StrEnum
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
-_DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h|d|w)\s*)+$"
-_USD_PATTERN = r"^(\$\s*[0-9]+(\.[0-9]+)?|[0-9]+(\.[0-9]+)?\s*USD)$"
-_BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h|d|w)\s*)+$"
+USD_PATTERN = r"^(\$\s*[0-9]+(\.[0-9]+)?|[0-9]+(\.[0-9]+)?\s*USD)$"
+BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
 _SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*%$"
 _RANGE_PATTERN = r"^\s*((<|<=|>=|>)\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$"
 _REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+|keyring:[^/]+/.+)$"
@@ -146,17 +146,17 @@ _SHARE_SCHEMA: dict[str, Any] = {
 Duration = Annotated[
     float,
     BeforeValidator(_with_unit(units.parse_duration_s, "a duration", "a number and a unit: 300ms, 2s, 5m, 4h, 7d")),
-    WithJsonSchema(_text_schema(_DURATION_PATTERN, "300ms", "2s", "4h", "7d")),
+    WithJsonSchema(_text_schema(DURATION_PATTERN, "300ms", "2s", "4h", "7d")),
 ]
 Usd = Annotated[
     float,
     BeforeValidator(_with_unit(units.parse_usd, "an amount of money", "dollars: $55 or $1.69")),
-    WithJsonSchema(_text_schema(_USD_PATTERN, "$55", "$1.69")),
+    WithJsonSchema(_text_schema(USD_PATTERN, "$55", "$1.69")),
 ]
 Bytes = Annotated[
     float,
     BeforeValidator(_with_unit(units.parse_bytes, "a size", "a number and a unit: 512KiB, 16MiB")),
-    WithJsonSchema(_text_schema(_BYTES_PATTERN, "16MiB")),
+    WithJsonSchema(_text_schema(BYTES_PATTERN, "16MiB")),
 ]
 Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
 OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(_SHARE_SCHEMA)]

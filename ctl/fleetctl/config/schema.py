@@ -1,0 +1,52 @@
+"""The profile's JSON Schema, for editors and for other programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from fleetctl import units
+from fleetctl.config import fields
+from fleetctl.config.shape import ProfileShape
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the schema of a profile, draft 2020-12, every key with its description and default."""
+    body = ProfileShape.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    _tidy(body)
+    description = "A fleetctl profile: " + (ProfileShape.__doc__ or "")
+    return {"$schema": _DIALECT, **body, "title": "fleetctl profile", "description": description}
+
+
+class _Untitled(GenerateJsonSchema):
+    """Titles sections and leaves keys to speak for themselves: "Max Cost Per Hour" says less than its description."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401  # the base class's shape
+        """Return False: no field gets a title made from its name."""
+        return False
+
+
+def _tidy(node: Any) -> None:  # noqa: ANN401  # a JSON tree
+    """Make the generated tree say what the parser does and what people write, in place."""
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _tidy(child)
+    if not isinstance(node, dict):
+        return
+    if "patternProperties" in node:  # a lane whose name does not fit is a fault, not one left unchecked
+        node["additionalProperties"] = False
+    if isinstance(node.get("title"), str):
+        node["title"] = node["title"].removesuffix("Shape")
+    spell = _SPELLINGS.get(node.get("pattern", ""))
+    default = node.get("default")
+    if spell is not None and isinstance(default, (int, float)):  # the shapes hold it parsed: 300 s as 300.0
+        node["default"] = spell(default)
+
+
+_SPELLINGS = {
+    fields.DURATION_PATTERN: units.format_duration,
+    fields.USD_PATTERN: units.format_usd,
+    fields.BYTES_PATTERN: units.format_bytes,
+}
