@@ -8,6 +8,8 @@ import typer
 
 from fleetctl.cli.main import command
 
+_VARIABLE = "_FLEETCTL_COMPLETE"
+
 
 class Shell(StrEnum):
     """The shells there is completion for."""
@@ -26,5 +28,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> 
 
     fish: fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish
     """
-    os.environ["_FLEETCTL_COMPLETE"] = f"source_{shell.value}"  # how every typer program is asked for it
-    command()(args=[], prog_name="fleetctl")
+    # This is how every typer program is asked for its script; it prints it and exits.
+    os.environ[_VARIABLE] = f"source_{shell.value}"
+    try:
+        command()(args=[], prog_name="fleetctl")
+    finally:
+        del os.environ[_VARIABLE]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from fleetctl.model.desired import Phase
+from fleetctl.testing import samples
+
+READS = (("ls",), ("status",), ("lanes",), ("events",), ("why",), ("why", "short"), ("why", "long-1"))
+
+
+@pytest.mark.parametrize("command", READS, ids=" ".join)
+def test_json_and_yaml_say_the_same(command, dead_fleet, fleetctl):
+    as_json = fleetctl(*command, "-o", "json")
+    as_yaml = fleetctl(*command, "-o", "yaml")
+    assert (as_json.code, as_yaml.code) == (0, 0)
+    first, second = json.loads(as_json.out), yaml.safe_load(as_yaml.out)
+    for document in (first, second):  # the one thing that differs between two calls
+        for part in document if isinstance(document, list) else [document]:
+            part.pop("at", None)
+    assert json.dumps(first, default=str) == json.dumps(second, default=str)
+
+
+@pytest.mark.parametrize("command", READS, ids=" ".join)
+def test_piped_output_is_plain(command, dead_fleet, fleetctl):
+    for output in ("table", "wide", "name"):
+        ran = fleetctl(*command, "-o", output)
+        assert ran.code == 0
+        assert "\x1b" not in ran.out + ran.err
+        assert all(line == line.rstrip() for line in ran.out.splitlines())
+
+
+def test_names_are_one_a_line(dead_fleet, fleetctl):
+    assert fleetctl("ls", "-o", "name").out == "demo\n"
+    assert fleetctl("lanes", "-o", "name").out == "short\nlong\n"
+    assert fleetctl("status", "-o", "name").out.split() == [
+        "fleet/demo", "lane/short", "lane/long", "replica/short-1", "replica/long-1",
+    ]  # fmt: skip
+
+
+def test_a_fleet_without_a_controller_is_stale_never_healthy(dead_fleet, fleetctl):
+    ran = fleetctl("status")
+    assert "Status   STALE  the controller does not answer" in ran.out
+    assert "Control  not answering" in ran.out
+    shown = json.loads(fleetctl("status", "-o", "json").out)
+    assert shown["condition"]["word"] == "STALE"
+    assert shown["controller_alive"] is False
+    assert {lane["validity"] for lane in shown["lanes"]} == {"stale"}
+    assert [(lane["name"], lane["wanted"], lane["ready"]) for lane in shown["lanes"]] == [
+        ("short", 2, 1),
+        ("long", 2, 0),
+    ]
+
+
+def test_why_tells_decisions_with_the_figures_they_stood_on(dead_fleet, fleetctl):
+    ran = fleetctl("why", "short")
+    assert "because 1 of 2 wanted" in ran.out
+    assert "given pressure 0.9312, ready 1" in ran.out
+    assert "Planned  2 x L40S (TP 1), bound by itl" in ran.out
+    assert "create FAILED" in fleetctl("why", "long-1").out
+
+
+def test_why_of_nobody_names_who_there_is(dead_fleet, fleetctl):
+    ran = fleetctl("why", "shrot")
+    assert ran.code == 8
+    assert "no lane or replica 'shrot'" in ran.err
+    assert "hint: known: short, long, short-1, long-1" in ran.err
+
+
+def test_without_a_fleet_reads_say_how_to_begin(fleetctl):
+    assert "fleetctl up quickstart" in fleetctl("ls").out
+    ran = fleetctl("status")
+    assert (ran.code, ran.out) == (8, "")
+    assert ran.err == "error: there is no fleet\nhint: bring one up: fleetctl up quickstart\n"
+
+
+def test_among_several_fleets_one_must_be_named(dead_fleet, store, fleetctl, monkeypatch):
+    store.put_fleet(samples.profile("other"), samples.plan("other"), now=samples.EPOCH)
+    ran = fleetctl("status")
+    assert ran.code == 3
+    assert "demo, other" in ran.err
+    monkeypatch.setenv("FLEETCTL_FLEET", "other")
+    assert json.loads(fleetctl("status", "-o", "json").out)["fleet"] == "other"
+    assert json.loads(fleetctl("status", "demo", "-o", "json").out)["fleet"] == "demo"
+
+
+def test_a_fleet_going_down_is_said_to_be(dead_fleet, store, fleetctl):
+    store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
+    assert "STOPPING  2 replicas still hold a node" in fleetctl("status").out
+
+
+def test_events_keep_to_a_subject_and_a_limit(dead_fleet, fleetctl):
+    assert len(json.loads(fleetctl("events", "-o", "json").out)) == 2
+    assert [e["action"] for e in json.loads(fleetctl("events", "-n", "1", "-o", "json").out)] == ["create"]
+    assert [e["action"] for e in json.loads(fleetctl("events", "-s", "short", "-o", "json").out)] == ["launch"]
