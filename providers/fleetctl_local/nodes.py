@@ -1,0 +1,235 @@
+"""The life of local nodes: created once, found again, ended for certain. Synchronous; called from threads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.clock import SYSTEM_CLOCK, Clock
+from fleetctl.errors import ProviderError
+from fleetctl.model.catalogue import Market
+from fleetctl_local import kernel, spawn
+from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
+from fleetctl_local.registry import Record, Registry, token_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.model.replica import Node, NodeRequest
+    from fleetctl_local.kernel import Ident
+
+_ENDED_KEPT = timedelta(hours=1)
+_SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait for the last member to go
+
+
+class Nodes:
+    """Reads and moves records. A record is written before its process is started, and again with its pid after."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SYSTEM_CLOCK
+        self._registry = Registry()
+        self._scanned: set[str] = set()  # owners whose processes this object has looked for
+
+    def create(self, request: NodeRequest) -> Node:
+        """Start the request's process, or return the node its token already has."""
+        with self._registry.locked():
+            record = self._registry.get(request.token)
+            if record is None or record.leader is None:
+                record = self._adopted(request.token, request.owner) or self._started(request)
+            elif (record.owner, record.fleet, record.replica_id) != (request.owner, request.fleet, request.replica_id):
+                raise ProviderError(
+                    f"token {request.token} already made {record.replica_id} of fleet {record.fleet}",
+                    hint="a token belongs to one intent; derive it from what it names",
+                )
+            return record.node()
+
+    def listed(self, owner: str, fleet: str) -> tuple[Node, ...]:
+        """Return a fleet's nodes, after settling what has changed: ends, half-made records, missing reclaimers."""
+        records = self._registry.all()
+        if owner not in self._scanned or any(r.leader is None and r.owner == owner for r in records):
+            self._recover(owner)
+            records = self._registry.all()
+            self._scanned.add(owner)
+        self._reap_reclaimers(records)
+        kept = [record for record in records if not self._is_outdated(record)]
+        mine = [self._settled(r) for r in kept if (r.owner, r.fleet) == (owner, fleet)]
+        return tuple(record.node() for record in mine if record is not None)
+
+    def stop(self, node_id: str, grace_s: float) -> None:
+        """Ask a node to end, and start the reclaimer that makes it, unless one is on it already and no later."""
+        with self._registry.locked():
+            record = self._registry.get(token_of(node_id)) if token_of(node_id) else None
+            if record is None or not record.is_live:
+                return
+            asked = self._clock.now() + timedelta(seconds=grace_s)
+            deadline = min(asked, record.stop_deadline or asked)
+            is_carried = kernel.is_alive(record.stopper)
+            if not is_carried or deadline != record.stop_deadline:
+                self._start_stopper(replace(record, stop_deadline=deadline), terminate=not is_carried)
+
+    def interrupt(self, node_id: str, notice_s: float) -> None:
+        """Put a notice on a spot node and start the reclaimer that takes it. Raises ProviderError otherwise."""
+        with self._registry.locked():
+            record = self._registry.get(token_of(node_id)) if token_of(node_id) else None
+            if record is None or not record.is_live:
+                raise ProviderError(f"no living node {node_id}", hint="list the replicas: fleetctl ls")
+            if record.market is not Market.SPOT:
+                raise ProviderError(
+                    f"{record.replica_id} is {record.market}, and only spot nodes are interrupted",
+                    hint="choose a spot replica, or drain this one",
+                )
+            deadline = self._clock.now() + timedelta(seconds=notice_s)
+            if record.notice_deadline is None or deadline < record.notice_deadline:
+                self._start_taker(replace(record, notice_deadline=deadline))
+
+    def ports_taken(self) -> frozenset[int]:
+        """Return the ports of nodes that are live or being made, of every fleet."""
+        return frozenset(record.port for record in self._registry.all() if record.ended_at is None)
+
+    def _started(self, request: NodeRequest) -> Record:
+        draft = self._registry.put(
+            Record(
+                token=request.token,
+                owner=request.owner,
+                fleet=request.fleet,
+                replica_id=request.replica_id,
+                market=request.market,
+                host=request.host,
+                port=request.port,
+                created_at=self._clock.now(),
+            )
+        )
+        try:
+            leader = spawn.start_engine(request)
+        except ProviderError:
+            self._registry.remove(request.token)
+            raise
+        return self._registry.put(replace(draft, leader=leader))
+
+    def _adopted(self, token: str, owner: str) -> Record | None:
+        """Return the record of a process whose creator died before noting it, if there is one."""
+        return self._adopt(spawn.scan(owner=owner).get(token, []))
+
+    def _adopt(self, tagged: list[spawn.Tagged]) -> Record | None:
+        leaders = [found for found in tagged if found.seen.session == found.seen.ident.pid]
+        if not leaders:
+            return None
+        eldest = min(leaders, key=lambda found: _age_key(found.seen.ident))
+        return self._registry.put(eldest.record)
+
+    def _recover(self, owner: str) -> None:
+        """Look at every process of this owner's: adopt what is not recorded, forget orders nobody carried out."""
+        with self._registry.locked():
+            tagged = spawn.scan(owner=owner)
+            known = {record.token: record for record in self._registry.all() if record.owner == owner}
+            for token, found in tagged.items():
+                record = known.get(token)
+                if record is None or record.leader is None:
+                    known[token] = self._adopt(found) or found[0].record
+            for token, record in known.items():
+                if record.leader is None:
+                    self._registry.remove(token)
+            dead = [r for token, r in known.items() if token in tagged and not kernel.is_alive(r.leader)]
+        for record in dead:
+            _sweep(record)
+
+    def _is_outdated(self, record: Record) -> bool:
+        """Whether it ended long ago; then it is forgotten, whoever's it was."""
+        if record.ended_at is None or self._clock.now() - record.ended_at <= _ENDED_KEPT:
+            return False
+        self._registry.remove(record.token)
+        return True
+
+    def _settled(self, record: Record) -> Record | None:
+        """Return the record as it is now, after noting an end or carrying on a promise whose reclaimer is dead."""
+        if record.ended_at is not None:
+            return record
+        if not kernel.is_alive(record.leader):
+            return self._ended(record.token)
+        if record.stop_deadline is not None and not kernel.is_alive(record.stopper):
+            return self._resumed(record.token)
+        if record.notice_deadline is not None and not kernel.is_alive(record.taker):
+            return self._resumed(record.token)
+        return record
+
+    def _ended(self, token: str) -> Record | None:
+        with self._registry.locked():
+            record = self._registry.get(token)
+            if record is None or not record.is_live or kernel.is_alive(record.leader):
+                return record
+            _sweep(record)
+            reason = self._exit_reason(record)
+            return self._registry.put(replace(record, ended_at=self._clock.now(), exit_reason=reason))
+
+    def _resumed(self, token: str) -> Record | None:
+        with self._registry.locked():
+            record = self._registry.get(token)
+            if record is None or not record.is_live:
+                return record
+            if record.stop_deadline is not None and not kernel.is_alive(record.stopper):
+                record = self._start_stopper(record, terminate=True)
+            if record.notice_deadline is not None and not kernel.is_alive(record.taker):
+                record = self._start_taker(record)
+            return record
+
+    def _start_stopper(self, record: Record, *, terminate: bool) -> Record:
+        # The promise is on disk before the reclaimer is started: a crash between the two is carried on by a listing.
+        self._registry.put(record)
+        stopper = spawn.start_reclaimer(
+            record, wait_s=self._until_s(record.stop_deadline), terminate=terminate, mark=None
+        )
+        return self._registry.put(replace(record, stopper=stopper))
+
+    def _start_taker(self, record: Record) -> Record:
+        self._registry.put(record)
+        mark = self._registry.taken_mark(record.token)
+        taker = spawn.start_reclaimer(record, wait_s=self._until_s(record.notice_deadline), terminate=False, mark=mark)
+        return self._registry.put(replace(record, taker=taker))
+
+    def _until_s(self, deadline: datetime | None) -> float:
+        return (deadline - self._clock.now()).total_seconds() if deadline is not None else 0.0
+
+    def _exit_reason(self, record: Record) -> str:
+        """Return why it ended; called once, since it reaps."""
+        status = _reap(record.leader)
+        if self._registry.taken_mark(record.token).exists():
+            return "interrupted"
+        if record.stop_deadline is not None:
+            return "stopped"
+        if status is None:
+            return "exited"  # its parent died before it, and init alone was told the status
+        if os.WIFSIGNALED(status):
+            return f"signal {os.WTERMSIG(status)}"
+        return f"exit {os.WEXITSTATUS(status)}"
+
+    def _reap_reclaimers(self, records: tuple[Record, ...]) -> None:
+        """Collect our own reclaimers that have finished, so that they do not stay as zombies."""
+        for record in records:
+            for ident in (record.stopper, record.taker):
+                if ident is not None:
+                    _reap(ident)
+
+
+def _reap(ident: Ident | None) -> int | None:
+    """Return a process's wait status if it has ended and anybody still knows; collects it if it is our child."""
+    if ident is None:
+        return None
+    seen = kernel.look(ident.pid)
+    if seen is None or seen.ident != ident or not seen.is_zombie:
+        return None
+    try:
+        _, status = os.waitpid(ident.pid, os.WNOHANG)
+    except ChildProcessError:
+        return seen.wait_status
+    return status
+
+
+def _sweep(record: Record) -> None:
+    if record.leader is not None:
+        sweep(record.leader, tags={OWNER_TAG: record.owner, TOKEN_TAG: record.token}, rounds=_SWEEP_ROUNDS)
+
+
+def _age_key(ident: Ident) -> tuple[int, str]:
+    return len(ident.birth), ident.birth

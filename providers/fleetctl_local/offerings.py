@@ -1,0 +1,55 @@
+"""What the local provider pretends to sell: AWS GPU instance types, one emulated node each.
+
+Prices are AWS's public on-demand list prices for us-east-1, Linux, July 2026 (aws.amazon.com/ec2/pricing/on-demand).
+They make plans and cost figures comparable with a cloud's; nothing is billed.
+"""
+
+from __future__ import annotations
+
+from fleetctl.model.catalogue import Market, Offering
+
+# instance type: (GPU, how many, USD per hour)
+_TYPES: dict[str, tuple[str, int, float]] = {
+    "p5.4xlarge": ("H100", 1, 6.88),
+    "p5.48xlarge": ("H100", 8, 55.04),
+    "p5en.48xlarge": ("H200", 8, 63.296),
+    "p4d.24xlarge": ("A100-40GB", 8, 21.957642),
+    "p4de.24xlarge": ("A100-80GB", 8, 27.44705),
+    "g6e.xlarge": ("L40S", 1, 1.861),
+    "g6e.12xlarge": ("L40S", 4, 10.49264),
+    "g6e.48xlarge": ("L40S", 8, 30.13118),
+    "g6.xlarge": ("L4", 1, 0.8048),
+    "g6.12xlarge": ("L4", 4, 4.6016),
+    "g6.48xlarge": ("L4", 8, 13.3504),
+    "g5.xlarge": ("A10G", 1, 1.006),
+    "g5.12xlarge": ("A10G", 4, 5.672),
+    "g5.48xlarge": ("A10G", 8, 16.288),
+}
+REGION = "local"
+ZONES = ("local-a", "local-b", "local-c")
+# An emulated figure, not a quote: real spot prices move by type, zone and hour.
+SPOT_PRICE_FRACTION = 0.4
+# A process is there in milliseconds; the engine's own start (weights, compile) comes on top and is not a node's.
+BOOT_S = 0.1
+NOTICE_S = 120.0  # as EC2 gives
+
+
+def offerings() -> tuple[Offering, ...]:
+    """Return every type in every zone, on-demand and spot."""
+    return tuple(
+        Offering(
+            provider="local",
+            instance_type=name,
+            gpu=gpu,
+            gpu_count=count,
+            region=REGION,
+            zone=zone,
+            market=market,
+            price_usd_per_hour=price if market is Market.ON_DEMAND else round(price * SPOT_PRICE_FRACTION, 6),
+            boot_s=BOOT_S,
+            notice_s=NOTICE_S if market is Market.SPOT else 0.0,
+        )
+        for name, (gpu, count, price) in _TYPES.items()
+        for zone in ZONES
+        for market in Market
+    )

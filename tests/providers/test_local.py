@@ -1,0 +1,341 @@
+"""The local provider with real processes, seen through its port and through the kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.providers.conftest import tagged_pids
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import ProviderError
+from fleetctl.model.catalogue import Market
+from fleetctl.model.replica import Node, NodeRequest, NodeState
+from fleetctl.paths import FleetPaths
+from fleetctl.plugins import load_provider
+from fleetctl.testing.samples import node_request
+from fleetctl_local import kernel, ports
+from fleetctl_local.provider import LocalProvider
+from fleetctl_local.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fleetctl.ports.provider import Interruptible, Provider
+
+DEADLINE_S = 20.0
+SLEEP = (sys.executable, "-c", "import signal; signal.pause()")
+DEAF = (
+    sys.executable, "-c",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\nwhile True: signal.pause()",
+)  # fmt: skip
+# As vLLM: a leader with children in its group, which dies of SIGTERM and leaves them to themselves.
+FAMILY = (sys.executable, "-c", """
+import os, signal, subprocess, sys
+deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\\nwhile True: signal.pause()"
+subprocess.Popen([sys.executable, "-c", deaf])
+subprocess.Popen([sys.executable, "-c", deaf], env={})
+subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
+print("family", flush=True)
+signal.pause()
+""")  # fmt: skip
+
+
+def order(owner: str, token: str = "t-1", **changes: object) -> NodeRequest:  # noqa: S107  # an id
+    return node_request(token, **{"owner": owner, "argv": SLEEP, "market": Market.SPOT, "notice_s": 120.0, **changes})
+
+
+async def only(provider: LocalProvider, owner: str) -> Node:
+    (node,) = await provider.list_nodes(owner=owner, fleet="demo")
+    return node
+
+
+async def until_gone(provider: LocalProvider, owner: str) -> Node:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while SYSTEM_CLOCK.monotonic_s() < deadline_s:
+        node = await only(provider, owner)
+        if node.state is NodeState.GONE:
+            return node
+        await SYSTEM_CLOCK.sleep(0.02)
+    raise AssertionError("the node is still there")
+
+
+async def eventually(claim: Callable[[], bool]) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while not claim():
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "never came true"
+        await SYSTEM_CLOCK.sleep(0.02)
+
+
+async def said(owner_log: Path, word: str) -> None:
+    await eventually(lambda: owner_log.exists() and word in owner_log.read_text())
+
+
+def log_of(replica: str = "short-1") -> Path:
+    return FleetPaths(fleet="demo").logs / f"{replica}.log"
+
+
+def leader_of() -> kernel.Ident:
+    record = Registry().get("t-1")
+    assert record is not None
+    assert record.leader is not None
+    return record.leader
+
+
+def family_of(owner: str) -> list[kernel.Ident]:
+    return kernel.members(leader_of(), tags={"FLEETCTL_OWNER": owner, "FLEETCTL_NODE_TOKEN": "t-1"})
+
+
+def test_is_reached_by_its_entry_point_and_implements_both_ports() -> None:
+    loaded = load_provider("local")
+    assert isinstance(loaded, LocalProvider)
+    provider: Provider = loaded
+    interruptible: Interruptible = loaded
+    assert provider.name == "local"
+    assert interruptible is loaded
+
+
+async def test_offerings_hold_the_list_prices_and_a_notice_on_spot_alone(local: LocalProvider) -> None:
+    sold = await local.offerings()
+    prices = {(o.instance_type, o.gpu, o.gpu_count): o.price_usd_per_hour for o in sold if o.market is Market.ON_DEMAND}
+    assert prices["p5.4xlarge", "H100", 1] == 6.88
+    assert prices["p5.48xlarge", "H100", 8] == 55.04
+    assert prices["g6e.xlarge", "L40S", 1] == 1.861
+    assert {o.zone for o in sold} == {"local-a", "local-b", "local-c"}
+    assert len({o.key for o in sold}) == len(sold)
+    assert {o.notice_s for o in sold if o.market is Market.SPOT} == {120.0}
+    assert {o.notice_s for o in sold if o.market is Market.ON_DEMAND} == {0.0}
+    by_key = {(o.instance_type, o.zone, o.market): o.price_usd_per_hour for o in sold}
+    assert all(by_key[t, z, Market.SPOT] < by_key[t, z, Market.ON_DEMAND] for t, z, _ in by_key)
+
+
+async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: LocalProvider, owner: str) -> None:
+    show = "import os, sys; print(os.environ['X'], os.environ.get('FLEETCTL_LISTEN_FDS'), flush=True); sys.stdin.read(); import signal; signal.pause()"
+    os.environ["FLEETCTL_LISTEN_FDS"] = "7"
+    try:
+        node = await local.create(order(owner, argv=(sys.executable, "-c", show), env={"X": "its own"}))
+    finally:
+        del os.environ["FLEETCTL_LISTEN_FDS"]
+    assert (node.state, node.token, node.owner, node.fleet, node.replica_id) == (
+        NodeState.RUNNING, "t-1", owner, "demo", "short-1",
+    )  # fmt: skip
+    (pid,) = tagged_pids(owner, {"FLEETCTL_FLEET": "demo", "FLEETCTL_NODE_TOKEN": "t-1", "FLEETCTL_REPLICA": "short-1"})
+    assert os.getsid(pid) == pid == os.getpgid(pid)
+    await said(log_of(), "its own None")
+    assert stat.S_IMODE(log_of().stat().st_mode) == 0o600
+    assert await only(local, owner) == node
+
+
+async def test_secrets_in_the_environment_are_not_in_the_registry(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, env={"VLLM_API_KEY": "sk-very-secret"}))
+    kept = "".join(path.read_text() for path in Registry().directory.iterdir())
+    assert "t-1" in kept
+    assert "very-secret" not in kept
+
+
+async def test_the_same_token_yields_the_same_node_from_any_provider_object(local: LocalProvider, owner: str) -> None:
+    first = await local.create(order(owner))
+    assert await local.create(order(owner)) == first
+    assert await LocalProvider().create(order(owner)) == first
+    assert len(tagged_pids(owner)) == 1
+
+
+async def test_a_token_of_an_ended_node_starts_nothing_new(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, argv=(sys.executable, "-c", "raise SystemExit(3)")))
+    ended = await until_gone(local, owner)
+    assert ended.exit_reason == "exit 3"
+    assert (await local.create(order(owner))).state is NodeState.GONE
+    assert tagged_pids(owner) == []
+
+
+async def test_a_token_belongs_to_one_replica(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner))
+    with pytest.raises(ProviderError, match="already made short-1"):
+        await local.create(order(owner, replica_id="short-2"))
+
+
+async def test_a_program_that_is_not_there_is_an_error_and_leaves_no_node(local: LocalProvider, owner: str) -> None:
+    with pytest.raises(ProviderError, match="/nonexistent/engine") as caught:
+        await local.create(order(owner, argv=("/nonexistent/engine",)))
+    assert "doctor" in caught.value.hint
+    assert await local.list_nodes(owner=owner, fleet="demo") == ()
+    assert (await local.create(order(owner))).state is NodeState.RUNNING
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "example.com"])  # noqa: S104  # refused, which is the point
+async def test_an_engine_may_listen_on_loopback_alone(local: LocalProvider, owner: str, host: str) -> None:
+    with pytest.raises(ProviderError, match="cannot listen"):
+        await local.create(order(owner, host=host))
+
+
+async def test_a_token_that_climbs_out_of_the_registry_is_refused(local: LocalProvider, owner: str) -> None:
+    with pytest.raises(ProviderError, match="file name"):
+        await local.create(order(owner, "../../escape"))
+    await local.stop("local-../../escape", grace_s=0)
+
+
+async def test_nodes_are_listed_by_owner_and_fleet(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, "t-1"))
+    await local.create(order(owner, "t-2", fleet="other"))
+    await local.create(order(f"{owner}-stranger", "t-3"))
+    try:
+        assert [n.token for n in await local.list_nodes(owner=owner, fleet="demo")] == ["t-1"]
+        assert [n.token for n in await local.list_nodes(owner=owner, fleet="other")] == ["t-2"]
+    finally:
+        await local.stop("local-t-3", grace_s=0)
+        await eventually(lambda: not tagged_pids(f"{owner}-stranger"))
+
+
+async def test_a_crash_is_told_by_its_status_and_kept(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner))
+    os.kill(leader_of().pid, signal.SIGKILL)
+    node = await until_gone(local, owner)
+    assert node.exit_reason == "signal 9"
+    assert kernel.look(leader_of().pid) is None  # reaped, no zombie stays
+    assert (await only(LocalProvider(), owner)).exit_reason == "signal 9"
+
+
+async def test_another_process_reads_a_zombies_status_before_its_parent_does(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, argv=(sys.executable, "-c", "raise SystemExit(7)")))
+    pid = leader_of().pid
+    await eventually(lambda: (seen := kernel.look(pid)) is not None and seen.is_zombie)
+    seen = kernel.look(pid)
+    assert seen is not None
+    assert os.waitstatus_to_exitcode(seen.wait_status or 0) == 7
+    assert (await until_gone(local, owner)).exit_reason == "exit 7"
+
+
+async def test_a_stopped_node_ends_and_says_so(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner))
+    await local.stop(node.id, grace_s=30)
+    assert (await only(local, owner)).state in (NodeState.STOPPING, NodeState.GONE)
+    assert (await until_gone(local, owner)).exit_reason == "stopped"
+    await local.stop(node.id, grace_s=30)
+    await local.stop("local-never-was", grace_s=30)
+    await local.stop("i-0abc", grace_s=30)
+
+
+async def test_a_node_deaf_to_sigterm_is_killed_after_its_grace(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner, argv=DEAF))
+    await said(log_of(), "deaf")
+    await local.stop(node.id, grace_s=0.3)
+    assert (await until_gone(local, owner)).exit_reason == "stopped"
+
+
+async def test_a_second_stop_can_only_shorten_the_grace(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner, argv=DEAF))
+    await said(log_of(), "deaf")
+    await local.stop(node.id, grace_s=600)
+    await local.stop(node.id, grace_s=900)
+    record = Registry().get("t-1")
+    assert record is not None
+    assert record.stop_deadline is not None
+    assert (record.stop_deadline - SYSTEM_CLOCK.now()).total_seconds() <= 600
+    await local.stop(node.id, grace_s=0)
+    await until_gone(local, owner)
+
+
+async def test_no_member_of_a_nodes_family_survives_it(local: LocalProvider, owner: str) -> None:
+    """Not the one deaf to SIGTERM, not the one without the tags, not the one in a session of its own."""
+    node = await local.create(order(owner, argv=FAMILY))
+    await said(log_of(), "family")
+    family = family_of(owner)
+    assert len(family) == 4
+    await local.stop(node.id, grace_s=30)
+    await until_gone(local, owner)
+    await eventually(lambda: not any(kernel.is_alive(member) for member in family))
+
+
+async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, argv=FAMILY))
+    await said(log_of(), "family")
+    family = family_of(owner)
+    os.kill(leader_of().pid, signal.SIGKILL)
+    assert (await until_gone(local, owner)).exit_reason == "signal 9"
+    await eventually(lambda: not any(kernel.is_alive(member) for member in family))
+
+
+async def test_an_interrupted_node_shows_its_notice_and_is_taken_at_the_deadline(
+    local: LocalProvider, owner: str
+) -> None:
+    node = await local.create(order(owner, argv=DEAF))
+    await local.interrupt(node.id, notice_s=1.5)
+    noticed = await only(local, owner)
+    assert noticed.state is NodeState.RUNNING
+    assert noticed.notice_deadline is not None
+    ended = await until_gone(local, owner)
+    assert SYSTEM_CLOCK.now() >= noticed.notice_deadline
+    assert (ended.exit_reason, ended.notice_deadline) == ("interrupted", noticed.notice_deadline)
+
+
+async def test_a_node_that_left_before_its_deadline_was_not_interrupted(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner))
+    await local.interrupt(node.id, notice_s=60)
+    await local.stop(node.id, grace_s=30)
+    assert (await until_gone(local, owner)).exit_reason == "stopped"
+
+
+async def test_without_notice_a_node_is_taken_at_once(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner, argv=DEAF))
+    await local.interrupt(node.id, notice_s=0)
+    assert (await until_gone(local, owner)).exit_reason == "interrupted"
+
+
+async def test_only_living_spot_nodes_can_be_interrupted(local: LocalProvider, owner: str) -> None:
+    node = await local.create(order(owner, market=Market.ON_DEMAND))
+    with pytest.raises(ProviderError, match="only spot"):
+        await local.interrupt(node.id, notice_s=0)
+    with pytest.raises(ProviderError, match="no living node"):
+        await local.interrupt("local-absent", notice_s=0)
+    assert (await only(local, owner)).state is NodeState.RUNNING
+
+
+async def test_a_promise_whose_reclaimer_was_killed_is_carried_on_by_the_next_listing(
+    local: LocalProvider, owner: str
+) -> None:
+    node = await local.create(order(owner, argv=DEAF))
+    await said(log_of(), "deaf")
+    await local.stop(node.id, grace_s=1.0)
+    record = Registry().get("t-1")
+    assert record is not None
+    assert record.stopper is not None
+    os.kill(record.stopper.pid, signal.SIGKILL)
+    assert (await until_gone(local, owner)).exit_reason == "stopped"
+
+
+async def test_free_ports_are_free_distinct_and_out_of_reach_of_outgoing_connections(
+    local: LocalProvider, owner: str
+) -> None:
+    first = await local.free_port(avoid=frozenset())
+    second = await local.free_port(avoid=frozenset({first}))
+    assert first != second
+    await local.create(order(owner, port=first))
+    assert await local.free_port(avoid=frozenset()) != first
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", second))
+        listener.listen()
+        assert await local.free_port(avoid=frozenset()) not in (first, second)
+    low, high = (int(n) for n in ports._RANGE_FILE.read_text().split())
+    assert not low <= first <= high
+
+
+async def test_ended_nodes_are_forgotten_after_an_hour(local: LocalProvider, owner: str) -> None:
+    from datetime import timedelta
+
+    from fleetctl.testing.clocks import ManualClock
+
+    clock = ManualClock(SYSTEM_CLOCK.now())
+    local = LocalProvider(clock)
+    await local.create(order(owner, argv=(sys.executable, "-c", "")))
+    await until_gone(local, owner)
+    clock.jump(timedelta(minutes=59).total_seconds())
+    assert (await only(local, owner)).state is NodeState.GONE
+    clock.jump(timedelta(minutes=2).total_seconds())
+    assert await local.list_nodes(owner=owner, fleet="demo") == ()
+    assert list(Registry().directory.iterdir()) == []
