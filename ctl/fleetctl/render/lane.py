@@ -1,0 +1,191 @@
+"""Gathers what the templates say about one lane."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ConfigError
+from fleetctl.model.profile import EngineKind
+from fleetctl.render.quoting import name, variable, writable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.ports.engine import Engine
+
+LOOPBACK = "127.0.0.1"
+PORT_FIRST = 8001  # lanes listen from here on, so that several fit one machine
+
+_SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|API_KEY|ACCESS_KEY)$")
+_REFERENCE = re.compile(r"(?P<kind>env|file):(?P<where>.+)", re.DOTALL)
+# A spot notice is 120 s, best effort: everything must have ended before it runs out.
+_STOP_S_MAX = 119
+_STOP_MARGIN_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """How an engine is run from its publisher's image: what stands before the arguments, and how many words it replaces."""
+
+    image: str
+    entrypoint: tuple[str, ...]  # empty: the image's own
+    replaces: int
+    models: str = "/root/.cache/huggingface"  # where the image keeps what it fetches
+
+
+# The newest releases whose flags the adapters spell (November 2026). TGI's own entry point sets up its Python first.
+CONTAINERS = {
+    EngineKind.VLLM: Container(image="vllm/vllm-openai:v0.32.0", entrypoint=("vllm", "serve"), replaces=2),
+    EngineKind.TGI: Container(image="ghcr.io/huggingface/text-generation-inference:3.3.7", entrypoint=(), replaces=1),
+    EngineKind.SGLANG: Container(
+        image="lmsysorg/sglang:v0.5.23", entrypoint=("python3", "-m", "sglang.launch_server"), replaces=3
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A variable whose value is never written: only where it comes from."""
+
+    name: str
+    kind: str  # "env" or "file"
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneFiles:
+    """Everything the templates may name, unquoted."""
+
+    fleet: str
+    lane: str
+    engine: str
+    emulated: bool  # the profile emulates this lane; the files are for the engine it stands for
+    profile_hash: str
+    model: str
+    model_directory: str  # empty: the engine fetches the model from the hub
+    gpu_type: str
+    gpu_count: int
+    replicas: int
+    host: str
+    port: int
+    health_path: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    secrets: tuple[Secret, ...]
+    tags: dict[str, str]
+    image: str
+    image_models: str  # the directory in the image that models are fetched into
+    entrypoint: tuple[str, ...]
+    container_argv: tuple[str, ...]
+    start_timeout_s: int
+    stop_timeout_s: int
+
+    @property
+    def secret_names(self) -> str:
+        """The variables somebody else must set, for people to read."""
+        return ", ".join(secret.name for secret in self.secrets)
+
+    @property
+    def manifest(self) -> dict[str, object]:
+        """Everything, for programs to read."""
+        return {
+            "written_by": "fleetctl render",
+            "profile": self.profile_hash,
+            "emulated": self.emulated,
+            "tags": self.tags,
+            "replicas": self.replicas,
+            "gpu_count": self.gpu_count,
+            "host": self.host,
+            "port": self.port,
+            "health_path": self.health_path,
+            "argv": self.argv,
+            "env": self.env,
+            "env_from": {secret.name: f"{secret.kind}:{secret.where}" for secret in self.secrets},
+        }
+
+
+def engine_of(lane: LaneSpec, override: EngineKind | None) -> EngineKind:
+    """Return the engine to render for: the one asked for, else the lane's own, else the one its emulator looks like."""
+    if override is not None:
+        return override
+    return lane.emulator.flavour if lane.engine is EngineKind.EMULATOR else lane.engine
+
+
+def gather(profile: Profile, plan: Plan, index: int, kind: EngineKind, engine: Engine) -> LaneFiles:
+    """Return what the templates need for the plan's lane at `index`. Raises ConfigError for what cannot be written."""
+    lane = profile.lane(plan.lanes[index].lane)
+    lane_plan = _for_engine(plan.lanes[index], keep_extras=kind is lane.engine)
+    port = PORT_FIRST + index
+    command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)
+    # Inside a container loopback is the container's own; compose publishes the port on the host's.
+    inside = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=port)  # noqa: S104
+    plain, secrets = _split(command.env, getattr(engine, "api_key_env", ""))
+    container = CONTAINERS[kind]
+    launch = lane_plan.launch
+    return LaneFiles(
+        fleet=str(name(plan.fleet)),
+        lane=str(name(lane.name)),
+        engine=kind.value,
+        emulated=lane.engine is EngineKind.EMULATOR,
+        profile_hash=plan.profile_hash,
+        model=profile.model.id,
+        model_directory=launch.model if launch.model.startswith("/") else "",
+        gpu_type=lane_plan.gpu,
+        gpu_count=lane_plan.tensor_parallel,
+        replicas=lane_plan.replicas,
+        host=LOOPBACK,
+        port=port,
+        health_path=engine.health_path,
+        argv=tuple(writable(word, what="argument") for word in command.argv),
+        env=plain,
+        secrets=secrets,
+        tags=_tags(profile, lane_plan, kind),
+        image=container.image,
+        image_models=container.models,
+        entrypoint=container.entrypoint,
+        container_argv=inside.argv[container.replaces :],
+        start_timeout_s=math.ceil(profile.control.start_timeout_s),
+        stop_timeout_s=min(_STOP_S_MAX, math.ceil(launch.shutdown_timeout_s) + _STOP_MARGIN_S),
+    )
+
+
+def _for_engine(lane_plan: LanePlan, *, keep_extras: bool) -> LanePlan:
+    """Return the plan without the arguments and variables its profile gives to another engine, or to the emulator."""
+    if keep_extras:
+        return lane_plan
+    return replace(lane_plan, launch=replace(lane_plan.launch, extra_args=(), env={}))
+
+
+def _tags(profile: Profile, lane_plan: LanePlan, kind: EngineKind) -> dict[str, str]:
+    tags = {
+        "fleet": profile.name,
+        "lane": lane_plan.lane,
+        "engine": kind.value,
+        "model": profile.model.id,
+        "quantization": lane_plan.launch.quantization.value,
+        "gpu_type": lane_plan.gpu,
+    }
+    return {key: writable(value, what=key) for key, value in tags.items()}
+
+
+def _split(env: Mapping[str, str], api_key_env: str) -> tuple[dict[str, str], tuple[Secret, ...]]:
+    """Return plain variables, and those that are only referred to; the engine's key is always of the latter."""
+    secrets = {api_key_env: Secret(name=api_key_env, kind="env", where=api_key_env)} if api_key_env else {}
+    plain: dict[str, str] = {}
+    for key, value in sorted(env.items()):
+        match = _REFERENCE.fullmatch(writable(value, what=f"variable {variable(key)}"))
+        if match is not None:
+            secrets[key] = Secret(name=key, kind=match["kind"], where=match["where"])
+        elif _SECRET_NAME.search(key):
+            raise ConfigError(
+                f"{key} is written out in the profile, and files would carry it around",
+                hint=f"refer to it instead: {key}: env:{key}, or file:PATH",
+            )
+        else:
+            plain[key] = value
+    return plain, tuple(secrets[key] for key in sorted(secrets))
