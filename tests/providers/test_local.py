@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.providers.conftest import tagged_pids
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
@@ -22,6 +21,7 @@ from fleetctl.testing.samples import node_request
 from fleetctl_local import kernel, ports
 from fleetctl_local.provider import LocalProvider
 from fleetctl_local.registry import Registry
+from tests.providers.conftest import tagged_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
