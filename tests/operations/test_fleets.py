@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from fleetctl.errors import NotFoundError, UnavailableError
+from fleetctl.model.desired import Phase
+from fleetctl.operations import controller_api, fleets
+from fleetctl.operations.access import chosen_fleet
+from fleetctl.paths import FleetPaths
+from fleetctl.testing import samples
+
+
+def test_status_is_the_controllers_own_word_while_it_answers(controller):
+    assert fleets.status("demo").controller_alive
+
+
+def test_status_of_a_dead_controller_is_what_the_store_remembers(controller):
+    controller.die()
+    seen = fleets.status("demo")
+    assert not seen.controller_alive
+    assert seen.generation == 1
+
+
+def test_a_controller_that_hangs_is_given_up_on_at_the_deadline(fleet):
+    paths = FleetPaths(fleet=fleet)
+    paths.make()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(paths.controller_socket))
+        silent.listen(1)
+        with pytest.raises(UnavailableError, match="does not answer"):
+            controller_api.live_status(fleet, deadline_s=0.2)
+
+
+def test_an_answer_of_another_version_is_said_to_be_one(fleet, controller, monkeypatch):
+    monkeypatch.setattr(controller, "status", lambda: {"fleet": fleet})
+    with pytest.raises(UnavailableError, match="cannot read"):
+        controller_api.live_status(fleet)
+
+
+def test_the_status_of_no_fleet_is_not_found():
+    with pytest.raises(NotFoundError, match="no fleet named 'nope'"):
+        fleets.status("nope")
+
+
+async def test_watch_goes_from_live_to_stale_and_ends_when_the_fleet_is_forgotten(controller, store):
+    seen = []
+    async with asyncio.timeout(20):
+        async for status in fleets.watch("demo"):
+            seen.append(status.controller_alive)
+            if seen == [True, True]:
+                await asyncio.to_thread(controller.die)
+            if seen[-1] is False:
+                store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
+                store.remove_fleet("demo")
+    assert seen[:2] == [True, True]
+    assert seen[-1] is False
+
+
+async def test_watch_picks_up_a_controller_that_comes_back(fleet, spoken):
+    first = spoken(fleet)
+    seen = []
+    async with asyncio.timeout(20):
+        async for status in fleets.watch(fleet):
+            seen.append(status.controller_alive)
+            if len(seen) == 1:
+                await asyncio.to_thread(first.die)
+            if seen[-1] is False and seen.count(False) == 1:
+                await asyncio.to_thread(spoken, fleet)
+            if seen[-1] and False in seen:
+                break
+    assert seen[0] is True
+    assert seen[-1] is True
+
+
+def test_the_only_fleet_need_not_be_named(fleet):
+    assert chosen_fleet() == fleet
+
+
+def test_why_gives_a_replica_its_lanes_plan(controller, store):
+    store.begin_replica(samples.replica(), samples.node_request(), now=samples.EPOCH)
+    found = fleets.why("demo", "short-1")
+    assert found.replica is not None
+    assert found.plan is not None
+    assert (found.subject, found.plan.lane) == ("short-1", "short")
