@@ -1,0 +1,111 @@
+"""Writes a plan's launch configurations into a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl import codec
+from fleetctl.errors import ConfigError
+from fleetctl.model.profile import EngineKind
+from fleetctl.plugins import load_engine
+from fleetctl.render.plan import render_plan
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.ports.engine import Engine
+
+MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
+
+
+def render(profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
+    """Return every launch file of the plan by its relative path, for the profile's engines or for `engine` everywhere.
+
+    An emulated lane is rendered for the engine it looks like: its header says so. Raises ConfigError, NotFoundError.
+    """
+    override = _kind(engine) if engine else None
+    engines: dict[EngineKind, Engine] = {
+        kind: load_engine(kind.value) for kind in EngineKind if kind is not EngineKind.EMULATOR
+    }
+    return render_plan(profile, plan, engines, override=override)
+
+
+def render_to(profile: Profile, plan: Plan, directory: Path, *, engine: str = "", force: bool = False) -> list[Path]:
+    """Write the launch files below `directory`, each atomically; return their paths, sorted.
+
+    A file that is there and is not as this wrote it (somebody else's, or changed since) is left alone unless `force`;
+    then nothing is written at all. Raises ConfigError naming every such file.
+    """
+    files = render(profile, plan, engine=engine)
+    try:
+        return _write_all(files, directory, force=force)
+    except OSError as exc:
+        raise ConfigError(f"cannot write to {directory}: {exc}", hint="name a directory you may write to") from exc
+
+
+def _write_all(files: dict[str, str], directory: Path, *, force: bool) -> list[Path]:
+    written = _manifest(directory)
+    strange = [path for path in files if _is_strange(directory / path, written.get(path), files[path])]
+    if strange and not force:
+        raise ConfigError(
+            f"not overwritten, since fleetctl did not write them or they were changed: {', '.join(strange)}",
+            hint=f"render into another directory than {directory}, or force it",
+        )
+    for path, text in files.items():
+        _write(directory / path, text, executable=path.endswith(".sh"))
+    # Files of lanes that are gone stay known: a later render still recognises them as its own.
+    hashes = written | {path: _digest(text.encode()) for path, text in files.items()}
+    _write(directory / MANIFEST, codec.encode(dict(sorted(hashes.items()))).decode() + "\n", executable=False)
+    return [directory / path for path in files]
+
+
+def _kind(engine: str) -> EngineKind:
+    real = [kind.value for kind in EngineKind if kind is not EngineKind.EMULATOR]
+    if engine not in real:
+        raise ConfigError(f"cannot render for {engine!r}", hint=f"engines: {', '.join(real)}")
+    return EngineKind(engine)
+
+
+def _manifest(directory: Path) -> dict[str, str]:
+    path = directory / MANIFEST
+    try:
+        return codec.decode(dict[str, str], path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as exc:
+        raise ConfigError(f"{path} is damaged: {exc}", hint="remove it, and force the next render") from exc
+
+
+def _is_strange(path: Path, known: str | None, wanted: str) -> bool:
+    try:
+        found = _digest(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    return found not in (known, _digest(wanted.encode()))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(path: Path, text: str, *, executable: bool) -> None:
+    """Replace a file in one step: a reader sees the old one or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o755 if executable else 0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
