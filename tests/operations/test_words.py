@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
+from fleetctl.model.status import LaneStatus
+from fleetctl.operations.words import Word, lane_condition, lane_headline, quantile_s, step_name, step_of
+from fleetctl.testing import samples
+
+
+def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None) -> LaneStatus:
+    window = LaneWindow(seconds=seconds, ttft=ttft or Quantiles())
+    return LaneStatus(
+        name="short", slo=samples.lane_slo(), wanted=2, ready=2, spot=0, on_demand=2, live=2, step=LadderStep.NORMAL,
+        validity=Validity.OK,
+        traffic=LaneSnapshot(name="short", in_flight=0, queued=0, oldest_wait_s=0, drain_rate_rps=0, windows=(window,)),
+    )  # fmt: skip
+
+
+def quantiles(p99_s: float, *, count: int = 1000) -> Quantiles:
+    return Quantiles(count=count, p50_s=p99_s / 4, p95_s=p99_s / 2, p99_s=p99_s, max_s=p99_s)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, Word.READY),
+        ({"ready": 1, "pending": 1}, Word.STARTING),
+        ({"ready": 1, "pending": 0}, Word.DEGRADED),
+        ({"step": LadderStep.CAP_TOKENS}, Word.DEGRADED),
+        ({"traffic": None, "validity": Validity.STALE}, Word.STALE),
+    ],
+)
+def test_a_lane_has_one_word(changes, word):
+    assert lane_condition(replace(lane(), **changes)).word is word
+
+
+def test_a_breach_needs_enough_samples():
+    assert lane_condition(lane(ttft=quantiles(0.4))).word is Word.BREACH
+    assert lane_condition(lane(ttft=quantiles(0.4, count=20))).word is Word.READY
+    assert lane_condition(lane(ttft=quantiles(0.2))).word is Word.READY
+
+
+def test_an_empty_minute_is_shown_by_five():
+    headline = lane_headline(lane(seconds=300.0, ttft=quantiles(0.2)))
+    assert headline is not None
+    assert headline.measured_s == 0.2
+
+
+def test_a_batch_lane_leads_with_completion():
+    slo = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=14400.0),))
+    headline = lane_headline(replace(lane(), slo=slo))
+    assert headline is not None
+    assert (headline.target.metric, headline.measured_s) == (Metric.COMPLETION, None)
+
+
+@pytest.mark.parametrize(("percentile", "shown_s"), [(0.5, 1.0), (0.9, 2.0), (0.95, 2.0), (0.99, 4.0), (0.999, 4.0)])
+def test_a_promise_is_measured_by_no_kinder_percentile_than_is_kept(percentile, shown_s):
+    assert quantile_s(quantiles(4.0), percentile) == shown_s
+
+
+@pytest.mark.parametrize("step", LadderStep)
+def test_ladder_steps_read_back(step):
+    assert step_of(step_name(step)) is step
