@@ -97,6 +97,7 @@ class LanePlan:
     cost_usd_per_hour: float
     cost_usd_per_1m_tokens: float  # prompt + output, at the peak
     reasons: tuple[str, ...] = ()
+    gpu_spec: GpuSpec | None = None  # the card of this lane's instances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
