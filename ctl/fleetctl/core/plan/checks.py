@@ -1,0 +1,150 @@
+"""What a number of replicas must satisfy, and the utilisation each TTFT promise leaves room for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fleetctl.core.plan.replica import Operating, ReplicaModel
+from fleetctl.core.plan.tail import TtftTail, ttft_tail
+from fleetctl.model.plan import Constraint
+from fleetctl.model.slo import LatencyTarget, Metric
+from fleetctl.units import format_duration, format_fraction
+
+if TYPE_CHECKING:
+    from fleetctl.model.profile import LaneSpec
+
+# The published ceilings on utilisation by TTFT P99 promise (200 ms 55 %, 300 ms 63 %, 400 ms 70 %, 500 ms 75 %),
+# straight lines between; beyond them the queueing tail computed here is what binds, so the line only keeps reserve.
+TTFT_CEILINGS = ((0.1, 0.45), (0.2, 0.55), (0.3, 0.63), (0.4, 0.70), (0.5, 0.75), (2.0, 0.85))
+BATCH_CEILING = 0.95
+QUEUE_SHARE_MAX = 0.8  # of a TTFT promise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneState:
+    """A replica count under examination: `replicas` of these share the lane's demand."""
+
+    replica: ReplicaModel
+    replicas: int
+    state: Operating
+    ttft: TtftTail
+
+    def e2e_s(self, fraction: float) -> float:
+        """Return a quantile of submission to last token; TTFT and answer length vary independently."""
+        output, step_s = self.replica.demand.output, self.state.step_s
+        middle = self.ttft.quantile_s(0.5) + max(0.0, output.mean - 1) * step_s
+        spread = self.ttft.quantile_s(fraction) - self.ttft.quantile_s(0.5)
+        return middle + math.copysign(
+            math.hypot(spread, (output.quantile(fraction) - output.mean) * step_s), fraction - 0.5
+        )
+
+    def keeps(self, target: LatencyTarget) -> bool:
+        """Whether the forecast meets a promise."""
+        if target.metric is Metric.TTFT:
+            return self.ttft.exceeds(target.limit_s) <= 1.0 - target.percentile
+        return self.measure_s(target.metric, target.percentile) <= target.limit_s
+
+    def measure_s(self, metric: Metric, fraction: float) -> float:
+        """Return the forecast of one promise's metric at its percentile."""
+        match metric:
+            case Metric.TTFT:
+                return self.ttft.quantile_s(fraction)
+            case Metric.ITL:
+                return self.replica.gap_s(self.state, fraction)
+            case Metric.QUEUE_WAIT:
+                return self.ttft.wait_quantile_s(fraction)
+            case Metric.E2E | Metric.COMPLETION:
+                return self.e2e_s(fraction)
+
+
+def ceiling(lane: LaneSpec) -> float:
+    """Return the utilisation a lane's promise leaves room for at the peak minute."""
+    promised = lane.slo.strictest(Metric.TTFT)
+    return BATCH_CEILING if promised is None else ttft_ceiling(promised.limit_s)
+
+
+def ttft_ceiling(limit_s: float) -> float:
+    """Return the published ceiling for a TTFT promise, interpolated; held at the ends."""
+    if limit_s <= TTFT_CEILINGS[0][0]:
+        return TTFT_CEILINGS[0][1]
+    for (low_s, low), (high_s, high) in pairwise(TTFT_CEILINGS):
+        if limit_s <= high_s:
+            return low + (high - low) * (limit_s - low_s) / (high_s - low_s)
+    return TTFT_CEILINGS[-1][1]
+
+
+def examine(replica: ReplicaModel, replicas: int) -> LaneState | None:
+    """Return the lane's steady state over this many replicas, or None where they are saturated."""
+    state = replica.operate(replica.demand.rps / replicas)
+    if state is None or not replica.has_room(state):
+        return None
+    return LaneState(replica=replica, replicas=replicas, state=state, ttft=ttft_tail(replica, state, replicas))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a number of replicas is too few."""
+
+    constraint: Constraint
+    why: str  # one clause
+    target: LatencyTarget | None = None
+    measured_s: float = 0.0
+
+
+_OF_METRIC = {
+    Metric.TTFT: Constraint.PREFILL,
+    Metric.QUEUE_WAIT: Constraint.PREFILL,
+    Metric.ITL: Constraint.ITL,
+    Metric.E2E: Constraint.DECODE,
+    Metric.COMPLETION: Constraint.COMPLETION,
+}
+
+
+def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seats: Constraint) -> Failure | None:
+    """Return the first promise or limit that fails, or None. `seats` is what limits the sequences in a batch."""
+    if found is None:
+        return _saturated(replica, seats)
+    for target in lane.slo.targets:
+        if not found.keeps(target):
+            measured = found.measure_s(target.metric, target.percentile)
+            return Failure(
+                constraint=_OF_METRIC[target.metric],
+                why=f"{describe(target)} would be missed at {format_duration(measured)}",
+                target=target,
+                measured_s=measured,
+            )
+        wait_s = found.ttft.wait_quantile_s(target.percentile)
+        if target.metric is Metric.TTFT and wait_s > QUEUE_SHARE_MAX * target.limit_s:
+            return Failure(
+                constraint=Constraint.PREFILL,
+                why=f"the queue alone would take {format_duration(wait_s)} of the TTFT promise",
+            )
+    load, most = found.state.rps / replica.knee_rps, ceiling(lane)
+    if load > most:
+        constraint = _saturated(replica, seats).constraint
+        return Failure(
+            constraint=constraint,
+            why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
+            f"{format_fraction(round(most, 3))}",
+        )
+    return None
+
+
+def _saturated(replica: ReplicaModel, seats: Constraint) -> Failure:
+    """Say what piles up at the knee: prompts, or sequences without a seat."""
+    at_knee = replica.operate(replica.knee_rps)
+    if at_knee is None or at_knee.prefill_load > 0.97:
+        return Failure(constraint=Constraint.PREFILL, why="prompts would pile up faster than they are processed")
+    return Failure(
+        constraint=seats, why=f"more sequences would run at once than the {replica.seqs_max} a batch may hold"
+    )
+
+
+def describe(target: LatencyTarget) -> str:
+    """Return how messages name a promise: "TTFT P99 <= 300ms"."""
+    name = target.metric.value.upper() if target.metric is not Metric.QUEUE_WAIT else "queue wait"
+    name = "completion" if target.metric is Metric.COMPLETION else name
+    return f"{name} P{target.percentile * 100:g} <= {format_duration(target.limit_s)}"

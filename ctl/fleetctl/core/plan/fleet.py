@@ -1,0 +1,196 @@
+"""Plans a whole fleet: every lane on the instances that together cost least within the caps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.plan.infeasible import out_of_reach, too_many
+from fleetctl.core.plan.instances import instances, too_small
+from fleetctl.core.plan.lane import Markets, lane_plan, split_markets, usd_per_1m_tokens
+from fleetctl.core.plan.prefill_only import prefill_only_lane
+from fleetctl.core.plan.sizing import Sized, size
+from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
+from fleetctl.errors import BudgetExceededError
+from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
+from fleetctl.model.plan import LanePlan, Plan, Sizing
+from fleetctl.model.profile import LaneSpec, Profile
+from fleetctl.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """What planning may choose from."""
+
+    card: ModelCard
+    catalogue: Catalogue
+    offerings: tuple[Offering, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to carry a lane."""
+
+    lane: LaneSpec
+    demand: LaneDemand
+    sized: Sized
+    markets: Markets
+    cost_usd_per_hour: float
+
+
+def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional
+    profile: Profile,
+    *,
+    model_card: ModelCard,
+    catalogue: Catalogue,
+    offerings: tuple[Offering, ...],
+    profile_hash: str,
+    sizing: Sizing = Sizing.FULL,
+    trace_rows: Sequence[TraceRow] | None = None,
+    service_time_s: float | None = None,
+    price_usd_per_hour: float | None = None,
+) -> Plan:
+    """Return the cheapest plan that keeps every promise within the caps; same input, same plan.
+
+    `service_time_s` and `price_usd_per_hour` belong to `Sizing.PREFILL_ONLY`: one request's prefill time and an
+    instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
+    $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89.
+
+    Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
+    """
+    supply = Supply(card=model_card, catalogue=catalogue, offerings=offerings)
+    demands = lane_demands(profile, trace_rows)
+    if sizing is Sizing.FULL:
+        chosen = _within_caps(profile, [_options(profile, lane, demands[lane.name], supply) for lane in profile.lanes])
+        lanes = tuple(lane_plan(o.lane, profile, o.sized, o.demand, o.markets) for o in chosen)
+        cautions = _cautions(profile, demands)
+    else:
+        answers = [
+            prefill_only_lane(
+                lane,
+                profile,
+                demands[lane.name],
+                instances(
+                    lane,
+                    profile.model,
+                    model_card,
+                    capacity=profile.capacity,
+                    catalogue=catalogue,
+                    offerings=offerings,
+                ),
+                service_time_s=service_time_s,
+                price_usd_per_hour=price_usd_per_hour,
+            )
+            for lane in profile.lanes
+        ]
+        lanes = tuple(plan for plan, _ in answers)
+        cautions = tuple(caution for _, caution in answers)
+        _hold_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.replicas for p in lanes))
+    return _plan(profile, lanes, demands, supply, profile_hash=profile_hash, sizing=sizing, cautions=cautions)
+
+
+def _plan(  # noqa: PLR0913  # assembles what make_plan found
+    profile: Profile,
+    lanes: tuple[LanePlan, ...],
+    demands: dict[str, LaneDemand],
+    supply: Supply,
+    *,
+    profile_hash: str,
+    sizing: Sizing,
+    cautions: tuple[str, ...],
+) -> Plan:
+    cost = math.fsum(plan.cost_usd_per_hour for plan in lanes)
+    cards = {plan.gpu for plan in lanes}
+    return Plan(
+        fleet=profile.name,
+        profile_hash=profile_hash,
+        sizing=sizing,
+        lanes=lanes,
+        cost_usd_per_hour=cost,
+        cost_usd_per_1m_tokens=usd_per_1m_tokens(cost, math.fsum(d.tokens_per_s for d in demands.values())),
+        gpu_spec=lanes[0].gpu_spec if len(cards) == 1 else None,
+        model_card=supply.card,
+        cautions=cautions,
+    )
+
+
+def _options(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply) -> list[Option]:
+    """Return the ways to carry a lane worth comparing, cheapest first. Raises InfeasiblePlanError."""
+    found = instances(
+        lane,
+        profile.model,
+        supply.card,
+        capacity=profile.capacity,
+        catalogue=supply.catalogue,
+        offerings=supply.offerings,
+    )
+    sized = [s for instance in found if (s := size(lane, instance, demand)) is not None]
+    within = [s for s in sized if s.needed <= lane.replicas.max]
+    if not within:
+        if sized:
+            raise too_many(lane, sized, demand)
+        fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
+        raise out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
+    options = []
+    for one in within:
+        knee = one.state.replica.knee_rps
+        markets = split_markets(lane, one.instance, needed=one.needed, demand=demand, knee_rps=knee)
+        cost = markets.cost_usd_per_hour(one.instance)
+        options.append(Option(lane=lane, demand=demand, sized=one, markets=markets, cost_usd_per_hour=cost))
+    return _worthwhile(sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o))))
+
+
+def _worthwhile(options: list[Option]) -> list[Option]:
+    """Keep the cheapest, and dearer ones only where they need fewer nodes."""
+    kept: list[Option] = []
+    for option in options:
+        if not kept or option.markets.replicas < kept[-1].markets.replicas:
+            kept.append(option)
+    return kept[:_OPTIONS_MAX]
+
+
+def _key(option: Option) -> str:
+    return option.sized.instance.cheapest.key
+
+
+def _within_caps(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:
+    """Return the cheapest combination whose nodes fit the cap. Raises BudgetExceededError."""
+    ranked = sorted(
+        itertools.product(*options), key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), [_key(o) for o in c])
+    )
+    fitting = [c for c in ranked if sum(o.markets.replicas for o in c) <= profile.capacity.max_nodes]
+    best = fitting[0] if fitting else min(ranked, key=lambda c: sum(o.markets.replicas for o in c))
+    _hold_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.markets.replicas for o in best))
+    return best
+
+
+def _hold_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> None:
+    capacity = profile.capacity
+    if nodes > capacity.max_nodes:
+        raise BudgetExceededError(
+            f"the plan with the fewest nodes needs {nodes}, and capacity.max_nodes is {capacity.max_nodes}",
+            hint=f"set max_nodes to {nodes}, lower the lanes' minima, or relax their promises",
+        )
+    most = capacity.max_cost_usd_per_hour
+    if most is not None and cost_usd_per_hour > most + 1e-9:
+        raise BudgetExceededError(
+            f"the cheapest plan costs {format_usd(cost_usd_per_hour)} an hour, and capacity.max_cost_per_hour "
+            f"is {format_usd(most)}",
+            hint=f"raise the cap to {format_usd(math.ceil(cost_usd_per_hour * 100) / 100)}, "
+            "lower the lanes' minima, or relax their promises",
+        )
+
+
+def _cautions(profile: Profile, demands: dict[str, LaneDemand]) -> tuple[str, ...]:
+    idle = [name for name, demand in demands.items() if demand.rps == 0]
+    found = [f"lane {name} has no share of the workload: it gets the profile's minimum" for name in idle]
+    if profile.workload.burst_cv < 1.0:
+        found.append(f"burst_cv {profile.workload.burst_cv:g} is smoother than Poisson: real traffic rarely is")
+    return tuple(found)

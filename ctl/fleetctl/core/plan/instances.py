@@ -1,0 +1,135 @@
+"""Which instances could carry a lane: a GPU, how many, where, at what price; the engine uses the whole node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of, weight_bytes
+from fleetctl.core.perf.step import StepModel, step_model
+from fleetctl.errors import InfeasiblePlanError
+from fleetctl.model.catalogue import Catalogue, GpuSpec, Market, ModelCard, Offering, Precision
+from fleetctl.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.model.profile import CapacitySpec, LaneSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A node type with one engine over its GPUs: what a replica is, (GPUs, TP, precision, KV format) included."""
+
+    gpu: GpuSpec
+    tensor_parallel: int
+    precision: Precision
+    kv_precision: Precision
+    card: ModelCard
+    on_demand: Offering | None
+    spot: Offering | None
+    step: StepModel
+
+    @property
+    def label(self) -> str:
+        """Return how messages name it: "L40S", "2x H100"."""
+        return self.gpu.name if self.tensor_parallel == 1 else f"{self.tensor_parallel}x {self.gpu.name}"
+
+    @property
+    def cheapest(self) -> Offering:
+        """Return the on-demand offering, or the spot one where nothing else is sold."""
+        found = self.on_demand or self.spot
+        if found is None:
+            raise ValueError("an instance is sold under some market")
+        return found
+
+    def kv_tokens(self, *, gpu_memory_utilization: float, max_num_batched_tokens: int) -> int:
+        """Return how many tokens of KV cache fit; 0 when the weights do not."""
+        return kv_capacity_tokens(
+            self.card,
+            self.gpu,
+            tensor_parallel=self.tensor_parallel,
+            precision=self.precision,
+            kv_precision=self.kv_precision,
+            gpu_memory_utilization=gpu_memory_utilization,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+
+
+def instances(
+    lane: LaneSpec,
+    model: ModelSpec,
+    card: ModelCard,
+    *,
+    capacity: CapacitySpec,
+    catalogue: Catalogue,
+    offerings: Sequence[Offering],
+) -> tuple[Instance, ...]:
+    """Return every node type this lane may use, cheapest first. Raises InfeasiblePlanError when there is none."""
+    allowed = [o for o in offerings if _is_allowed(o, capacity) and o.gpu in catalogue.gpus]
+    if not allowed:
+        raise InfeasiblePlanError(
+            f"lane {lane.name}: nothing on offer matches the profile's gpus, region and zones",
+            hint=f"on offer: {', '.join(sorted({o.gpu for o in offerings})) or 'nothing'}; "
+            f"wanted: {', '.join(capacity.gpus) or 'any GPU'}",
+        )
+    kv_precision = kv_precision_of(card, model.kv_cache)
+    found = []
+    for instance_type in sorted({o.instance_type for o in allowed}):
+        sold = sorted(
+            (o for o in allowed if o.instance_type == instance_type), key=lambda o: (o.price_usd_per_hour, o.key)
+        )
+        tensor_parallel = _tensor_parallel(lane, card, sold[0].gpu_count)
+        if tensor_parallel == 0:
+            continue
+        gpu = catalogue.gpus[sold[0].gpu]
+        found.append(
+            Instance(
+                gpu=gpu,
+                tensor_parallel=tensor_parallel,
+                precision=model.quantization,
+                kv_precision=kv_precision,
+                card=card,
+                on_demand=next((o for o in sold if o.market is Market.ON_DEMAND), None),
+                spot=next((o for o in sold if o.market is Market.SPOT), None),
+                step=step_model(
+                    card,
+                    gpu,
+                    tensor_parallel=tensor_parallel,
+                    precision=model.quantization,
+                    kv_precision=kv_precision,
+                ),
+            )
+        )
+    return tuple(sorted(found, key=lambda i: (i.cheapest.price_usd_per_hour, i.cheapest.key)))
+
+
+def _is_allowed(offering: Offering, capacity: CapacitySpec) -> bool:
+    return (
+        (not capacity.gpus or offering.gpu in capacity.gpus)
+        and (not capacity.region or offering.region == capacity.region)
+        and (not capacity.zones or offering.zone in capacity.zones)
+    )
+
+
+def _tensor_parallel(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
+    """Return over how many of a node's GPUs the model is split; 0 where the node has fewer than the user pinned.
+
+    A node carries one replica, so it is split over all of them, as far as the attention heads divide.
+    """
+    pinned = lane.launch.tensor_parallel
+    if pinned is not None:
+        return pinned if pinned <= gpu_count else 0
+    return next(tp for tp in (16, 8, 4, 2, 1) if tp <= gpu_count and card.num_heads % tp == 0)
+
+
+def too_small(lane: LaneSpec, found: Sequence[Instance]) -> InfeasiblePlanError:
+    """Return the error for a model no instance holds."""
+    largest = max(found, key=lambda i: i.gpu.memory_bytes * i.tensor_parallel)
+    need = format_bytes(weight_bytes(largest.card, largest.precision))
+    have = format_bytes(largest.gpu.memory_bytes * largest.tensor_parallel)
+    return InfeasiblePlanError(
+        f"lane {lane.name}: {largest.card.id} in {largest.precision} needs {need} for its weights, "
+        f"and the largest instance on offer, {largest.label}, has {have} in all",
+        hint="quantise the model (fp8, int4), or allow instances with more or larger GPUs",
+    )

@@ -1,0 +1,251 @@
+"""The published rule of thumb: count instances by prefill time alone. Reproduced exactly, and cautioned against.
+
+instances = ceil(peak_rps / (utilisation / service_time_s)), with the utilisation read from the TTFT P99 promise. It
+leaves out decode time, KV memory, interference and the tail, so it answers for a machine no single GPU is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
+from fleetctl.core.plan.checks import ttft_ceiling
+from fleetctl.core.plan.instances import Instance, too_small
+from fleetctl.core.plan.lane import Markets, launch_settings, split_markets, usd_per_1m_tokens
+from fleetctl.core.plan.sizing import KV_FREE, Settings, choices, replica_model, size, worst_step_s
+from fleetctl.errors import InfeasiblePlanError
+from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan
+from fleetctl.model.slo import LaneSlo, Metric
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.profile import LaneSpec, Profile
+
+HOURS_PER_MONTH = 720
+UTILISATION_WITHOUT_TTFT = 0.75  # the table's last row: lanes that promise no TTFT
+_CHUNK = 2048  # the rule says nothing of chunks: vLLM's default for online serving
+FLEET_STEP = 10  # the published fleets round up: 58 instances became 60, 38 became 40
+
+# Published interference on one "instance": concurrency -> (TTFT P50, P99) in seconds.
+INTERFERENCE = ((8, 0.045, 0.090), (16, 0.052, 0.160), (32, 0.068, 0.280), (64, 0.095, 0.480))
+
+
+def instances_needed(peak_rps: float, *, service_time_s: float, utilisation: float) -> int:
+    """Return ceil(peak_rps / (utilisation / service_time_s))."""
+    # Rounded first: 1,000 x 0.04 / 0.8 must be 50, not 51 by the last bit of a float.
+    return math.ceil(round(peak_rps * service_time_s / utilisation, 9))
+
+
+def published_fleet(instances: int) -> int:
+    """Return the fleet the published tables price: the next ten."""
+    return math.ceil(instances / FLEET_STEP) * FLEET_STEP
+
+
+def monthly_usd(instances: int, price_usd_per_hour: float) -> float:
+    """Return the price of a 720-hour month."""
+    return instances * price_usd_per_hour * HOURS_PER_MONTH
+
+
+def mean_queue_wait_s(service_time_s: float, utilisation: float) -> float:
+    """Return S * rho / (1 - rho): the mean wait of Little's law in an M/M/1 queue."""
+    return service_time_s * utilisation / (1.0 - utilisation)
+
+
+def published_interference(concurrency: float) -> tuple[float, float]:
+    """Return (TTFT P50, P99) at this concurrency on one published "instance", interpolated; held at the ends."""
+    if concurrency <= INTERFERENCE[0][0]:
+        return INTERFERENCE[0][1:]
+    for (low, low_50, low_99), (high, high_50, high_99) in pairwise(INTERFERENCE):
+        if concurrency <= high:
+            part = (concurrency - low) / (high - low)
+            return low_50 + part * (high_50 - low_50), low_99 + part * (high_99 - low_99)
+    return INTERFERENCE[-1][1:]
+
+
+def concurrency_within(ttft_p99_s: float) -> int:
+    """Return the highest concurrency whose published TTFT P99 is within the promise; at least 1."""
+    fitting = [c for c in range(1, INTERFERENCE[-1][0] + 1) if published_interference(c)[1] <= ttft_p99_s + 1e-12]
+    return max(fitting, default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The rule applied to one lane on one instance."""
+
+    instance: Instance
+    service_time_s: float
+    utilisation: float  # the ceiling its promise allows
+    rps: float
+
+    @property
+    def instances(self) -> int:
+        """Return the published count."""
+        return instances_needed(self.rps, service_time_s=self.service_time_s, utilisation=self.utilisation)
+
+    @property
+    def instance_rps(self) -> float:
+        """Return what the rule believes one instance serves."""
+        return self.utilisation / self.service_time_s
+
+
+def prefill_only_lane(  # the rule's own inputs
+    lane: LaneSpec,
+    profile: Profile,
+    demand: LaneDemand,
+    found: Sequence[Instance],
+    *,
+    service_time_s: float | None,
+    price_usd_per_hour: float | None,
+) -> tuple[LanePlan, str]:
+    """Return the rule's answer for a lane, and the caution that says what one such instance can really do."""
+    rules = [_rule(lane, instance, demand, service_time_s) for instance in found if _settings(lane, instance, demand)]
+    if not rules:
+        raise too_small(lane, found)
+    rule = min(rules, key=lambda r: (r.instances * r.instance.cheapest.price_usd_per_hour, r.instance.cheapest.key))
+    needed = max(1, rule.instances)
+    if needed > lane.replicas.max:
+        raise InfeasiblePlanError(
+            f"lane {lane.name}: prefill-only sizing asks for {needed} replicas, and replicas.max is {lane.replicas.max}",
+            hint=f"set lanes.{lane.name}.replicas.max to {needed} or more",
+        )
+    knee_rps = 1.0 / rule.service_time_s
+    markets = split_markets(lane, rule.instance, needed=needed, demand=demand, knee_rps=knee_rps)
+    cost = markets.cost_usd_per_hour(rule.instance)
+    if price_usd_per_hour is not None:
+        cost = markets.replicas * price_usd_per_hour
+    plan = _lane_plan(lane, profile, demand, rule, markets, cost)
+    return plan, _caution(lane, demand, rule)
+
+
+def _rule(lane: LaneSpec, instance: Instance, demand: LaneDemand, service_time_s: float | None) -> Rule:
+    promised = lane.slo.strictest(Metric.TTFT)
+    prompt = round(demand.prompt.mean)
+    return Rule(
+        instance=instance,
+        service_time_s=service_time_s or instance.step.prefill_s(prompt, round(prompt * demand.prefix_hit)),
+        utilisation=ttft_ceiling(promised.limit_s) if promised else UTILISATION_WITHOUT_TTFT,
+        rps=demand.rps,
+    )
+
+
+def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Settings | None:
+    """Return launch settings with the published batch: the concurrency whose TTFT P99 is within the promise."""
+    promised = lane.slo.strictest(Metric.TTFT)
+    seqs = concurrency_within(promised.limit_s) if promised else INTERFERENCE[-1][0]
+    launch = replace(
+        lane.launch,
+        max_num_batched_tokens=lane.launch.max_num_batched_tokens or _CHUNK,
+        max_num_seqs=lane.launch.max_num_seqs or seqs,
+    )
+    # Promises are left out: the rule does not look at them, and must not fail by them.
+    return next(iter(choices(replace(lane, slo=LaneSlo(targets=()), launch=launch), instance, demand)), None)
+
+
+def _lane_plan(  # assembles what the rule found
+    lane: LaneSpec, profile: Profile, demand: LaneDemand, rule: Rule, markets: Markets, cost: float
+) -> LanePlan:
+    settings = _settings(lane, rule.instance, demand)
+    if settings is None:
+        raise AssertionError("only instances with settings are compared")
+    return LanePlan(
+        lane=lane.name,
+        engine=lane.engine,
+        rps=demand.rps,
+        prompt_tokens_mean=demand.prompt.mean,
+        output_tokens_mean=demand.output.mean,
+        replicas=markets.replicas,
+        on_demand=markets.on_demand,
+        spot=markets.spot,
+        gpu=rule.instance.gpu.name,
+        tensor_parallel=rule.instance.tensor_parallel,
+        offering=rule.instance.cheapest,
+        spot_offering=rule.instance.spot,
+        launch=launch_settings(lane, profile, rule.instance, settings),
+        budget=_budget(lane, rule),
+        constraint=Constraint.UTILISATION if rule.instances >= lane.replicas.min else Constraint.MINIMUM,
+        forecast=_forecast(lane, demand, rule, settings, markets.replicas),
+        cost_usd_per_hour=cost,
+        cost_usd_per_1m_tokens=usd_per_1m_tokens(cost, demand.tokens_per_s),
+        reasons=(_formula(rule), _wait(rule), markets.reason),
+        gpu_spec=rule.instance.gpu,
+    )
+
+
+def _formula(rule: Rule) -> str:
+    return (
+        f"ceil({rule.rps:.6g} rps / ({rule.utilisation:.3g} / {format_duration(rule.service_time_s)})) "
+        f"= {rule.instances}; published fleets round up to {published_fleet(rule.instances)}"
+    )
+
+
+def _wait(rule: Rule) -> str:
+    wait_s = mean_queue_wait_s(rule.service_time_s, rule.utilisation)
+    return f"mean queue wait by Little's law at this utilisation: {format_duration(wait_s)}"
+
+
+def _budget(lane: LaneSpec, rule: Rule) -> tuple[BudgetItem, ...]:
+    wait_s = mean_queue_wait_s(rule.service_time_s, rule.utilisation)
+    items = (
+        BudgetItem(component="network in", seconds=NETWORK_S),
+        BudgetItem(component="gateway", seconds=GATEWAY_S),
+        BudgetItem(component="tokenization", seconds=FRONTEND_S),
+        BudgetItem(component="queue", seconds=wait_s),
+        BudgetItem(component="prefill", seconds=rule.service_time_s),
+    )
+    promised = lane.slo.strictest(Metric.TTFT)
+    if promised is None:
+        return items
+    left = promised.limit_s - math.fsum(item.seconds for item in items)
+    return (*items, BudgetItem(component="headroom", seconds=left))
+
+
+def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings, replicas: int) -> Forecast:
+    """Return the rule's own TTFT; it says nothing of gaps, so those are the fullest step its batch would take."""
+    load = min(demand.rps / replicas * rule.service_time_s, 0.999)
+    promised = lane.slo.strictest(Metric.TTFT)
+    p50_s = rule.service_time_s + mean_queue_wait_s(rule.service_time_s, load)
+    p99_s = promised.limit_s if promised else p50_s + mean_queue_wait_s(rule.service_time_s, load) * math.log(100)
+    gap_s = worst_step_s(replica_model(rule.instance, demand, settings), settings.seqs)
+    return Forecast(
+        ttft_p50_s=p50_s,
+        ttft_p99_s=p99_s,
+        ttft_p99_low_s=p99_s * (1 - TTFT_ERROR),
+        ttft_p99_high_s=p99_s * (1 + TTFT_ERROR),
+        itl_p99_s=gap_s,
+        itl_p99_low_s=gap_s * (1 - TPOT_ERROR),
+        itl_p99_high_s=gap_s * (1 + TPOT_ERROR),
+        e2e_p99_s=p99_s + demand.output.quantile(0.99) * gap_s,
+        utilisation=load,
+        concurrency=demand.rps / replicas * rule.service_time_s,
+        knee_rps=replicas / rule.service_time_s,
+    )
+
+
+def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
+    """Say with numbers what the rule leaves out for this very lane."""
+    label = rule.instance.label
+    claim = (
+        f"lane {lane.name}: prefill-only sizing counts prompts alone: no decode time, KV memory, interference or tail. "
+        f"It lets one {label} serve {rule.instance_rps:.3g} rps, that is "
+        f"{rule.instance_rps * demand.output.mean:,.0f} output tokens/s with "
+        f"{rule.instance_rps * demand.output.mean * _step_floor_s(rule, demand):.0f} sequences resident; "
+    )
+    sized = size(lane, rule.instance, demand)
+    if sized is None:
+        return claim + f"by the full model no number of {label} keeps this lane's promises"
+    replica = sized.state.replica
+    room = math.floor(sized.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
+    return claim + (
+        f"its KV cache holds {room}, it saturates at {replica.knee_rps:.3g} rps, and the full model asks for "
+        f"{sized.needed} replicas. Use --sizing full."
+    )
+
+
+def _step_floor_s(rule: Rule, demand: LaneDemand) -> float:
+    return rule.instance.step.decode_step_s(1, demand.prompt.mean)

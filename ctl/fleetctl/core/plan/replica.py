@@ -1,0 +1,178 @@
+"""One replica under load: step time, residency and the tails of TTFT and gaps, in closed form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
+from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens
+from fleetctl.core.plan.workload import Z_99, LaneDemand
+
+OVERHEAD_S = FRONTEND_S + GATEWAY_S + NETWORK_S
+_FIXED_POINT_ROUNDS = 400
+_BISECTIONS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operating:
+    """A replica's steady state at one request rate."""
+
+    rps: float
+    step_s: float  # mean iteration: the time per output token
+    decode_step_s: float  # an iteration without a prompt in it
+    mixed_step_s: float  # one with the usual amount of prompt in it
+    mixed_share: float  # of iterations
+    running: float  # mean decoding sequences
+    prefill_load: float  # share of the prompt throughput in use, 0-1
+
+    @property
+    def running_p99(self) -> float:
+        """Return the sequences resident one time in a hundred: arrivals are at least Poisson."""
+        return self.running + Z_99 * math.sqrt(self.running)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaModel:
+    """A replica of one instance with its batch limits, serving one lane's requests."""
+
+    step: StepModel
+    demand: LaneDemand
+    batched_tokens_max: int
+    seqs_max: int
+
+    @cached_property
+    def work(self) -> tuple[tuple[float, float], ...]:
+        """Every prompt point as (uncached tokens, attended tokens of those)."""
+        miss = 1.0 - self.demand.prefix_hit
+        return tuple((p * miss, chunk_context_tokens(p * (1 - miss), p * miss)) for p in self.demand.prompt.points)
+
+    @cached_property
+    def work_mean(self) -> float:
+        """Mean uncached tokens a request."""
+        return math.fsum(w for w, _ in self.work) / len(self.work)
+
+    @cached_property
+    def work_scv(self) -> float:
+        """Squared coefficient of variation of the uncached tokens."""
+        second = math.fsum(w * w for w, _ in self.work) / len(self.work)
+        return max(0.0, second / self.work_mean**2 - 1.0)
+
+    @cached_property
+    def attended_per_token(self) -> float:
+        """Mean tokens one uncached prompt token attends to."""
+        return math.fsum(a for _, a in self.work) / len(self.work) / self.work_mean
+
+    @cached_property
+    def resident_tokens(self) -> float:
+        """Mean KV tokens of a sequence, over the time it decodes: long answers weigh more."""
+        output = self.demand.output
+        return self.demand.prompt.mean + output.second_moment / (2 * output.mean)
+
+    def mixed_s(self, prompt_tokens: float, running: float) -> float:
+        """Return an iteration's duration with this much prompt beside `running` decoding sequences."""
+        attended = prompt_tokens * self.attended_per_token
+        return self.step.step_s(StepBatch(prompt_tokens, attended, running, running * self.resident_tokens))
+
+    def chunk_tokens(self, running: float) -> int:
+        """Return the prompt tokens an iteration has room for beside `running` sequences."""
+        return max(1, math.floor(self.batched_tokens_max - running))
+
+    def operate(self, rps: float) -> Operating | None:
+        """Return the steady state at `rps`, or None where there is none: prompts or sequences pile up.
+
+        The fixed point of B = rps * output * step(B), with prompts arriving by Poisson and chunks sharing steps.
+        """
+        step_s = self.step.decode_step_s(1, self.resident_tokens)
+        for _ in range(_FIXED_POINT_ROUNDS):
+            running = rps * self.demand.output.mean * step_s
+            if running > self.seqs_max:
+                return None
+            state = self._state(rps, running, step_s)
+            if state is None:
+                return None
+            if state.step_s - step_s <= 1e-5 * step_s:
+                return state
+            step_s = state.step_s
+        return None
+
+    def _state(self, rps: float, running: float, step_s: float) -> Operating | None:
+        chunk = self.chunk_tokens(running)
+        full_s = self.mixed_s(chunk, running)
+        load = rps * self.work_mean * full_s / chunk
+        if load >= 1.0:
+            return None
+        steps = self._chunks_per_request(chunk) * rps * step_s
+        share = -math.expm1(-steps)
+        tokens = min(chunk, rps * step_s * self.work_mean / share) if share else 0.0
+        mixed = self.mixed_s(tokens, running)
+        decode = self.step.decode_step_s(max(running, 1.0), self.resident_tokens)
+        return Operating(
+            rps=rps,
+            step_s=max(step_s, (1 - share) * decode + share * mixed),
+            decode_step_s=decode,
+            mixed_step_s=mixed,
+            mixed_share=share,
+            running=running,
+            prefill_load=load,
+        )
+
+    def _chunks_per_request(self, chunk: int) -> float:
+        known = self._chunk_counts.get(chunk)
+        if known is None:
+            known = sum(math.ceil(w / chunk) for w, _ in self.work) / len(self.work)
+            self._chunk_counts[chunk] = known
+        return known
+
+    @cached_property
+    def _chunk_counts(self) -> dict[int, float]:
+        return {}
+
+    def has_room(self, state: Operating) -> bool:
+        """Whether a sequence finds a seat 99 times in 100."""
+        return state.running_p99 <= self.seqs_max
+
+    @cached_property
+    def knee_rps(self) -> float:
+        """The rate at which a replica saturates: prompts pile up, or no seat is free."""
+        low, high = 0.0, 1.0
+        while self._sustains(high) and high < 1e5:
+            low, high = high, high * 2
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._sustains(middle) else (low, middle)
+        return low
+
+    def _sustains(self, rps: float) -> bool:
+        state = self.operate(rps)
+        return state is not None and self.has_room(state)
+
+    def prefill_times_s(self, state: Operating) -> list[float]:
+        """Return every prompt point's own way through the engine: its chunks, beside decodes and companions."""
+        chunk = self.chunk_tokens(state.running)
+        full_s = self.mixed_s(chunk, state.running) - chunk * self.attended_per_token * self.step.context_flop_s
+        companions = state.rps * self.work_mean * state.step_s
+        times = []
+        for tokens, attended in self.work:
+            chunks = math.ceil(tokens / chunk)
+            last = min(chunk, tokens - (chunks - 1) * chunk + companions)
+            batch = StepBatch(last, 0.0, state.running, state.running * self.resident_tokens)
+            times.append((chunks - 1) * full_s + self.step.step_s(batch) + attended * self.step.context_flop_s)
+        return times
+
+    def gap_s(self, state: Operating, fraction: float) -> float:
+        """Return a quantile of the gap between two tokens: most are decode steps, the tail has a prompt in it."""
+        tail = 1.0 - fraction
+        if state.mixed_share <= tail:
+            return state.decode_step_s
+        chunk = self.chunk_tokens(state.running)
+        sizes = sorted(size for w, _ in self.work for size in _chunk_sizes(w, chunk))
+        rank = min(len(sizes) - 1, math.ceil((1.0 - tail / state.mixed_share) * len(sizes)))
+        companions = state.rps * self.work_mean * state.step_s
+        return max(state.decode_step_s, self.mixed_s(min(chunk, sizes[rank] + companions), state.running))
+
+
+def _chunk_sizes(tokens: float, chunk: float) -> list[float]:
+    full = math.ceil(tokens / chunk) - 1
+    return [chunk] * full + [tokens - full * chunk]

@@ -1,0 +1,172 @@
+"""Sizes one lane on one instance: batch limits, chunk size, and the fewest replicas that keep every promise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.perf.step import StepBatch
+from fleetctl.core.plan.checks import Failure, LaneState, examine, failure
+from fleetctl.core.plan.instances import Instance
+from fleetctl.core.plan.replica import ReplicaModel
+from fleetctl.model.plan import Constraint
+from fleetctl.model.slo import Metric
+
+if TYPE_CHECKING:
+    from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.profile import LaneSpec
+
+# Prompt tokens an iteration may carry, largest first; powers of two because engines pad batches to such sizes.
+CHUNKS = (16384, 8192, 4096, 2048, 1024, 512, 256, 128)
+SEQS_MAX = 256  # vLLM's default on most GPUs; more is never needed to saturate one
+KV_FREE = 0.2  # of the KV cache stays free: the published reserve against preemption
+GPU_MEMORY_UTILIZATION = 0.92  # vLLM's default since 0.12
+REPLICAS_SEARCHED_MAX = 4096
+_ALIKE = 1.05
+_CONTEXT_STEP_TOKENS = 1024
+_CONTEXT_TOKENS_MIN = 4096
+_CONTEXT_RESERVE = 1.5  # over the tail of what is expected: longer requests are refused by the engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Batch limits an instance may run with."""
+
+    batched_tokens: int
+    seqs: int
+    seats: Constraint  # what limits `seqs`
+    model_len: int
+    kv_tokens: int
+    gpu_memory_utilization: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """One instance, one choice of settings, and the fewest replicas."""
+
+    instance: Instance
+    settings: Settings
+    needed: int  # replicas
+    state: LaneState  # at `needed`
+    fewer: Failure | None  # what fails with one replica less; None at one replica
+
+
+def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Sized | None:
+    """Return the settings with the fewest replicas, then the highest knee; None where no number keeps every promise.
+
+    Knees within 5 % are alike; among them the lowest TTFT wins.
+    """
+    found = [
+        sized
+        for settings in choices(lane, instance, demand)
+        if (sized := _fewest(lane, instance, demand, settings)) is not None
+    ]
+    return min(found, key=lambda s: (s.needed, -_knee_band(s), s.state.ttft.quantile_s(0.99)), default=None)
+
+
+def _knee_band(sized: Sized) -> int:
+    return math.floor(math.log(max(sized.state.replica.knee_rps, 1e-9), _ALIKE))
+
+
+def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
+    """Return the replica these settings make."""
+    return ReplicaModel(
+        step=instance.step, demand=demand, batched_tokens_max=settings.batched_tokens, seqs_max=settings.seqs
+    )
+
+
+def choices(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> tuple[Settings, ...]:
+    """Return every lawful pair of chunk and batch size. What the user pinned is not varied."""
+    pinned = lane.launch.max_num_batched_tokens
+    sizes = CHUNKS if pinned is None else (pinned,)
+    found = (_settings(lane, instance, demand, tokens) for tokens in sizes)
+    return tuple(settings for settings in found if settings is not None)
+
+
+def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_tokens: int) -> Settings | None:
+    """Return the largest batch that keeps the ITL promise and a fifth of the KV cache; None where even one does not."""
+    share = lane.launch.gpu_memory_utilization or GPU_MEMORY_UTILIZATION
+    kv_tokens = instance.kv_tokens(gpu_memory_utilization=share, max_num_batched_tokens=batched_tokens)
+    model_len = _model_len(lane, instance, demand, kv_tokens)
+    if not model_len:
+        return None
+    probe = ReplicaModel(step=instance.step, demand=demand, batched_tokens_max=batched_tokens, seqs_max=1)
+    limits = {
+        Constraint.DECODE: min(SEQS_MAX, batched_tokens),
+        Constraint.KV_MEMORY: math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
+        Constraint.ITL: _seqs_within_itl(lane, probe),
+    }
+    seats = min(limits, key=lambda c: limits[c])
+    seqs = lane.launch.max_num_seqs or limits[seats]
+    if seqs < 1:
+        return None
+    return Settings(
+        batched_tokens=batched_tokens,
+        seqs=min(seqs, limits[Constraint.KV_MEMORY]),
+        seats=seats,
+        model_len=model_len,
+        kv_tokens=kv_tokens,
+        gpu_memory_utilization=share,
+    )
+
+
+def _seqs_within_itl(lane: LaneSpec, probe: ReplicaModel) -> int:
+    """Return the most sequences beside which a full chunk still fits the ITL promise: no gap then exceeds it.
+
+    With a pinned chunk the user has decided; only decode-only steps must fit.
+    """
+    promised = lane.slo.strictest(Metric.ITL)
+    if promised is None:
+        return SEQS_MAX
+    is_pinned = lane.launch.max_num_batched_tokens is not None
+    low, high = 0, SEQS_MAX + 1
+    while high - low > 1:
+        seqs = (low + high) // 2
+        fits = (0.0 if is_pinned else 1.0) * worst_step_s(probe, seqs) <= promised.limit_s
+        fits = fits and probe.step.decode_step_s(seqs, probe.resident_tokens) <= promised.limit_s
+        low, high = (seqs, high) if fits else (low, seqs)
+    return low
+
+
+def worst_step_s(replica: ReplicaModel, seqs: int) -> float:
+    """Return the longest iteration: `seqs` decoding, and prompt in all the room that is left."""
+    chunk = max(0, replica.batched_tokens_max - seqs)
+    attended = chunk * replica.attended_per_token
+    return replica.step.step_s(StepBatch(chunk, attended, seqs, seqs * replica.resident_tokens))
+
+
+def _model_len(lane: LaneSpec, instance: Instance, demand: LaneDemand, kv_tokens: int) -> int:
+    """Return the context to serve: the tail of what is expected plus a reserve; 0 where the KV cache holds too little."""
+    tail = demand.prompt.points[-1] + demand.output.points[-1]
+    most = min(instance.card.context_tokens_max, kv_tokens)
+    if lane.launch.max_model_len is not None:
+        return lane.launch.max_model_len if lane.launch.max_model_len <= most else 0
+    wanted = max(_CONTEXT_TOKENS_MIN, _rounded_up(tail * _CONTEXT_RESERVE))
+    return min(wanted, most) if most >= min(tail, instance.card.context_tokens_max) else 0
+
+
+def _rounded_up(tokens: float) -> int:
+    return math.ceil(tokens / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
+
+
+def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> Sized | None:
+    """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas."""
+    replica = replica_model(instance, demand, settings)
+
+    def failing(replicas: int) -> Failure | None:
+        return failure(lane, examine(replica, replicas), replica, settings.seats)
+
+    low, high = 0, 1
+    while failing(high) is not None:
+        if high >= REPLICAS_SEARCHED_MAX:
+            return None
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if failing(middle) is None else (middle, high)
+    state = examine(replica, high)
+    if state is None:
+        raise AssertionError("a count that keeps every promise is not saturated")
+    fewer = failing(low) if low else None
+    return Sized(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)

@@ -1,0 +1,224 @@
+"""Who arrives in which lane: shares, lengths and burstiness, from two percentiles or from a trace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fleetctl.model.profile import Distribution, LaneSpec, Profile
+
+Z_99 = NormalDist().inv_cdf(0.99)
+# A lane's demand is carried as this many equally likely points, so that every mean, second moment and percentile
+# downstream is a plain sum, and the same on every machine.
+POINTS = 160
+# AzurePublicDataset LLM inference 2024 (conversation, one week): the mean hour is 0.60 of the busiest one.
+AVERAGE_TO_PEAK = 0.6
+_PREFIX_HIT_MAX = 0.99
+_BUSY_WINDOW_S = 60.0
+
+TraceRow = tuple[float, int, int]  # arrival_s, prompt_tokens, output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Token counts as equally likely points, ascending; never empty."""
+
+    points: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Return the first moment."""
+        return math.fsum(self.points) / len(self.points)
+
+    @property
+    def second_moment(self) -> float:
+        """Return the mean square."""
+        return math.fsum(p * p for p in self.points) / len(self.points)
+
+    def quantile(self, fraction: float) -> float:
+        """Return the interpolated quantile; `fraction` in [0, 1]."""
+        position = fraction * len(self.points) - 0.5
+        low = min(max(math.floor(position), 0), len(self.points) - 1)
+        high = min(low + 1, len(self.points) - 1)
+        return self.points[low] + (self.points[high] - self.points[low]) * min(max(position - low, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneDemand:
+    """What one lane is offered at the peak minute."""
+
+    rps: float
+    prompt: Lengths  # whole prompts: what occupies the KV cache
+    output: Lengths
+    prefix_hit: float  # share of a prompt found in the prefix cache: not computed again
+    burst_cv: float  # coefficient of variation of inter-arrival times
+    average_rps: float  # over the day
+    source: str  # one clause: where these come from
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Return prompt plus output tokens per second."""
+        return self.rps * (self.prompt.mean + self.output.mean)
+
+
+def lognormal(distribution: Distribution) -> tuple[float, float]:
+    """Return (mu, sigma) of the lognormal through both percentiles; sigma is 0 when they coincide."""
+    mu = math.log(distribution.p50)
+    return mu, max(0.0, (math.log(distribution.p99) - mu) / Z_99)
+
+
+def lane_demands(profile: Profile, rows: Sequence[TraceRow] | None = None) -> dict[str, LaneDemand]:
+    """Return every lane's demand. `rows` are a trace's requests: they replace the profile's distributions.
+
+    A trace gives lengths, burstiness and the average; `peak_rps` stays the profile's: it scales the trace.
+    """
+    return _from_trace(profile, rows) if rows else _from_distributions(profile)
+
+
+def _hit(profile: Profile) -> float:
+    return min(profile.workload.prefix_hit, _PREFIX_HIT_MAX)
+
+
+def _takes(lane: LaneSpec, uncached_tokens: float, *, batch: bool) -> bool:
+    """Whether a lane takes a streaming request of this much prefill work, or a batch-hinted one."""
+    match = lane.match
+    if batch or match.batch:
+        return batch and match.batch
+    if match.stream is False:
+        return False
+    low, high = match.uncached_prompt_tokens_min, match.uncached_prompt_tokens_max
+    return (low is None or uncached_tokens >= low) and (high is None or uncached_tokens < high)
+
+
+def _choose(lanes: Sequence[LaneSpec], uncached_tokens: float, *, batch: bool) -> str:
+    """Return the first lane that takes it; what none takes goes to the last interactive lane, or the last of all."""
+    for lane in lanes:
+        if _takes(lane, uncached_tokens, batch=batch):
+            return lane.name
+    interactive = [lane for lane in lanes if not lane.match.batch]
+    return (interactive or list(lanes))[-1].name
+
+
+def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
+    workload, hit = profile.workload, _hit(profile)
+    mu, sigma = lognormal(workload.prompt_tokens)
+    output = Lengths(points=tuple(_lognormal_points(*lognormal(workload.output_tokens), [(0.0, 1.0, 1.0)])))
+    segments: dict[str, list[tuple[float, float, float]]] = {lane.name: [] for lane in profile.lanes}
+    for low, high in pairwise(_cdf_edges(profile, mu, sigma, hit)):
+        middle = math.exp(mu + sigma * NormalDist().inv_cdf((low + high) / 2)) * (1 - hit)
+        for batch, share in ((False, 1 - workload.batch_share), (True, workload.batch_share)):
+            name = _choose(profile.lanes, middle, batch=batch)
+            segments[name].append((low, high, share * (high - low)))
+    return {
+        name: LaneDemand(
+            rps=workload.peak_rps * math.fsum(s[2] for s in parts),
+            prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, parts or [(0.0, 1.0, 1.0)]))),
+            output=output,
+            prefix_hit=hit,
+            burst_cv=workload.burst_cv,
+            average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
+            source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak",
+        )
+        for name, parts in segments.items()
+    }
+
+
+def _cdf_edges(profile: Profile, mu: float, sigma: float, hit: float) -> list[float]:
+    """Return where lane boundaries cut the prompt distribution, as cumulative probabilities from 0 to 1."""
+    cuts: set[float] = {0.0, 1.0}
+    for lane in profile.lanes:
+        for bound in (lane.match.uncached_prompt_tokens_min, lane.match.uncached_prompt_tokens_max):
+            if not bound:
+                continue
+            z = math.log(bound / (1 - hit)) - mu
+            cuts.add(NormalDist().cdf(z / sigma) if sigma else float(z > 0))
+    return sorted(cuts)
+
+
+def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, float, float]]) -> list[float]:
+    """Return POINTS equally likely values of the lognormal restricted to (cdf low, cdf high, weight) parts.
+
+    Every point is the mean of its share, so that the mean of the points is the lane's exact mean.
+    """
+    parts = [part for part in parts if part[2] > 0] or [(0.0, 1.0, 1.0)]
+    step = math.fsum(part[2] for part in parts) / POINTS
+    points, gathered, room = [], 0.0, step
+    for low, high, weight in parts:
+        at, left = low, weight
+        while left > step * 1e-9:
+            taken = min(room, left)
+            upto = at + (high - low) * taken / weight
+            gathered += taken * _lognormal_mean(mu, sigma, at, min(upto, 1.0))
+            at, left, room = upto, left - taken, room - taken
+            if room <= step * 1e-9:
+                points.append(max(1.0, gathered / step))
+                gathered, room = 0.0, step
+    return sorted(points)
+
+
+def _lognormal_mean(mu: float, sigma: float, low: float, high: float) -> float:
+    """Return the mean of the lognormal between two cumulative probabilities."""
+    if sigma == 0.0 or high - low < 1e-12:
+        return math.exp(mu + sigma * NormalDist().inv_cdf(min(max((low + high) / 2, 1e-12), 1 - 1e-12)))
+    return math.exp(mu + sigma**2 / 2) * (_shifted(high, sigma) - _shifted(low, sigma)) / (high - low)
+
+
+def _shifted(probability: float, sigma: float) -> float:
+    """Return how much of a lognormal's mean lies below this cumulative probability."""
+    if probability <= 0.0:
+        return 0.0
+    return 1.0 if probability >= 1.0 else NormalDist().cdf(NormalDist().inv_cdf(probability) - sigma)
+
+
+def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDemand]:
+    workload, hit = profile.workload, _hit(profile)
+    lanes: dict[str, list[TraceRow]] = {lane.name: [] for lane in profile.lanes}
+    for row in rows:
+        lanes[_choose(profile.lanes, row[1] * (1 - hit), batch=False)].append(row)
+    busy, average = _peak_and_average(rows)
+    cv = max(workload.burst_cv, _inter_arrival_cv(busy))
+    shares = {name: (1 - workload.batch_share) * len(found) / len(rows) for name, found in lanes.items()}
+    batch_name = _choose(profile.lanes, 0.0, batch=True)
+    shares[batch_name] += workload.batch_share
+    return {
+        name: LaneDemand(
+            rps=workload.peak_rps * shares[name],
+            prompt=_empirical(found or rows, lambda row: row[1]),
+            output=_empirical(found or rows, lambda row: row[2]),
+            prefix_hit=hit,
+            burst_cv=cv,
+            average_rps=workload.peak_rps * shares[name] * average,
+            source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's",
+        )
+        for name, found in lanes.items()
+    }
+
+
+def _empirical(rows: Sequence[TraceRow], tokens: Callable[[TraceRow], int]) -> Lengths:
+    ordered = sorted(max(1, tokens(row)) for row in rows)
+    return Lengths(points=tuple(float(ordered[int((i + 0.5) / POINTS * len(ordered))]) for i in range(POINTS)))
+
+
+def _peak_and_average(rows: Sequence[TraceRow]) -> tuple[list[float], float]:
+    """Return the arrivals of the busiest minute, and the mean minute as a share of it."""
+    minutes: dict[int, list[float]] = {}
+    for arrival_s, _, _ in rows:
+        minutes.setdefault(int(arrival_s // _BUSY_WINDOW_S), []).append(arrival_s)
+    busy = max(minutes.values(), key=len)
+    spanned = max(minutes) - min(minutes) + 1
+    return sorted(busy), len(rows) / spanned / len(busy)
+
+
+def _inter_arrival_cv(arrivals: Sequence[float]) -> float:
+    """Return the coefficient of variation of the gaps; 1 (Poisson) when there are too few to say."""
+    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
+    mean = math.fsum(gaps) / len(gaps) if gaps else 0.0
+    if len(gaps) < 30 or mean <= 0:
+        return 1.0
+    return math.sqrt(math.fsum((g - mean) ** 2 for g in gaps) / len(gaps)) / mean
