@@ -78,7 +78,9 @@ def lane_condition(lane: LaneStatus) -> Condition:
         return Condition(word=Word.DEGRADED, reason=f"ladder step {step_name(lane.step)}")
     if lane.ready < lane.wanted:
         missing = f"{lane.ready} of {lane.wanted} replicas ready"
-        return Condition(word=Word.STARTING if lane.ready + lane.pending >= lane.wanted else Word.DEGRADED, reason=missing)
+        return Condition(
+            word=Word.STARTING if lane.ready + lane.pending >= lane.wanted else Word.DEGRADED, reason=missing
+        )
     headline = lane_headline(lane)
     if headline is not None and headline.is_missed and headline.measured_s is not None:
         target = headline.target
