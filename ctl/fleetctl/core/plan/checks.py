@@ -106,7 +106,7 @@ _OF_METRIC = {
 def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seats: Constraint) -> Failure | None:
     """Return the first promise or limit that fails, or None. `seats` is what limits the sequences in a batch."""
     if found is None:
-        return _saturated(replica, seats)
+        return saturation(replica, seats)
     for target in lane.slo.targets:
         if not found.keeps(target):
             measured = found.measure_s(target.metric, target.percentile)
@@ -124,7 +124,7 @@ def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seat
             )
     load, most = found.state.rps / replica.knee_rps, ceiling(lane)
     if load > most:
-        constraint = _saturated(replica, seats).constraint
+        constraint = saturation(replica, seats).constraint
         return Failure(
             constraint=constraint,
             why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
@@ -133,7 +133,7 @@ def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seat
     return None
 
 
-def _saturated(replica: ReplicaModel, seats: Constraint) -> Failure:
+def saturation(replica: ReplicaModel, seats: Constraint) -> Failure:
     """Say what piles up at the knee: prompts, or sequences without a seat."""
     at_knee = replica.operate(replica.knee_rps)
     if at_knee is None or at_knee.prefill_load > 0.97:

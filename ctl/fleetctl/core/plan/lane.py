@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
-from fleetctl.core.plan.checks import LaneState, ceiling, examine
+from fleetctl.core.plan.checks import LaneState, ceiling, examine, saturation
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, Sized
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings
 from fleetctl.model.profile import LaneSpec, SpotPolicy
@@ -178,7 +178,8 @@ def _reasons(lane: LaneSpec, sized: Sized, demand: LaneDemand, state: LaneState)
         f"{format_fraction(demand.prefix_hit)} of them cached, answers of {demand.output.mean:.0f}"
     )
     knee = (
-        f"one {sized.instance.label} saturates at {replica.knee_rps:,.4g} rps; the ceiling at this promise is "
+        f"one {sized.instance.label} saturates at {replica.knee_rps:,.4g} rps, where "
+        f"{saturation(replica, settings.seats).why}; the ceiling at this promise is "
         f"{format_fraction(round(ceiling(lane), 3))} of that"
     )
     memory = (

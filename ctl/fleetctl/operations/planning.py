@@ -1,0 +1,166 @@
+"""Plans a profile, and keeps plans in files: what `plan`, `render` and `up` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl import codec, plugins
+from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.config.profile import profile_hash
+from fleetctl.config.trace import read_rows
+from fleetctl.core.plan import make_plan
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.plan import LanePlan, Plan, Sizing
+from fleetctl.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.core.plan import TraceRow
+    from fleetctl.model.profile import Profile
+
+PLAN_VERSION = 1
+_PLAN_BYTES_MAX = 4 * 1024 * 1024
+
+
+class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved plan, with the version of its shape."""
+
+    version: int
+    plan: Plan
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What every version of the file begins with."""
+
+    version: int
+
+
+class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference between two plans, in the words of the plan table."""
+
+    lane: str  # empty: the whole fleet
+    field: str
+    old: str
+    new: str
+
+
+async def plan_profile(
+    profile: Profile,
+    *,
+    sizing: Sizing = Sizing.FULL,
+    service_time_s: float | None = None,
+    price_usd_per_hour: float | None = None,
+) -> Plan:
+    """Return the plan for a profile, on what its provider sells now. The trace, if it names one, is read here.
+
+    `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs. Raises ConfigError,
+    InfeasiblePlanError, BudgetExceededError, NotFoundError, ProviderError.
+    """
+    if sizing is Sizing.FULL and not (service_time_s is None and price_usd_per_hour is None):
+        raise ConfigError(
+            "a service time and a price are inputs of prefill-only sizing; full sizing computes the one and "
+            "reads the other from the provider",
+            hint="add --sizing prefill-only, or leave them out",
+        )
+    _check_positive("service time", service_time_s)
+    _check_positive("price", price_usd_per_hour)
+    catalogue = load_catalogue()
+    return make_plan(
+        profile,
+        model_card=resolve_model(profile.model, catalogue),
+        catalogue=catalogue,
+        offerings=await plugins.load_provider(profile.provider).offerings(),
+        profile_hash=profile_hash(profile),
+        sizing=sizing,
+        trace_rows=_trace_rows(profile),
+        service_time_s=service_time_s,
+        price_usd_per_hour=price_usd_per_hour,
+    )
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan to a file, whole or not at all. Raises ConfigError when the place cannot be written."""
+    raw = msgspec.json.format(codec.encode(PlanFile(version=PLAN_VERSION, plan=plan)), indent=2) + b"\n"
+    beside = path.with_name(path.name + ".part")
+    try:
+        beside.write_bytes(raw)
+        beside.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def load_plan(path: Path) -> Plan:
+    """Return a saved plan. Raises NotFoundError, and ConfigError for a damaged file or another version's."""
+    if not path.is_file():
+        raise NotFoundError(f"no plan at {path}", hint="save one: fleetctl plan PROFILE --out FILE")
+    again = "plan again: fleetctl plan PROFILE --out FILE"
+    try:
+        if path.stat().st_size > _PLAN_BYTES_MAX:
+            raise ConfigError(f"{path}: is too large to be a plan", hint=again)
+        raw = path.read_bytes()
+        version = codec.decode(_Header, raw).version
+        if version != PLAN_VERSION:
+            raise ConfigError(
+                f"{path}: was written in plan format {version}, and this fleetctl reads {PLAN_VERSION}", hint=again
+            )
+        return codec.decode(PlanFile, raw).plan
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not a saved plan, or is damaged: {error}", hint=again) from error
+
+
+def diff_plans(old: Plan | None, new: Plan) -> tuple[PlanChange, ...]:
+    """Return what a new plan changes, lane by lane; everything, when there is no old one. Empty when nothing."""
+    before = {lane.lane: lane for lane in old.lanes} if old else {}
+    after = {lane.lane: lane for lane in new.lanes}
+    found: list[PlanChange] = []
+    for name in [*after, *(name for name in before if name not in after)]:
+        found += _changes(name, _shown(before.get(name)), _shown(after.get(name)))
+    costs = {"$/h": format_usd(old.cost_usd_per_hour)} if old else {}
+    found += _changes("", costs, {"$/h": format_usd(new.cost_usd_per_hour)})
+    return tuple(found)
+
+
+def _changes(lane: str, old: dict[str, str], new: dict[str, str]) -> Iterator[PlanChange]:
+    for key in [*new, *(key for key in old if key not in new)]:
+        if old.get(key) != new.get(key):
+            yield PlanChange(lane=lane, field=key, old=old.get(key, ""), new=new.get(key, ""))
+
+
+def _shown(lane: LanePlan | None) -> dict[str, str]:
+    """Return what of a lane's plan makes a difference to what runs or is promised."""
+    if lane is None:
+        return {}
+    launch = lane.launch
+    return {
+        "replicas": f"{lane.replicas} ({lane.on_demand} on-demand, {lane.spot} spot)",
+        "engine": lane.engine.value,
+        "instance": f"{lane.offering.instance_type} ({lane.offering.gpu_count}x {lane.gpu}, TP {lane.tensor_parallel})",
+        "model": f"{launch.model} {launch.quantization} (KV {launch.kv_cache or 'auto'})",
+        "max_num_seqs": str(launch.max_num_seqs),
+        "max_model_len": str(launch.max_model_len),
+        "max_num_batched_tokens": str(launch.max_num_batched_tokens),
+        "gpu_memory_utilization": f"{launch.gpu_memory_utilization:g}",
+        "extra_args": " ".join(launch.extra_args),
+        "env": " ".join(sorted(launch.env)),
+        "constraint": lane.constraint.value,
+        "TTFT P99": format_duration(lane.forecast.ttft_p99_s),
+        "ITL P99": format_duration(lane.forecast.itl_p99_s),
+        "$/h": format_usd(lane.cost_usd_per_hour),
+    }
+
+
+def _check_positive(name: str, value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise ConfigError(f"the {name} must be more than zero")
+
+
+def _trace_rows(profile: Profile) -> list[TraceRow] | None:
+    if not profile.workload.trace:
+        return None
+    return [(row.arrival_s, row.prompt_tokens, row.output_tokens) for row in read_rows(Path(profile.workload.trace))]
