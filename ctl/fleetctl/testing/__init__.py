@@ -1,1 +1,1 @@
-"""Shipped fakes and the virtual-time loop."""
+"""Shipped fakes that implement the ports, clocks that do not wait, and the virtual-time loop."""

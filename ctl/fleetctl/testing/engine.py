@@ -1,0 +1,52 @@
+"""An engine adapter without an engine: it implements the port over a page of three plain lines."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fleetctl.codec import encode
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.slo import Validity
+from fleetctl.ports.engine import LaunchCommand
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import LaneSpec
+
+_SERIES = ("running", "waiting", "kv_usage")
+
+
+class FakeEngine:
+    """Implements Engine. Its metrics page is `running N`, `waiting N`, `kv_usage X`, a line each."""
+
+    name = "fake"
+    health_path = "/health"
+    metrics_path = "/metrics"
+
+    def __init__(self, argv: tuple[str, ...] = ("/nonexistent/engine",)) -> None:
+        self._argv = argv
+
+    def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
+        """Return the constructor's command with the lane, host and port appended."""
+        del plan, lane_plan
+        return LaunchCommand(argv=(*self._argv, lane.name, host, str(port)), env={})
+
+    def signals(self, exposition: str) -> EngineSignals:
+        """Read a page; a missing, negative or non-finite figure makes it INVALID."""
+        try:
+            figures = {name: float(value) for name, value in (line.split() for line in exposition.splitlines())}
+        except ValueError:
+            return EngineSignals(validity=Validity.INVALID)
+        if any(not (name in figures and math.isfinite(figures[name]) and figures[name] >= 0) for name in _SERIES):
+            return EngineSignals(validity=Validity.INVALID)
+        return EngineSignals(
+            validity=Validity.OK,
+            running=int(figures["running"]),
+            waiting=int(figures["waiting"]),
+            kv_usage=figures["kv_usage"],
+        )
+
+    def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
+        """Return a one-token completion."""
+        return "/v1/completions", encode({"model": served_name, "prompt": "warm", "max_tokens": 1})

@@ -1,0 +1,187 @@
+"""A provider in memory: it implements the port, fails as scripted, and remembers every call."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
+from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.replica import Node, NodeRequest, NodeState
+from fleetctl.testing.samples import offering
+
+if TYPE_CHECKING:
+    from fleetctl.clock import Clock
+
+_ENDED_KEPT = timedelta(hours=1)
+_FIRST_PORT = 20000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call as it came in; `subject` is a token, a node id, or a fleet."""
+
+    at: datetime
+    name: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What becomes of one call: it is delayed, then fails, before or after its effect."""
+
+    error: FleetctlError | None = None
+    delay_s: float = 0.0
+    has_effect: bool = False  # the failed call was carried out all the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Life:
+    """A node and what time will do to it."""
+
+    node: Node
+    boots_at: datetime | None  # None: never
+    ends_at: datetime | None = None
+    end_reason: str = ""
+
+
+class FakeProvider:
+    """Implements Provider and Interruptible on a Clock: nodes boot, stop and are taken as its time passes."""
+
+    name = "fake"
+
+    def __init__(
+        self, clock: Clock, *, sold: tuple[Offering, ...] = (), boot_s: float = 0.0, stop_s: float = 0.0
+    ) -> None:
+        self.calls: list[Call] = []
+        self.stock: dict[str, int] = {}  # Offering.key -> nodes still to be had; an absent key has no limit
+        self.boot_s = boot_s  # until a created node runs
+        self.stop_s = stop_s  # until a stopped node has ended, if its grace is not over sooner
+        self.never_boots: set[str] = set()  # lanes whose new nodes stay STARTING
+        self._clock = clock
+        self._sold = sold or tuple(offering(market=market) for market in Market)
+        self._lives: dict[str, _Life] = {}  # by token
+        self._faults: dict[str, deque[Fault]] = {}
+
+    def script(self, call: str, *faults: Fault) -> None:
+        """Let the next calls of this name ("create", "list_nodes", ...) fare so, one fault each."""
+        self._faults.setdefault(call, deque()).extend(faults)
+
+    def script_lost_answer(self, call: str) -> None:
+        """Let the next call be carried out, and its answer be lost."""
+        self.script(call, Fault(error=AmbiguousOutcomeError(f"{call}: the connection was cut"), has_effect=True))
+
+    def end(self, token: str, reason: str = "exit 1") -> None:
+        """Let a node end now, by its own doing."""
+        self._lives[token] = replace(self._lives[token], ends_at=self._clock.now(), end_reason=reason)
+
+    @property
+    def live_tokens(self) -> list[str]:
+        """Tokens of nodes that have not ended, in the order of their creation."""
+        return [token for token, life in self._lives.items() if self._seen(life).state is not NodeState.GONE]
+
+    async def offerings(self) -> tuple[Offering, ...]:
+        """Return what was given to the constructor, or an L40S on-demand and spot."""
+        await self._enter("offerings")
+        return self._sold
+
+    async def create(self, request: NodeRequest) -> Node:
+        """Make a node, once per token."""
+        fault = await self._enter("create", request.token, before_effect=True)
+        node = self._create(request)
+        if fault is not None and fault.error is not None:
+            raise fault.error
+        return node
+
+    async def list_nodes(self, *, owner: str, fleet: str) -> tuple[Node, ...]:
+        """Return the fleet's nodes, those that ended in the last hour included."""
+        await self._enter("list_nodes", fleet)
+        kept_from = self._clock.now() - _ENDED_KEPT
+        lives = [life for life in self._lives.values() if (life.node.owner, life.node.fleet) == (owner, fleet)]
+        return tuple(self._seen(life) for life in lives if life.ends_at is None or life.ends_at > kept_from)
+
+    async def stop(self, node_id: str, *, grace_s: float) -> None:
+        """Let a node end after `stop_s` or its grace, whichever is sooner."""
+        await self._enter("stop", node_id)
+        for token, life in self._lives.items():
+            if life.node.id == node_id and self._seen(life).state is not NodeState.GONE:
+                ends_at = self._clock.now() + timedelta(seconds=min(grace_s, self.stop_s))
+                self._lives[token] = _sooner(life, ends_at, "stopped", state=NodeState.STOPPING)
+
+    async def interrupt(self, node_id: str, *, notice_s: float) -> None:
+        """Give notice on a living spot node."""
+        await self._enter("interrupt", node_id)
+        for token, life in self._lives.items():
+            if life.node.id == node_id and self._seen(life).state is not NodeState.GONE:
+                if life.node.market is not Market.SPOT:
+                    raise ProviderError(f"{node_id} is not a spot node, and only spot nodes are interrupted")
+                deadline = self._clock.now() + timedelta(seconds=notice_s)
+                noticed = replace(life, node=replace(life.node, notice_deadline=deadline))
+                self._lives[token] = _sooner(noticed, deadline, "interrupted")
+                return
+        raise ProviderError(f"no living node {node_id}")
+
+    async def free_port(self, *, avoid: frozenset[int]) -> int:
+        """Return the lowest port from 20000 that no living node has."""
+        await self._enter("free_port")
+        living = (life.node.port for life in self._lives.values() if self._seen(life).state is not NodeState.GONE)
+        taken = avoid | set(living)
+        return next(port for port in range(_FIRST_PORT, 65536) if port not in taken)
+
+    async def _enter(self, call: str, subject: str = "", *, before_effect: bool = False) -> Fault | None:
+        """Note the call and let its fault happen; one that comes after the effect is returned to the caller."""
+        self.calls.append(Call(at=self._clock.now(), name=call, subject=subject))
+        queue = self._faults.get(call)
+        fault = queue.popleft() if queue else None
+        if fault is None:
+            return None
+        if fault.delay_s:
+            await self._clock.sleep(fault.delay_s)
+        if fault.error is not None and not (before_effect and fault.has_effect):
+            raise fault.error
+        return fault
+
+    def _create(self, request: NodeRequest) -> Node:
+        if request.token in self._lives:
+            known = self._lives[request.token].node
+            if (known.owner, known.fleet, known.replica_id) != (request.owner, request.fleet, request.replica_id):
+                raise ProviderError(f"token {request.token} already made {known.replica_id}")
+            return self._seen(self._lives[request.token])
+        if self.stock.get(request.offering, 1) <= 0:
+            raise CapacityError(f"{request.offering} is out of stock", hint="try another zone or type")
+        if request.offering in self.stock:
+            self.stock[request.offering] -= 1
+        now = self._clock.now()
+        node = Node(
+            id=f"fake-{request.token}",
+            token=request.token,
+            owner=request.owner,
+            fleet=request.fleet,
+            replica_id=request.replica_id,
+            state=NodeState.STARTING,
+            market=request.market,
+            host=request.host,
+            port=request.port,
+            created_at=now,
+        )
+        boots_at = None if request.lane in self.never_boots else now + timedelta(seconds=self.boot_s)
+        self._lives[request.token] = _Life(node=node, boots_at=boots_at)
+        return self._seen(self._lives[request.token])
+
+    def _seen(self, life: _Life) -> Node:
+        now = self._clock.now()
+        if life.ends_at is not None and life.ends_at <= now:
+            return replace(life.node, state=NodeState.GONE, exit_reason=life.end_reason)
+        if life.node.state is NodeState.STARTING and life.boots_at is not None and life.boots_at <= now:
+            return replace(life.node, state=NodeState.RUNNING)
+        return life.node
+
+
+def _sooner(life: _Life, ends_at: datetime, reason: str, *, state: NodeState | None = None) -> _Life:
+    """Return the life with this end, unless it ends before that anyway."""
+    node = replace(life.node, state=state) if state is not None else life.node
+    if life.ends_at is not None and life.ends_at <= ends_at:
+        return replace(life, node=node)
+    return replace(life, node=node, ends_at=ends_at, end_reason=reason)
