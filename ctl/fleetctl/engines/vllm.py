@@ -86,7 +86,8 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--kv-cache-dtype": _KV_CACHE[settings.kv_cache] if settings.kv_cache else None,
         "--max-num-seqs": settings.max_num_seqs,
         "--max-model-len": settings.max_model_len,
-        "--max-num-batched-tokens": settings.max_num_batched_tokens,
+        # vLLM refuses a step that could not hold one token of every sequence.
+        "--max-num-batched-tokens": max(settings.max_num_batched_tokens, settings.max_num_seqs),
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--enable-chunked-prefill": True,
         caching: True,

@@ -1,0 +1,124 @@
+"""Every `vllm serve` line fleetctl writes, before vLLM's own parser and engine configuration."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.config.use_cases import use_cases
+from fleetctl.core.plan.fleet import make_plan
+from fleetctl.engines.vllm import VllmEngine
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
+from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.rendering import render
+from fleetctl.plugins import load_provider
+from fleetctl.testing import samples
+from tests.engines.environment import CHECKOUT, engine_env, offline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleetctl.model.plan import LaunchSettings
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+
+# The shape of Llama-3.1-70B (its public config.json): enough heads for every tensor-parallel size. No weights are read.
+LLAMA_70B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
+    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+    "max_position_embeddings": 131072, "vocab_size": 128256, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-05,
+}  # fmt: skip
+
+
+def verdicts(argvs: list[tuple[str, ...]], model: Path) -> list[str]:
+    """Ask vLLM about command lines in one process: importing it takes longer than judging a hundred."""
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(LLAMA_70B))
+    lines = []
+    for argv in argvs:
+        assert argv[1] == "serve"
+        lines.append([str(model), *argv[3:]])
+    done = subprocess.run(
+        [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py"],
+        input=json.dumps(lines), env={"PATH": os.environ["PATH"], "HOME": str(model), **offline()},
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == len(argvs)
+    return found
+
+
+def launched(settings: LaunchSettings) -> tuple[str, ...]:
+    lane_plan = replace(samples.lane_plan("short"), launch=settings)
+    lane = samples.profile().lane("short")
+    engine = VllmEngine("vllm")
+    return engine.launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="127.0.0.1", port=8001).argv
+
+
+async def test_every_lane_of_every_packaged_profile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    catalogue = load_catalogue()
+    argvs: dict[str, tuple[str, ...]] = {}
+    for name in use_cases():
+        profile = find_profile(name)
+        card = resolve_model(profile.model, catalogue)
+        offerings = await load_provider("local").offerings()
+        plan = make_plan(profile, model_card=card, catalogue=catalogue, offerings=offerings, profile_hash="")
+        for path, text in render(profile, plan, engine="vllm").items():
+            if path.endswith("launch.json"):
+                argvs[f"{name}/{path}"] = tuple(json.loads(text)["argv"])
+    assert len(argvs) >= 9
+    refused = dict(zip(argvs, verdicts(list(argvs.values()), tmp_path / "model"), strict=True))
+    assert not {name: complaint for name, complaint in refused.items() if complaint}
+
+
+def test_every_combination_of_launch_settings_is_taken(tmp_path: Path) -> None:
+    base = samples.lane_plan("short").launch
+    settings = [
+        replace(base, tensor_parallel=tensor_parallel, quantization=quantization, kv_cache=kv_cache)
+        for tensor_parallel, quantization, kv_cache in itertools.product((1, 2, 8), Precision, (None, *Precision))
+    ]
+    settings += [
+        replace(base, max_num_seqs=1, max_model_len=256, max_num_batched_tokens=16, gpu_memory_utilization=0.05),
+        replace(base, max_num_seqs=4096, max_num_batched_tokens=512, gpu_memory_utilization=1.0),
+        replace(base, max_model_len=131072, prefix_caching=False, priority_scheduling=True),
+        replace(base, max_queued_requests=0, shutdown_timeout_s=0.0),
+        replace(base, max_queued_requests=10_000, shutdown_timeout_s=99.5),
+        replace(base, served_name='a name with spaces, "quotes" and --dashes'),
+        replace(base, extra_args=("--max-num-seqs", "8", "--no-enable-prefix-caching", "-tp", "2")),
+        replace(base, extra_args=("--enforce-eager", "--kv-cache-memory-bytes", "64M")),
+        replace(base, extra_args=("--override-generation-config", '{"temperature": 0.5}')),
+    ]
+    argvs = []
+    for one in settings:
+        try:
+            argvs.append(launched(one))
+        except ConfigError:
+            assert one.quantization is Precision.INT4  # which vLLM cannot make while loading
+    assert len(argvs) > 70
+    refused = dict(zip(argvs, verdicts(argvs, tmp_path / "model"), strict=True))
+    assert not {argv: complaint for argv, complaint in refused.items() if complaint}
+
+
+def test_vllm_would_have_said_so_had_a_flag_been_wrong(tmp_path: Path) -> None:
+    base = samples.lane_plan("short").launch
+    wrong = [
+        ("--swap-space", "4"),  # gone
+        ("--disable-log-requests",),  # gone
+        ("--scheduling-policy", "lifo"),
+        ("--max-num-seqs", "many"),
+        ("--gpu-memory-utilization", "1.5"),
+        ("--tensor-parallel-size", "3"),  # does not divide the heads
+        ("--override-generation-config", "{broken"),
+    ]
+    argvs = [launched(replace(base, extra_args=extra)) for extra in wrong]
+    assert all(verdicts(argvs, tmp_path / "model"))
