@@ -7,6 +7,8 @@ from fleetctl.cli.lazy import CommandSpec
 _ROWS = (
     ("Start here", "init", "Write a starter profile for a use case.", "profiles:init"),
     ("Start here", "validate", "Check a profile; errors name the file, the line and the key.", "profiles:validate"),
+    ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan"),
+    ("Run a fleet", "up", "Bring a fleet up, or change a running one to match its profile.", "up:up"),
     ("Run a fleet", "down", "Take a fleet down and leave nothing behind.", "down:down"),
     ("Run a fleet", "scale", "Set a lane's replicas by hand.", "steer:scale"),
     ("Run a fleet", "drain", "Take a replica out of rotation, let it finish, and replace it.", "drain:drain"),
@@ -17,6 +19,7 @@ _ROWS = (
     ("Look at it", "lanes", "Show each lane's latency, traffic, refusals and burn rate.", "lanes:lanes"),
     ("Look at it", "why", "Explain the latest decisions on a lane or a replica.", "why:why"),
     ("Look at it", "events", "Show what happened, oldest first; --follow goes on.", "events:events"),
+    ("Tools", "render", "Write launch configurations for the engines of a profile.", "render:render"),
     ("Tools", "schema", "Print the JSON Schema of the profile, for editors.", "profiles:schema"),
     ("Tools", "doctor", "Check this machine and say what to mend.", "doctor:doctor"),
     ("Tools", "completion", "Print the completion script of a shell.", "completion:completion"),

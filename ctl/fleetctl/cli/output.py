@@ -44,6 +44,7 @@ class Section:
     columns: tuple[Column, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     text: tuple[str, ...] = ()
+    only: Format | None = None  # TABLE or WIDE: shown in that one of the two alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,9 @@ def table(columns: str, rows: Iterable[Iterable[str]], *, title: str = "") -> Se
     return Section(title=title, columns=parsed, rows=tuple(tuple(row) for row in rows))
 
 
-def lines(*text: str, title: str = "") -> Section:
+def lines(*text: str, title: str = "", only: Format | None = None) -> Section:
     """Return free lines."""
-    return Section(title=title, text=text)
+    return Section(title=title, text=text, only=only)
 
 
 def emit(view: View, output: Format) -> None:
@@ -118,7 +119,9 @@ def has_colour(is_tty: bool) -> bool:
 
 
 def _people(view: View, *, wide: bool, coloured: bool) -> str:
-    blocks = ["".join(f"{line}\n" for line in _section(section, wide=wide)) for section in view.sections]
+    hidden = Format.TABLE if wide else Format.WIDE
+    shown = [section for section in view.sections if section.only is not hidden]
+    blocks = ["".join(f"{line}\n" for line in _section(section, wide=wide)) for section in shown]
     text = "\n".join(block for block in blocks if block)
     return paint(text) if coloured else text
 

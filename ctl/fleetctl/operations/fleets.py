@@ -18,6 +18,8 @@ from fleetctl.operations.remembered import remembered_status
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from fleetctl.model.desired import Desired
+
 _SILENT_PAUSE_S = 0.5  # between two looks for a controller that is being revived
 
 
@@ -33,6 +35,14 @@ def status(fleet: str, *, deadline_s: float = controller_api.ANSWER_S) -> FleetS
     except UnavailableError:
         with opened_store() as store:
             return remembered_status(store, known_fleet(store, fleet))
+
+
+def recorded(fleet: str) -> Desired | None:
+    """Return what the fleet should be, or None for no such fleet."""
+    if fleet not in fleet_names():
+        return None
+    with opened_store() as store:
+        return store.fleet(fleet)
 
 
 async def watch(fleet: str, *, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[FleetStatus]:

@@ -57,7 +57,7 @@ def up(
     `profile_hash` guards a saved plan: it must be the one the plan was made for. Raises ConfigError,
     BudgetExceededError, LockHeldError, UnavailableError, NotFoundError (no such provider).
     """
-    _check(profile, plan, profile_hash=profile_hash, max_cost_usd_per_hour=max_cost_usd_per_hour)
+    check(profile, plan, profile_hash=profile_hash, max_cost_usd_per_hour=max_cost_usd_per_hour)
     FleetPaths(fleet=profile.name).make()
     with operation_lock(profile.name).hold(wait_s=_LOCK_WAIT_S), opened_store() as store:
         _check_port(profile)
@@ -135,7 +135,8 @@ def is_over(fleet: str, store: StateStore) -> bool:
     return not store.open_intents(fleet) and not any(r.state.is_live for r in store.replicas(fleet))
 
 
-def _check(profile: Profile, plan: Plan, *, profile_hash: str, max_cost_usd_per_hour: float | None) -> None:
+def check(profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_per_hour: float | None = None) -> None:
+    """Refuse what `up` would refuse. Raises ConfigError, BudgetExceededError, NotFoundError."""
     load_provider(profile.provider)
     if plan.fleet != profile.name or (profile_hash and plan.profile_hash != profile_hash):
         raise ConfigError(

@@ -1,0 +1,76 @@
+"""`fleetctl plan`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fleetctl.cli.narrate import Narrator
+from fleetctl.cli.options import Output, ProfileName, Quiet
+from fleetctl.cli.output import Format, View, emit
+from fleetctl.cli.plan_view import pending_section, plan_sections
+from fleetctl.codec import to_plain
+from fleetctl.model.plan import Plan, Sizing
+from fleetctl.model.profile import Profile
+from fleetctl.operations.pending import Pending, pending
+from fleetctl.operations.planning import plan_profile, save_plan
+from fleetctl.operations.profiles import find_profile
+from fleetctl.units import parse_duration_s, parse_usd
+
+_EXIT_PENDING = 2  # as terraform says it
+
+
+def plan(
+    profile: ProfileName,
+    *,
+    sizing: Annotated[Sizing, typer.Option("--sizing", help="full, or the published rule of thumb.")] = Sizing.FULL,
+    service_time: Annotated[
+        str,
+        typer.Option("--service-time", metavar="DURATION", help="prefill-only: seconds an instance spends a request."),
+    ] = "",
+    price: Annotated[
+        str, typer.Option("--price", metavar="USD", help="prefill-only: an instance's hour, like $1.69.")
+    ] = "",
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Save the plan; `up --plan FILE` applies it.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Plan under another fleet name.")] = "",
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 if the running fleet would change.")
+    ] = False,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a profile needs, and what `up` would change: nothing is started.
+
+    Per lane: replicas, GPUs, launch settings, the TTFT budget by component, what bounds it, the forecast P99 with its
+    interval, cost. An SLO no plan can keep exits 4 and names the nearest feasible one.
+    """
+    wish = find_profile(profile, fleet=name)
+    narrator = Narrator(quiet=quiet)
+    planned = asyncio.run(
+        plan_profile(
+            wish,
+            sizing=sizing,
+            service_time_s=parse_duration_s(service_time) if service_time else None,
+            price_usd_per_hour=parse_usd(price) if price else None,
+        )
+    )
+    changes = pending(wish, planned)
+    if out:
+        save_plan(planned, Path(out))
+        narrator.say(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
+    emit(plan_answer(wish, planned, changes), output)
+    if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
+        for caution in planned.cautions:
+            narrator.caution(caution)
+    if detailed_exitcode and not changes.is_empty:
+        raise typer.Exit(_EXIT_PENDING)
+
+
+def plan_answer(profile: Profile, planned: Plan, changes: Pending) -> View:
+    """Return the plan and what it would change, in every format."""
+    value: dict[str, Any] = {**to_plain(planned), "pending": to_plain(changes)}
+    names = tuple(f"{lane.lane}={lane.replicas}" for lane in planned.lanes)
+    sections = (*plan_sections(profile, planned), pending_section(planned.fleet, changes))
+    return View(value=value, names=names, sections=sections)

@@ -1,0 +1,132 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.cli import cells
+from fleetctl.cli.output import Format, lines, table
+from fleetctl.model.slo import Metric
+from fleetctl.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from fleetctl.cli.output import Section
+    from fleetctl.model.plan import Forecast, LanePlan, Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.operations.pending import Pending
+
+_HOURS_A_MONTH = 720  # as the published tables count one
+
+
+def plan_sections(profile: Profile, plan: Plan) -> tuple[Section, ...]:
+    """Return the plan: replicas and cost, forecast, launch settings, latency budget, grounds, cautions."""
+    head, *tail = plan_summary(profile, plan)
+    binding = (f"{lane.lane}: {lane.reasons[0]}" for lane in plan.lanes if lane.reasons)
+    every = (f"{lane.lane}: {reason}" for lane in plan.lanes for reason in lane.reasons)
+    return (
+        head,
+        *tail[:-1],
+        _launch(plan),
+        _budget(profile, plan),
+        lines(*binding, title="Why (-o wide says more)", only=Format.TABLE),
+        lines(*every, title="Why", only=Format.WIDE),
+        lines(*(f"caution: {caution}" for caution in plan.cautions)),
+        tail[-1],
+    )
+
+
+def plan_summary(profile: Profile, plan: Plan) -> tuple[Section, ...]:
+    """Return what a person says yes or no to: replicas, forecast, cost."""
+    return (
+        lines(f"Plan for {plan.fleet}: {profile.model.name} ({profile.model.quantization}), sizing {plan.sizing}"),
+        _replicas(plan),
+        _forecast(profile, plan),
+        lines(_cost(plan)),
+    )
+
+
+def pending_section(fleet: str, pending: Pending) -> Section:
+    """Return what `up` would change."""
+    if pending.is_new:
+        return lines(f"{fleet} is not up yet: all of this is new")
+    if pending.is_empty:
+        return lines(f"{fleet} is up like this: nothing would change")
+    rows = [(change.lane or "fleet", change.field, change.old, change.new) for change in pending.plan]
+    if pending.profile:
+        rows.append(("fleet", "profile", "", "its limits, matches or gateway differ"))
+    rows += [("fleet", "by hand", text, "as the controller sees fit") for text in pending.overrides]
+    return table("LANE WHAT NOW AFTER", rows, title=f"Changes to {fleet}")
+
+
+def _cost(plan: Plan) -> str:
+    monthly = format_usd(plan.cost_usd_per_hour * _HOURS_A_MONTH)
+    per_token = format_usd(plan.cost_usd_per_1m_tokens)
+    nodes = sum(lane.replicas for lane in plan.lanes)
+    return (
+        f"{nodes} nodes, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
+    )
+
+
+def _replicas(plan: Plan) -> Section:
+    rows = (
+        (
+            lane.lane, str(lane.replicas), str(lane.spot), f"{lane.tensor_parallel} x {lane.gpu}",
+            lane.engine, f"{lane.rps:.3g}", lane.constraint,
+            format_usd(lane.cost_usd_per_hour), format_usd(lane.cost_usd_per_1m_tokens), lane.offering.key,
+        )
+        for lane in plan.lanes
+    )  # fmt: skip
+    return table("LANE >REPLICAS >SPOT GPUS ENGINE >PEAK_RPS BOUND_BY >$/H >$/1M +OFFERING", rows)
+
+
+def _forecast(profile: Profile, plan: Plan) -> Section:
+    rows = []
+    for lane in plan.lanes:
+        slo, forecast = profile.lane(lane.lane).slo, lane.forecast
+        rows.append((
+            lane.lane, _ttft(forecast), cells.limit(slo, Metric.TTFT), _itl(forecast), cells.limit(slo, Metric.ITL),
+            format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
+            f"{forecast.knee_rps:.3g}",
+        ))  # fmt: skip
+    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO >E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
+    return table(columns, rows, title="Forecast at the peak minute (interval: the model's own error)")
+
+
+def _ttft(f: Forecast) -> str:
+    return f"{format_duration(f.ttft_p99_s)} ({format_duration(f.ttft_p99_low_s)}-{format_duration(f.ttft_p99_high_s)})"
+
+
+def _itl(f: Forecast) -> str:
+    return f"{format_duration(f.itl_p99_s)} ({format_duration(f.itl_p99_low_s)}-{format_duration(f.itl_p99_high_s)})"
+
+
+def _launch(plan: Plan) -> Section:
+    rows = (
+        (
+            lane.lane, str(lane.tensor_parallel), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
+            str(lane.launch.max_num_batched_tokens), f"{lane.launch.gpu_memory_utilization:g}",
+            lane.launch.kv_cache or "auto", "on" if lane.launch.prefix_caching else "off",
+            " ".join(lane.launch.extra_args),
+        )
+        for lane in plan.lanes
+    )  # fmt: skip
+    columns = "LANE >TP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
+    return table(columns, rows, title="Launch settings")
+
+
+def _budget(profile: Profile, plan: Plan) -> Section:
+    budgeted = [lane for lane in plan.lanes if lane.budget]
+    if not budgeted:
+        return lines()
+    components = list(dict.fromkeys(item.component for lane in budgeted for item in lane.budget))
+    rows = [(component, *(_share(lane, component) for lane in budgeted)) for component in components]
+    rows.append(("total", *(format_duration(sum(item.seconds for item in lane.budget)) for lane in budgeted)))
+    limits = (cells.limit(profile.lane(lane.lane).slo, Metric.TTFT) for lane in budgeted)
+    rows.append(("limit", *limits))
+    columns = " ".join(["COMPONENT", *(f">{lane.lane}" for lane in budgeted)])
+    return table(columns, rows, title="TTFT budget by component")
+
+
+def _share(lane: LanePlan, component: str) -> str:
+    found = [item.seconds for item in lane.budget if item.component == component]
+    return format_duration(sum(found)) if found else cells.NOTHING

@@ -1,0 +1,36 @@
+"""`fleetctl render`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.narrate import Narrator
+from fleetctl.cli.options import ProfileName, Quiet
+from fleetctl.cli.output import write
+from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.rendering import render_to
+
+
+def render(
+    profile: ProfileName,
+    *,
+    directory: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.")],
+    plan: Annotated[str, typer.Option("--plan", metavar="FILE", help="Render this saved plan.")] = "",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="ENGINE", help="vllm, tgi or sglang for every lane, not the profile's.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file.
+
+    Prints the files it wrote. The same profile gives the same bytes.
+    """
+    wish = find_profile(profile)
+    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
+    written = render_to(wish, planned, Path(directory), engine=engine, force=force)
+    write("".join(f"{path}\n" for path in written))
+    Narrator(quiet=quiet).say(f"{len(written)} files in {directory}")

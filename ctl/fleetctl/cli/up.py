@@ -1,0 +1,103 @@
+"""`fleetctl up`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.narrate import Narrator, confirm
+from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
+from fleetctl.cli.output import Format, View, has_colour, text_of, write
+from fleetctl.cli.plan_view import pending_section, plan_summary
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.config.profile import profile_hash
+from fleetctl.model.status import FleetStatus
+from fleetctl.operations import lifecycle
+from fleetctl.operations.fleets import recorded
+from fleetctl.operations.pending import pending
+from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.remembered import gateway_url
+from fleetctl.units import parse_duration_s, parse_usd
+
+
+def up(
+    profile: ProfileName,
+    *,
+    plan: Annotated[
+        str, typer.Option("--plan", metavar="FILE", help="Apply this saved plan instead of a new one.")
+    ] = "",
+    name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Bring it up under another fleet name.")] = "",
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
+    max_cost: Annotated[str, typer.Option("--max-cost", metavar="USD", help="Refuse a plan over this an hour.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    timeout: Timeout = "15m",
+    quiet: Quiet = False,
+) -> None:
+    """Bring a fleet up, or change a running one to match its profile: plan, ask, apply, wait until it is ready.
+
+    Doing it again changes nothing. What was set by hand (scale, shed) ends with it. Prints the base URL for OpenAI
+    clients. Ctrl-C detaches: the fleet goes on.
+    """
+    timeout_s = parse_duration_s(timeout)
+    cap = parse_usd(max_cost) if max_cost else None
+    wish = find_profile(profile, fleet=name, port=port)
+    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
+    lifecycle.check(wish, planned, profile_hash=profile_hash(wish), max_cost_usd_per_hour=cap)
+    changes = pending(wish, planned)
+    narrator = Narrator(quiet=quiet)
+    if not changes.is_empty:
+        coloured = has_colour(sys.stderr.isatty())
+        shown = View(value=planned, sections=(*plan_summary(wish, planned), pending_section(wish.name, changes)))
+        narrator.say(text_of(shown, Format.TABLE, coloured=coloured).rstrip("\n"))
+    if dry_run:
+        narrator.say("dry run: nothing was changed")
+        return
+    if not changes.is_empty and not confirm(f"Bring {wish.name} up like this?", yes=yes):
+        raise typer.Exit(1)
+    with narrator:
+        try:
+            outcome = lifecycle.up(wish, planned)
+            narrator.say(_SAID[outcome.change].format(fleet=wish.name))
+            if not detach:
+                wait_ready(wish.name, narrator, timeout_s=timeout_s)
+        except KeyboardInterrupt:
+            _say_detached(wish.name, narrator)
+            raise
+    write(f"{gateway_url(wish.gateway)}/v1\n")
+
+
+_SAID = {
+    lifecycle.Change.CREATED: "{fleet}: created",
+    lifecycle.Change.UPDATED: "{fleet}: changed to match",
+    lifecycle.Change.UNCHANGED: "{fleet}: already up, unchanged",
+}
+
+
+def wait_ready(fleet: str, narrator: Narrator, *, timeout_s: float) -> None:
+    """Show how far the fleet is until it is ready."""
+    begun_s = SYSTEM_CLOCK.monotonic_s()
+    for seen in lifecycle.follow_up(fleet, timeout_s=timeout_s):
+        narrator.progress(f"{fleet}: {_how_far(seen)}")
+    narrator.say(f"{fleet}: ready after {SYSTEM_CLOCK.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
+
+
+def _how_far(seen: FleetStatus) -> str:
+    if not seen.controller_alive:
+        return "waiting for its controller"
+    ready, wanted = sum(lane.ready for lane in seen.lanes), sum(lane.wanted for lane in seen.lanes)
+    lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
+    return f"{ready} of {wanted} replicas ready ({lanes})" + ("" if seen.gateway_alive else ", gateway starting")
+
+
+def _say_detached(fleet: str, narrator: Narrator) -> None:
+    if recorded(fleet) is None:
+        narrator.say("stopped; nothing was started")
+        return
+    narrator.say(
+        f"detached; {fleet} goes on coming up. Watch it: fleetctl top {fleet}. Take it down: fleetctl down {fleet}"
+    )
