@@ -1,0 +1,194 @@
+"""Prints how far the step model is from public measurements: python tests/bench/perf_validation.py DIRECTORY
+
+DIRECTORY holds, as far as they are there (a missing one is named and left out):
+  silicon_dense_h100.csv                              aiconfigurator, Apache-2.0: closed loops on H100
+  inference_perf_kubecon25_llama31_8b_h100.csv        inference-perf, Apache-2.0: open loops, vLLM 0.11, one H100
+  llmservingsim_vllm_RTXPRO6000_Llama-3.1-8B.jsonl.gz LLMServingSim, MIT: a vLLM log, request by request
+  kernels/*_gemm_perf.parquet                         aiconfigurator, Apache-2.0: GEMM times (needs pyarrow)
+
+What the constants were fitted on is marked "fitted"; everything else is judged.
+"""
+# ruff: noqa: T201  # printing is what this script is for
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import json
+import math
+import random
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from fleetctl.config.catalogue import load_catalogue
+from fleetctl.core.perf.frontend import FRONTEND_S
+from fleetctl.core.perf.step import CALIBRATED, StepBatch, StepModel, chunk_context_tokens, step_model
+from fleetctl.model.catalogue import Precision
+from tests.plan.replay import Served, replay
+
+CATALOGUE = load_catalogue()
+CHUNK_TOKENS = 2048
+KNEE_STEP_RPS = 4.0
+FIRST_WAVE_SHARE = 1 / 8  # closed loops start all clients at once; eight rounds is what their own TTFT suggests
+
+
+def instance(model: str, gpu: str, tensor_parallel: int, precision: Precision) -> StepModel:
+    return step_model(
+        CATALOGUE.models[model], CATALOGUE.gpus[gpu],
+        tensor_parallel=tensor_parallel, precision=precision, kv_precision=Precision.BF16,
+    )  # fmt: skip
+
+
+def say(name: str, tpot: list[float], ttft: list[float]) -> None:
+    def column(errors: list[float]) -> str:
+        if not errors:
+            return "      -       -"
+        return f"{statistics.median(abs(e) for e in errors):7.1%} {statistics.median(errors):+7.1%}"
+
+    print(f"{name:52s} {max(len(tpot), len(ttft)):5d}  {column(tpot)}   {column(ttft)}")
+
+
+def closed_loop(step: StepModel, clients: int, prompt: int, output: int) -> tuple[float, float]:
+    """Return (TPOT, mean TTFT) of clients that each send the next request when the last is answered."""
+    chunk = min(CHUNK_TOKENS, prompt)
+    chunks = math.ceil(prompt / chunk)
+    attended = chunk_context_tokens(0, prompt) / chunks
+    resident = clients * (prompt + output / 2)
+    mixed = step.step_s(StepBatch(prompt / chunks, attended, clients, resident))
+    share = min(1.0, clients * chunks / output)
+    tpot = (1 - share) * step.step_s(StepBatch(0, 0, clients, resident)) + share * mixed
+    steady = FRONTEND_S + tpot / 2 + chunks * mixed
+    burst = FRONTEND_S + (clients + 1) / 2 * step.prefill_s(prompt)
+    return tpot, FIRST_WAVE_SHARE * burst + (1 - FIRST_WAVE_SHARE) * steady
+
+
+def silicon(path: Path) -> None:
+    known = {
+        "meta-llama/Llama-3.1-70B": Precision.FP8,
+        "meta-llama/Llama-3.1-8B-Instruct": Precision.BF16,
+        "openai/gpt-oss-120b": Precision.INT4,
+    }
+    groups: dict[str, tuple[list[float], list[float]]] = {}
+    seen = set()
+    for row in csv.DictReader(path.open()):
+        ttft_s, tpot_s = float(row["silicon_ttft_ms"]) / 1e3, float(row["silicon_tpot_ms"]) / 1e3
+        clients, tp = int(float(row["concurrency"])), int(float(row["tp_size"]))
+        key = (row["model_path"], row["backend"], row["isl"], row["osl"], tp, clients)
+        # Past the KV cliff (seconds of TTFT) there is no steady state to compare with.
+        if row["model_path"] not in known or clients > 64 or ttft_s > 3.0 or key in seen:
+            continue
+        seen.add(key)
+        step = instance(row["model_path"], "H100", tp, known[row["model_path"]])
+        tpot, ttft = closed_loop(step, clients, int(row["isl"]), int(row["osl"]))
+        fitted = (", fitted" if tp == 2 else ", TTFT fitted") if "70B" in row["model_path"] else ""
+        name = f"silicon {row['model_path'].split('/')[1]} {row['backend']} TP{tp}{fitted}"
+        errors = groups.setdefault(name, ([], []))
+        errors[0].append(tpot / tpot_s - 1)
+        if row["backend"] == "vllm":  # the others' TTFT is the burst alone
+            errors[1].append(ttft / ttft_s - 1)
+    for name, (tpots, ttfts) in sorted(groups.items()):
+        say(name, tpots, ttfts)
+
+
+def poisson(rps: float, count: int, prompt: int, output: int) -> list[Served]:
+    rng, at, found = random.Random(7), 0.0, []
+    for _ in range(count):
+        at += rng.expovariate(rps)
+        found.append(Served(arrival_s=at, prompt_tokens=prompt, output_tokens=output))
+    return found
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
+
+
+def kubecon(path: Path) -> None:
+    step = instance("meta-llama/Llama-3.1-8B-Instruct", "H100", 1, Precision.BF16)
+    rows = list(csv.DictReader(path.open()))
+    for variant, seqs in (("vllm", 128), ("vllm+batch_size", 256)):
+        tpots, medians, tails, knee = [], [], [], 0.0
+        for row in (r for r in rows if r["variant"] == variant):
+            rps, done = float(row["achieved_rps"]), float(row["done_rps"])
+            knee = max(knee, done)
+            if float(row["ttft_p99_ms"]) > 1000:
+                continue
+            served = poisson(rps, 3000, round(float(row["prompt_mean"])), round(float(row["out_mean"])))
+            replay(step, served, seqs_max=seqs, batched_tokens_max=CHUNK_TOKENS)
+            tpots.append(statistics.median(r.tpot_s for r in served) / float(row["tpot_derived_ms"]) * 1e3 - 1)
+            ttft = [FRONTEND_S + r.ttft_s for r in served]
+            medians.append(statistics.median(ttft) / float(row["ttft_p50_ms"]) * 1e3 - 1)
+            tails.append(p99(ttft) / float(row["ttft_p99_ms"]) * 1e3 - 1)
+        fitted = ", TPOT fitted" if variant == "vllm" else ""
+        say(f"kubecon25 {variant}, TTFT P50{fitted}", tpots, medians)
+        say(f"kubecon25 {variant}, TTFT P99", [], tails)
+        flooded = poisson(2 * knee, 6000, 203, 62)
+        replay(step, flooded, seqs_max=seqs, batched_tokens_max=CHUNK_TOKENS)
+        modelled = len(flooded) / max(r.last_s for r in flooded)
+        print(f"    knee: modelled {modelled:.1f} rps, measured {knee:.1f} ({modelled / knee - 1:+.1%})")
+
+
+def rtx_log(path: Path) -> None:
+    """Replay a vLLM log at its own arrivals, 128 sequences; its times start at the engine, without a front end."""
+    with gzip.open(path) as lines:
+        rows = sorted((json.loads(line) for line in lines), key=lambda r: r["queued_ts"])
+    start = rows[0]["queued_ts"]
+    served = [
+        Served(arrival_s=r["queued_ts"] - start, prompt_tokens=r["input_toks"], output_tokens=r["output_toks"])
+        for r in rows
+    ]
+    step = instance("meta-llama/Llama-3.1-8B-Instruct", "RTX PRO 6000", 1, Precision.BF16)
+    replay(step, served, seqs_max=128, batched_tokens_max=CHUNK_TOKENS)
+    measured = [(r["last_token_ts"] - r["first_token_ts"]) / (r["output_toks"] - 1) for r in rows]
+    ttfts = [r["first_token_ts"] - r["queued_ts"] for r in rows]
+    say("LLMServingSim Llama-3.1-8B vLLM RTX PRO 6000",
+        [s.tpot_s / m - 1 for s, m in zip(served, measured, strict=True)],
+        [s.ttft_s / m - 1 for s, m in zip(served, ttfts, strict=True)])  # fmt: skip
+    print(f"    TTFT P99: modelled {p99([s.ttft_s for s in served]):.1f} s, measured {p99(ttfts):.1f} s")
+
+
+def kernels(directory: Path) -> None:
+    try:
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        print("kernels/: left out, they need pyarrow")
+        return
+    for path in sorted(directory.glob("*_gemm_perf.parquet")):
+        gpu = CATALOGUE.gpus["H100" if path.name.startswith("h100") else "A100-80GB"]
+        errors: dict[str, list[float]] = {}
+        for row in parquet.read_table(path).to_pylist():
+            m, n, k, kind = row["m"], row["n"], row["k"], row["gemm_dtype"]
+            if kind not in ("bfloat16", "fp8") or n < 1024 or k < 1024 or n * k < 4e6 or m > 8192:
+                continue
+            width = Precision.FP8 if kind == "fp8" else Precision.BF16
+            share = CALIBRATED.flops_8bit if kind == "fp8" else CALIBRATED.flops_16bit
+            read = (n * k * width.bytes_per_element + 2 * m * (n + k)) / gpu.memory_bytes_per_s / CALIBRATED.memory
+            compute = 2 * m * n * k / gpu.flops_per_s(width) / share
+            p = CALIBRATED.corner
+            errors.setdefault(kind, []).append(
+                (CALIBRATED.kernel_s + (read**p + compute**p) ** (1 / p)) / (row["latency"] * 1e-3) - 1
+            )
+        fitted = ", fitted" if gpu.name == "H100" else ""
+        for kind, found in errors.items():
+            say(f"GEMM kernels {gpu.name} {kind}{fitted} (time)", found, [])
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    print(f"{'data set':52s} {'rows':>5s}  {'TPOT |e|':>7s} {'bias':>7s}   {'TTFT |e|':>7s} {'bias':>7s}   (medians)")
+    for name, judge in (
+        ("silicon_dense_h100.csv", silicon),
+        ("inference_perf_kubecon25_llama31_8b_h100.csv", kubecon),
+        ("llmservingsim_vllm_RTXPRO6000_Llama-3.1-8B.jsonl.gz", rtx_log),
+        ("kernels", kernels),
+    ):
+        if (directory / name).exists():
+            judge(directory / name)
+        else:
+            print(f"{name}: not there, left out")
+
+
+if __name__ == "__main__":
+    main()
