@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl import codec
+from fleetctl.emulator.options import parse_options
 from fleetctl.engines.sglang import SglangEngine
 from fleetctl.engines.tgi import TgiEngine
 from fleetctl.engines.vllm import VllmEngine
 from fleetctl.errors import ConfigError
-from fleetctl.model.catalogue import Precision
+from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
 from fleetctl.model.profile import EmulatorSpec, EngineKind
 from fleetctl.plugins import installed, load_engine
 from fleetctl.testing import samples
@@ -123,12 +125,48 @@ def test_sglang_serves_the_lower_priority_first_as_vllm_does() -> None:
     assert found["--schedule-low-priority-values-first"] is True
 
 
-def test_the_emulator_gets_its_flavour_and_the_models_name() -> None:
-    argv = launch("emulator", model="/models/llama", flavour=EngineKind.TGI).argv
-    found = options(argv)
-    assert argv[:3] == (sys.executable, "-m", "fleetctl.emulator")
-    assert (found["--flavour"], found["--gpu"], found["--seed"]) == ("tgi", "L40S", "7")
-    assert found["--max-num-seqs"] == "64"
+def test_the_emulator_reads_back_what_the_plan_says() -> None:
+    command = launch(
+        "emulator", model="/models/llama", flavour=EngineKind.TGI, kv_cache=Precision.FP8, prefix_caching=False
+    )
+    assert command.argv[:3] == (sys.executable, "-m", "fleetctl.emulator")
+    options_read = parse_options(command.argv[3:])
+    assert (options_read.flavour, options_read.gpu, options_read.seed) == (EngineKind.TGI, "L40S", 7)
+    assert (options_read.max_num_seqs, options_read.max_model_len) == (64, 8192)
+    assert (options_read.kv_cache, options_read.prefix_caching) == (Precision.FP8, False)
+    assert options_read.max_queued_requests == 128
+
+
+def test_the_emulator_gets_the_very_cards_of_the_plan() -> None:
+    card = ModelCard(
+        id="acme/tiny", params=1, active_params=1, num_layers=1, hidden_size=8, num_heads=2, num_kv_heads=1, head_dim=4,
+        vocab_size=10, context_tokens_max=64,
+    )  # fmt: skip
+    gpu = GpuSpec(name="L40S", memory_bytes=1, memory_bytes_per_s=1.0, flops={"bf16": 1.0})
+    lane_plan = replace(samples.lane_plan("short"), gpu_spec=gpu)
+    argv = (
+        load_engine("emulator")
+        .launch(
+            plan=replace(samples.plan(), model_card=card),
+            lane=samples.profile().lane("short"),
+            lane_plan=lane_plan,
+            host="127.0.0.1",
+            port=8001,
+        )
+        .argv
+    )
+    options_read = parse_options(argv[3:])
+    assert options_read.model == "acme/tiny"
+    assert codec.decode(ModelCard, options_read.model_card) == card
+    assert codec.decode(GpuSpec, options_read.gpu_spec) == gpu
+
+
+@pytest.mark.parametrize(
+    ("flavour", "admitted"), [(EngineKind.VLLM, 74), (EngineKind.TGI, 74), (EngineKind.SGLANG, 10)]
+)
+def test_a_bounded_queue_is_counted_as_the_flavours_own_flag_counts(flavour: EngineKind, admitted: int) -> None:
+    argv = launch("emulator", flavour=flavour, max_queued_requests=10).argv
+    assert parse_options(argv[3:]).max_queued_requests == admitted
 
 
 @given(settings, st.integers(1024, 65535))

@@ -83,7 +83,7 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--max-total-tokens": settings.max_model_len,
         "--max-batch-prefill-tokens": settings.max_num_batched_tokens,
         "--max-batch-size": settings.max_num_seqs,
-        "--max-concurrent-requests": _concurrent_requests(settings),
+        "--max-concurrent-requests": admitted_requests(settings),
         "--cuda-memory-fraction": settings.gpu_memory_utilization,
         "--graceful-termination-timeout": math.ceil(settings.shutdown_timeout_s),
         "--usage-stats": "off",
@@ -102,8 +102,8 @@ def _kv_cache(settings: LaunchSettings) -> str | None:
             )
 
 
-def _concurrent_requests(settings: LaunchSettings) -> int:
-    """Return running and queued together: over it TGI answers 429."""
+def admitted_requests(settings: LaunchSettings) -> int:
+    """Return how many requests TGI takes at once, running and queued: over it TGI answers 429."""
     if settings.max_queued_requests is not None:
         return settings.max_num_seqs + settings.max_queued_requests
     return max(_CONCURRENT_REQUESTS_DEFAULT, 2 * settings.max_num_seqs)

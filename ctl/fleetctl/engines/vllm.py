@@ -92,12 +92,12 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--enable-chunked-prefill": True,
         caching: True,
         "--scheduling-policy": "priority" if settings.priority_scheduling else "fcfs",
-        # vLLM counts the running among the queued.
-        "--max-num-queued-reqs": _and_running(settings),
+        "--max-num-queued-reqs": admitted_requests(settings),
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }
 
 
-def _and_running(settings: LaunchSettings) -> int | None:
+def admitted_requests(settings: LaunchSettings) -> int | None:
+    """Return how many requests vLLM takes at once: it counts the running among the queued. None: no limit."""
     queued = settings.max_queued_requests
     return None if queued is None else queued + settings.max_num_seqs
