@@ -1,0 +1,101 @@
+"""The rules of the house that no linter of the gate can say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# At 400 lines one asks what second thing a file has become; past this it has become it.
+LINES_MAX = 450
+# STYLE: a module called after what it holds, not after what it is.
+SHAPELESS = {"manager", "managers", "helper", "helpers", "util", "utils", "data", "info", "handler", "process", "misc"}
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    """Return the project's own files: those git knows."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"],  # noqa: S607  # whichever git is first
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name.endswith(suffixes)]
+    return [path for path in paths if path.is_file()]
+
+
+def source_files() -> list[Path]:
+    return [path for path in tracked(".py") if path.parts[len(ROOT.parts)] in ("ctl", "providers")]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_there_is_source_to_judge() -> None:
+    assert len(source_files()) > 50
+
+
+def test_every_source_file_says_what_it_is() -> None:
+    silent = [name_of(path) for path in source_files() if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_no_file_has_become_two() -> None:
+    sizes = {name_of(path): len(path.read_text().splitlines()) for path in tracked(".py")}
+    assert {name: lines for name, lines in sizes.items() if lines > LINES_MAX and not name.startswith("tests/")} == {}
+    assert median(lines for name, lines in sizes.items() if not name.startswith("tests/")) <= 200
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in source_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno > 60
+    ]
+    assert long == []
+
+
+def test_no_module_has_a_shapeless_name() -> None:
+    assert [name_of(path) for path in source_files() if path.stem in SHAPELESS] == []
+
+
+def test_every_suppression_names_its_rule_and_types_are_never_ignored_wholesale() -> None:
+    bare = re.compile(r"#\s*(noqa(?!:)|type:\s*ignore(?!\[)|pragma: no cover)")
+    found = [
+        f"{name_of(path)}:{number}"
+        for path in tracked(".py")
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_no_test_is_switched_off_or_patches_the_world() -> None:
+    switched = re.compile(r"pytest\.mark\.(skip|xfail)\b|pytest\.xfail\(|mock\.patch|time\.sleep\(")
+    found = [
+        name_of(path)
+        for path in tracked(".py")
+        if path.parts[len(ROOT.parts)] == "tests" and path != Path(__file__) and switched.search(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("pattern", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"NotImplementedError\b"])
+def test_nothing_is_left_for_later(pattern: str) -> None:
+    found = [name_of(path) for path in source_files() if re.search(pattern, path.read_text())]
+    assert found == []
+
+
+def test_nobody_imports_a_test_from_the_product() -> None:
+    found = [
+        name_of(path)
+        for path in source_files()
+        if re.search(r"^\s*(from|import) tests\b", path.read_text(), re.MULTILINE)
+    ]
+    assert found == []
