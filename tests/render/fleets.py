@@ -55,7 +55,12 @@ def fleet(*lanes: tuple[LaneSpec, LanePlan], name: str = "support-chat", model: 
 
 def one_of_each() -> tuple[Profile, Plan]:
     """Return lanes on vLLM (with secrets and own arguments), TGI, SGLang, and an emulator that wears TGI's flavour."""
-    tokens = {"HF_TOKEN": "env:HUB_TOKEN", "LICENCE_PASSWORD": "file:/run/secrets/licence", "OMP_NUM_THREADS": "4"}
+    tokens = {
+        "HF_TOKEN": "env:HUB_TOKEN",
+        "LICENCE_PASSWORD": "file:/run/secrets/licence",
+        "S3_KEY": "keyring:s3/me",
+        "OMP_NUM_THREADS": "4",
+    }
     return fleet(
         (
             lane("short", EngineKind.VLLM),

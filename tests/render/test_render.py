@@ -105,14 +105,15 @@ def test_one_engine_can_be_asked_for_everywhere() -> None:
 def test_secrets_are_only_referred_to() -> None:
     files = render_plan(*fleets.one_of_each(), fleets.engines())
     assert json.loads(files["short/launch.json"])["env_from"] == {
-        "HF_TOKEN": "env:HUB_TOKEN", "LICENCE_PASSWORD": "file:/run/secrets/licence", "VLLM_API_KEY": "env:VLLM_API_KEY",
+        "HF_TOKEN": "env:HUB_TOKEN", "LICENCE_PASSWORD": "file:/run/secrets/licence",
+        "S3_KEY": "keyring:s3/me", "VLLM_API_KEY": "env:VLLM_API_KEY",
     }  # fmt: skip
     assert "env:" not in files["short/engine.env"]
     unit = readers.unit_settings(files["short/fleetctl-support-chat-short.service"])
     assert unit["Service.EnvironmentFile"] == ["/etc/fleetctl/support-chat/secrets.env"]
     environment = readers.compose(files["short/compose.yaml"])["environment"]
     assert isinstance(environment, dict)
-    assert environment.items() >= {("HF_TOKEN", "<HUB_TOKEN>")}
+    assert environment.items() >= {("HF_TOKEN", "<HUB_TOKEN>"), ("S3_KEY", "<S3_KEY>")}
 
 
 def test_a_secret_written_out_in_a_profile_is_not_rendered() -> None:
@@ -292,3 +293,9 @@ def test_lanes_of_one_machine_do_not_share_a_port() -> None:
         if path.endswith("launch.json")
     ]
     assert sorted(ports) == [8001, 8002, 8003, 8004]
+
+
+def test_a_plan_of_another_profile_is_refused() -> None:
+    profile, plan = fleets.one_of_each()
+    with pytest.raises(ConfigError, match="batch"):
+        render_plan(replace(profile, lanes=profile.lanes[:3]), plan, fleets.engines())

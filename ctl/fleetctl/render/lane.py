@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PORT_FIRST = 8001  # lanes listen from here on, so that several fit one machine
 
-_SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|API_KEY|ACCESS_KEY)$")
-_REFERENCE = re.compile(r"(?P<kind>env|file):(?P<where>.+)", re.DOTALL)
+_SECRET_WORDS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})
+_REFERENCE = re.compile(r"(?P<kind>env|file|keyring):(?P<where>.+)", re.DOTALL)
 # A spot notice is 120 s, best effort: everything must have ended before it runs out.
 _STOP_S_MAX = 119
 _STOP_MARGIN_S = 10
@@ -53,8 +53,13 @@ class Secret:
     """A variable whose value is never written: only where it comes from."""
 
     name: str
-    kind: str  # "env" or "file"
+    kind: str  # "env", "file" or "keyring"
     where: str
+
+    @property
+    def variable(self) -> str:
+        """The variable that whoever starts the engine sets; only `env` names another than the engine's own."""
+        return self.where if self.kind == "env" else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +186,7 @@ def _split(env: Mapping[str, str], api_key_env: str) -> tuple[dict[str, str], tu
         match = _REFERENCE.fullmatch(writable(value, what=f"variable {variable(key)}"))
         if match is not None:
             secrets[key] = Secret(name=key, kind=match["kind"], where=match["where"])
-        elif _SECRET_NAME.search(key):
+        elif _SECRET_WORDS.intersection(key.upper().split("_")):
             raise ConfigError(
                 f"{key} is written out in the profile, and files would carry it around",
                 hint=f"refer to it instead: {key}: env:{key}, or file:PATH",

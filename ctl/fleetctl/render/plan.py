@@ -57,6 +57,12 @@ def render_plan(
     A lane that is emulated gets the files of the engine it stands for. Raises ConfigError for a value that cannot be
     written or a template that is wrong.
     """
+    strangers = {lane.lane for lane in plan.lanes} - {lane.name for lane in profile.lanes}
+    if strangers:
+        raise ConfigError(
+            f"the plan has lanes that the profile has not: {', '.join(sorted(strangers))}",
+            hint="make the plan anew: fleetctl plan PROFILE --out FILE",
+        )
     environment = _environment(template_roots or tuple(resources.roots("templates")))
     files: dict[str, str] = {}
     for index, lane_plan in enumerate(plan.lanes):
