@@ -1,0 +1,72 @@
+"""`fleetctl load`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.load_view import load_view, progress_line
+from fleetctl.cli.narrate import Narrator
+from fleetctl.cli.options import Output, Quiet
+from fleetctl.cli.output import Format, emit
+from fleetctl.errors import SloBreachError
+from fleetctl.load.report import LoadSpec
+from fleetctl.operations import traffic
+from fleetctl.units import parse_duration_s, parse_fraction
+
+_EXIT_INTERRUPTED = 130
+
+
+def load(
+    target: Annotated[
+        str, typer.Argument(metavar="FLEET|URL", envvar="FLEETCTL_FLEET", help="A fleet, or http://host:port.")
+    ] = "",
+    *,
+    trace: Annotated[
+        str, typer.Option("--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens.")
+    ] = "",
+    duration: Annotated[str, typer.Option("--duration", metavar="DURATION", help="How long requests arrive.")] = "",
+    offset: Annotated[str, typer.Option("--offset", metavar="DURATION", help="Begin this far into the trace.")] = "0s",
+    speed: Annotated[float, typer.Option("--speed", help="2: arrivals come twice as fast as in the trace.")] = 1.0,
+    rps: Annotated[float | None, typer.Option("--rps", help="The generated rate; a faster trace is thinned.")] = None,
+    lane: Annotated[str, typer.Option("--lane", help="Name this lane in every request.")] = "",
+    batch_share: Annotated[
+        str, typer.Option("--batch-share", metavar="PERCENT", help="Of the requests, with the batch hint.")
+    ] = "",
+    model: Annotated[str, typer.Option("--model", help="What to ask for; left out: what is served.")] = "",
+    api_key: Annotated[str, typer.Option("--api-key", metavar="REF", help="env:NAME or file:PATH.")] = "",
+    seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and prompts.")] = 0,
+    check_slo: Annotated[bool, typer.Option("--check-slo", help="Exit 5 if a lane missed its SLO.")] = False,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Send open-loop traffic from a process of its own, and report what its client saw, lane by lane.
+
+    Replays a trace, or without one generates load like the fleet's own workload for 60 s. Interim lines go to stderr.
+    Ctrl-C ends it early, with the report of what was measured.
+    """
+    profile = traffic.target_profile(target)
+    base = traffic.fleet_spec(profile) if profile else LoadSpec(url=target.removesuffix("/").removesuffix("/v1"))
+    spec = replace(
+        base,
+        trace=str(Path(trace).absolute()) if trace else "",
+        duration_s=parse_duration_s(duration) if duration else None,
+        offset_s=parse_duration_s(offset),
+        speed=speed,
+        rps=rps,
+        lane=lane,
+        batch_share=parse_fraction(batch_share) if batch_share else None,
+        model=model or base.model,
+        api_key=api_key or base.api_key,
+        seed=seed,
+    )
+    narrator = Narrator(quiet=quiet)
+    report, is_early = traffic.run(spec, on_progress=lambda progress: narrator.say(progress_line(progress)))
+    objective = {"objective": profile.objective.fraction} if profile else {}
+    judged = traffic.judge(report, spec.slos, **objective)
+    emit(load_view(judged, spec.slos), output)
+    if is_early:
+        raise typer.Exit(_EXIT_INTERRUPTED)
+    if check_slo and not judged.kept:
+        raise SloBreachError("; ".join(f"lane {v.lane} missed its SLO: {v.reason}" for v in judged.missed))

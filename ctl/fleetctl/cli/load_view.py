@@ -1,0 +1,107 @@
+"""A load run as people read it: a line an interval, and the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.cli import cells
+from fleetctl.cli.output import View, lines, table
+from fleetctl.codec import to_plain
+from fleetctl.model.slo import Metric, Quantiles
+from fleetctl.operations.traffic import measured
+from fleetctl.units import format_duration, format_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.cli.output import Section
+    from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport
+    from fleetctl.model.slo import LaneSlo
+    from fleetctl.operations.traffic import Judged, LaneVerdict
+
+_LATE_S = 0.1  # a generator this late at its P99 measured itself
+_SHOWN = (Metric.TTFT, Metric.ITL, Metric.E2E)
+
+
+def progress_line(progress: LoadProgress) -> str:
+    """Return one interval on one line: how far, what is in flight, and each lane's P99 TTFT."""
+    of = f"/{progress.duration_s:.0f}" if progress.duration_s else ""
+    lanes = " | ".join(_interval(lane) for lane in progress.lanes)
+    return f"{progress.elapsed_s:4.0f}{of} s, {progress.in_flight} in flight | {lanes}"
+
+
+def load_view(judged: Judged, slos: dict[str, LaneSlo]) -> View:
+    """Return the report: what happened to the requests, and the latencies beside their promises."""
+    report = judged.report
+    verdicts = {verdict.lane: verdict for verdict in judged.lanes}
+    figures = [*report.lanes, report.total] if len(report.lanes) > 1 else list(report.lanes)
+    sections = (
+        lines(*_head(report)),
+        table(
+            "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON",
+            (_counts(lane, verdicts.get(lane.lane)) for lane in figures),
+        ),
+        _latencies(report.lanes, slos),
+        lines(*_doubts(report)),
+    )
+    value = {**to_plain(report), "kept": judged.kept, "verdicts": to_plain(judged.lanes)}
+    return View(value=value, names=tuple(lane.lane for lane in report.lanes), sections=sections)
+
+
+def verdict_word(verdict: LaneVerdict | None) -> str:
+    """Return "kept", "MISSED", or "-" where nothing was promised or asked."""
+    if verdict is None or verdict.kept is None:
+        return cells.NOTHING
+    return "kept" if verdict.kept else "MISSED"
+
+
+def _interval(lane: LaneFigures) -> str:
+    p99 = format_duration(lane.ttft.p99_s) if lane.ttft.count else cells.NOTHING
+    bad = f", {lane.refused} refused" if lane.refused else ""
+    bad += f", {lane.failures} failed" if lane.failures else ""
+    return f"{lane.lane} {lane.ok} ok, ttft p99 {p99}{bad}"
+
+
+def _head(report: LoadReport) -> Iterator[str]:
+    early = ", ended early" if report.ended_early else ""
+    unfinished = f", {report.unfinished} requests cut short" if report.unfinished else ""
+    yield f"{report.url} ({report.model}), load from {report.source}"
+    yield f"{report.duration_s:.0f} s of arrivals, {report.elapsed_s:.0f} s in all{early}{unfinished}"
+
+
+def _counts(lane: LaneFigures, verdict: LaneVerdict | None) -> tuple[str, ...]:
+    attained = format_fraction(lane.attainment) if lane.attainment is not None else cells.NOTHING
+    return (
+        lane.lane, str(lane.requests), str(lane.ok), str(lane.refused), str(lane.failures), attained,
+        f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}",
+        verdict_word(verdict), verdict.reason if verdict else "",
+    )  # fmt: skip
+
+
+def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Section:
+    rows = []
+    for lane in lanes:
+        for metric in _SHOWN:
+            found = measured(lane, metric)
+            if found is not None and found.count:
+                rows.append((lane.lane, metric, *_quantiles(found), _promise(slos.get(lane.lane), metric)))
+    return table("LANE METRIC >SAMPLES >P50 >P95 >P99 >MAX SLO", rows)
+
+
+def _quantiles(found: Quantiles) -> tuple[str, ...]:
+    return (str(found.count), *cells.quantiles(found), format_duration(found.max_s))
+
+
+def _promise(slo: LaneSlo | None, metric: Metric) -> str:
+    wanted = {metric, Metric.COMPLETION} if metric is Metric.E2E else {metric}
+    found = [t for t in slo.targets if t.metric in wanted] if slo else []
+    return ", ".join(f"{cells.percentile(t.percentile)} {format_duration(t.limit_s)}" for t in found) or cells.NOTHING
+
+
+def _doubts(report: LoadReport) -> Iterator[str]:
+    generator = report.generator
+    if generator.overflow:
+        yield f"caution: {generator.overflow} arrivals were not sent, as too many were in flight; the load was not open"
+    if generator.lateness.count and generator.lateness.p99_s > _LATE_S:
+        late = format_duration(generator.lateness.p99_s)
+        yield f"caution: the generator itself ran up to {late} late (P99); this machine had no CPU left for it"
