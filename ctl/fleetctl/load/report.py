@@ -1,0 +1,124 @@
+"""What a load run is asked for, and what it answers; plain values that cross the process boundary as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetctl.model.profile import Distribution, WorkloadSpec
+from fleetctl.model.slo import LaneSlo, Quantiles
+
+# The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): 19,366 requests in 58 minutes.
+CONVERSATION = WorkloadSpec(
+    peak_rps=5.6,
+    prompt_tokens=Distribution(p50=1020, p99=4142),
+    output_tokens=Distribution(p50=129, p99=601),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSpec:
+    """One load run against one gateway or engine."""
+
+    url: str  # http://host:port, without /v1
+    trace: str = ""  # a CSV(.gz); empty: requests are generated from `workload`
+    workload: WorkloadSpec = CONVERSATION
+    duration_s: float | None = None  # of arrivals; None: the whole trace, or 60 s of generated load
+    offset_s: float = 0.0  # of the trace that is skipped
+    speed: float = 1.0  # 2.0: arrivals come twice as fast
+    rps: float | None = None  # a trace faster than this is thinned to it; generated load has this rate
+    batch_share: float | None = None  # of requests sent with the batch hint; None: as the workload says
+    model: str = ""  # empty: the first of /v1/models
+    api_key: str = ""  # a reference, env:NAME or file:PATH
+    lane: str = ""  # sent as x-fleetctl-lane; empty: the trace's lane column, or none
+    slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane, for attainment
+    bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
+    seed: int = 0
+    timeout_s: float = 600.0  # a request's, in all
+    in_flight_max: int = 4096  # arrivals beyond it are not sent, and counted
+    interval_s: float = 2.0  # between two progress lines
+    drain_s: float = 5.0  # after an early end, in-flight requests get this long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneFigures:
+    """What the client saw of one lane. Requests that no lane was named for are under "-"."""
+
+    lane: str
+    requests: int = 0  # answered, refused or failed
+    ok: int = 0  # answered in full
+    good: int = 0  # answered in full inside the SLO; without one, `ok`
+    refused: int = 0  # 429
+    refused_with_retry_after: int = 0
+    unavailable: int = 0  # 503
+    failed: dict[str, int] = field(default_factory=dict)  # by FailureKind, or http-<status>
+    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, of those with an SLO
+    attainment: float | None = None  # good / (requests - refused); None: no SLO, or nothing to judge
+    goodput_rps: float = 0.0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    output_tokens_per_s: float = 0.0
+    ttft: Quantiles = field(default_factory=Quantiles)
+    itl: Quantiles = field(default_factory=Quantiles)
+    e2e: Quantiles = field(default_factory=Quantiles)
+
+    @property
+    def failures(self) -> int:
+        """Return the requests that were neither answered in full nor refused with 429."""
+        return self.unavailable + sum(self.failed.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorFigures:
+    """Whether the generator itself kept up; if not, the other figures are about it."""
+
+    offered: int = 0  # arrivals that fell due
+    sent: int = 0
+    overflow: int = 0  # not sent, because in_flight_max was reached
+    lateness: Quantiles = field(default_factory=Quantiles)  # due -> handed to the HTTP client
+    cpu_s: float = 0.0  # of the worker process
+    in_flight_peak: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """One interim line: the last interval by lane, and where the run is."""
+
+    elapsed_s: float
+    duration_s: float | None  # None: until the trace ends
+    in_flight: int
+    lanes: tuple[LaneFigures, ...]  # of the last interval
+    generator: GeneratorFigures  # since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """The whole run."""
+
+    url: str
+    model: str
+    source: str  # the trace's path, or "generated"
+    duration_s: float  # of arrivals: what rates are per
+    elapsed_s: float  # until the last answer
+    ended_early: bool
+    unfinished: int  # still in flight when the run was cut
+    lanes: tuple[LaneFigures, ...]
+    total: LaneFigures
+    generator: GeneratorFigures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFault:
+    """Why a run could not start, for the process that asked for it."""
+
+    message: str
+    hint: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadLine:
+    """One line of the worker's output; exactly one field is set."""
+
+    progress: LoadProgress | None = None
+    report: LoadReport | None = None
+    fault: LoadFault | None = None

@@ -1,0 +1,140 @@
+"""Who asks for what, and when: arrivals from a trace, or generated from a workload."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.config.trace import TraceRow, read_rows, summarize
+from fleetctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+    from fleetctl.load.report import LoadSpec
+    from fleetctl.model.profile import Distribution, WorkloadSpec
+
+_Z99 = 2.3263478740408408  # the standard normal's 99th percentile
+_GENERATED_DURATION_S = 60.0
+# A lognormal has no end; beyond four times the P99 a length is the model's doing, not the workload's.
+_LENGTH_MAX = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One request to send, `at_s` after the run's start."""
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+    stream: bool
+    batch: bool = False
+    lane: str = ""
+    prefix_group: str = ""
+    prefix_tokens: int = 0  # of the prompt, the same for the whole group
+
+
+def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
+    """Yield the run's arrivals in order of time, none beyond its duration; rows are read as they are needed.
+
+    Raises ConfigError for a broken trace, at the row that is broken.
+    """
+    duration_s = arrival_duration_s(spec)
+    rows = _replayed(spec, rng) if spec.trace else _generated(spec.workload, spec, rng)
+    share = spec.workload.batch_share if spec.batch_share is None else spec.batch_share
+    for row in rows:
+        if duration_s is not None and row.arrival_s >= duration_s:
+            return
+        yield _arrival(row, is_batch=rng.random() < share)
+
+
+def arrival_duration_s(spec: LoadSpec) -> float | None:
+    """Return how long arrivals come; None: until the trace ends."""
+    return spec.duration_s if spec.trace or spec.duration_s else _GENERATED_DURATION_S
+
+
+def check_spec(spec: LoadSpec) -> None:
+    """Raise ConfigError for what no run can do."""
+    positive = {"speed": spec.speed, "timeout": spec.timeout_s, "interval": spec.interval_s}
+    positive |= {"bytes-per-token": spec.bytes_per_token, "in-flight-max": float(spec.in_flight_max)}
+    positive |= {} if spec.duration_s is None else {"duration": spec.duration_s}
+    positive |= {} if spec.rps is None else {"rps": spec.rps}
+    for name, value in positive.items():
+        if not 0 < value < math.inf:
+            raise ConfigError(f"--{name} must be more than zero, not {value:g}")
+    if not 0 <= spec.offset_s < math.inf:
+        raise ConfigError(f"--offset must be zero or more, not {spec.offset_s:g}")
+    if spec.batch_share is not None and not 0 <= spec.batch_share <= 1:
+        raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
+
+
+def _arrival(row: TraceRow, *, is_batch: bool) -> Arrival:
+    stream = row.stream if row.stream is not None else not is_batch
+    return Arrival(
+        at_s=row.arrival_s,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=max(1, row.output_tokens),
+        stream=stream,
+        batch=is_batch,
+        lane=row.lane or "",
+        prefix_group=row.prefix_group,
+        prefix_tokens=row.cached_prefix_tokens,
+    )
+
+
+def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
+    """Yield the trace's rows at the run's own times: skipped to the offset, sped up, thinned, and looped if short."""
+    path = Path(spec.trace)
+    keep = _share_to_keep(spec, path)
+    lap_start_s = 0.0
+    while True:
+        last_s = None
+        for row in read_rows(path):
+            if row.arrival_s < spec.offset_s:
+                continue
+            last_s = lap_start_s + (row.arrival_s - spec.offset_s) / spec.speed
+            if rng.random() < keep:
+                yield replace(row, arrival_s=last_s)
+        if last_s is None:
+            raise ConfigError(f"{path}: has no requests from {spec.offset_s:g} s on", hint="lower --offset")
+        if spec.duration_s is None or last_s >= spec.duration_s:
+            return
+        if last_s <= lap_start_s:
+            raise ConfigError(f"{path}: is one instant long, so it cannot be looped", hint="leave out --duration")
+        # One mean gap between the last row of a lap and the first of the next would need the count; a second will do.
+        lap_start_s = last_s + 1.0 / spec.speed
+
+
+def _share_to_keep(spec: LoadSpec, path: Path) -> float:
+    if spec.rps is None:
+        return 1.0
+    summary = summarize(path)
+    mean_rps = summary.requests / max(summary.duration_s, 1.0) * spec.speed
+    return min(1.0, spec.rps / mean_rps)
+
+
+def _generated(workload: WorkloadSpec, spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
+    """Yield requests for ever: gamma gaps with the workload's coefficient of variation, lognormal lengths."""
+    rate = spec.rps or workload.peak_rps * spec.speed
+    shape = 1.0 / workload.burst_cv**2
+    at_s = 0.0
+    while True:
+        at_s += rng.gammavariate(shape, 1.0 / (shape * rate))
+        prompt_tokens = _length(workload.prompt_tokens, rng)
+        yield TraceRow(
+            arrival_s=at_s,
+            prompt_tokens=prompt_tokens,
+            output_tokens=_length(workload.output_tokens, rng),
+            # One prefix for all stands for the common instructions that make a workload's prefix hits.
+            prefix_group="common" if workload.prefix_hit else "",
+            cached_prefix_tokens=round(prompt_tokens * workload.prefix_hit),
+        )
+
+
+def _length(distribution: Distribution, rng: random.Random) -> int:
+    sigma = math.log(distribution.p99 / distribution.p50) / _Z99
+    drawn = rng.lognormvariate(math.log(distribution.p50), sigma) if sigma > 0 else distribution.p50
+    return max(1, round(min(drawn, _LENGTH_MAX * distribution.p99)))

@@ -1,0 +1,240 @@
+"""The load process: sends on schedule whatever the answers do, counts, and says so line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, Exchange, FailureKind, converse
+from fleetctl.load.prompts import Prompts, request_body
+from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
+from fleetctl.load.tally import Tally
+from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from fleetctl.clock import Clock
+
+_CONNECT_S = 10.0
+# Servers close idle connections (uvicorn after 5 s); one closed while we write to it would look like a failure.
+_KEEPALIVE_S = 4.0
+
+
+class LoadRun:
+    """One run: `stop` ends its arrivals early, and it still reports."""
+
+    def __init__(self, spec: LoadSpec, *, clock: Clock, on_progress: Callable[[LoadProgress], None]) -> None:
+        check_spec(spec)
+        self._spec = spec
+        self._clock = clock
+        self._on_progress = on_progress
+        self._stop, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._total, self._recent = Tally(spec.slos), Tally(spec.slos)
+        self._lateness = QuantileSketch()
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._offered = self._sent = self._overflow = self._in_flight_peak = self._unfinished = 0
+        self._start_s = self._ticked_s = 0.0
+        self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
+
+    def stop(self) -> None:
+        """End the arrivals now; in-flight requests get `drain_s`."""
+        self._stop.set()
+
+    async def run(self) -> LoadReport:
+        """Send everything, wait for the answers, and return the report. Raises ConfigError, UnavailableError."""
+        spec = self._spec
+        headers = {"content-type": "application/json", **_authorization(spec.api_key)}
+        timeout = aiohttp.ClientTimeout(total=spec.timeout_s, sock_connect=_CONNECT_S)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
+        async with aiohttp.ClientSession(
+            connector=connector, headers=headers, timeout=timeout, auto_decompress=False, read_bufsize=2**18
+        ) as session:
+            model = spec.model or await _first_model(session, spec.url)
+            self._start_s = self._ticked_s = self._clock.monotonic_s()
+            ticker = asyncio.create_task(self._tick())
+            try:
+                await self._send_all(session, model)
+                arrivals_end_s = self._clock.monotonic_s() - self._start_s
+                await self._drain()
+            finally:
+                ticker.cancel()
+        return self._report(model, arrivals_end_s)
+
+    async def _send_all(self, session: aiohttp.ClientSession, model: str) -> None:
+        spec = self._spec
+        url = spec.url.rstrip("/") + "/v1/chat/completions"
+        for arrival in arrivals(spec, random.Random(spec.seed)):
+            if not await self._wait_until(arrival.at_s):
+                return
+            self._offered += 1
+            if len(self._in_flight) >= spec.in_flight_max:
+                self._overflow += 1
+                continue
+            body = request_body(arrival, model=model, text=self._prompts.text(arrival))
+            due_s = self._start_s + arrival.at_s
+            self._launch(self._one(session, url, body, _headers(arrival, spec), due_s))
+        duration_s = arrival_duration_s(spec)
+        if duration_s is not None:
+            await self._wait_until(duration_s)
+
+    def _launch(self, request: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(request)
+        self._in_flight.add(task)
+        self._idle.clear()
+        self._in_flight_peak = max(self._in_flight_peak, len(self._in_flight))
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        if not self._in_flight:
+            self._idle.set()
+
+    async def _wait_until(self, at_s: float) -> bool:
+        """Wait for a moment of the run; False: the run was stopped before it."""
+        delay_s = self._start_s + at_s - self._clock.monotonic_s()
+        if delay_s <= 0:
+            await self._clock.sleep(0)  # behind schedule: let what was sent get its turn
+            return not self._stop.is_set()
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stop.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    async def _one(
+        self, session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], due_s: float
+    ) -> None:
+        self._sent += 1
+        self._lateness.add(max(0.0, self._clock.monotonic_s() - due_s))
+        exchange = await converse(session, url, body, headers, now_s=self._clock.monotonic_s)
+        self._count(exchange)
+
+    def _count(self, exchange: Exchange) -> None:
+        if exchange.failure == FailureKind.UNFINISHED:
+            self._unfinished += 1
+            return
+        self._recent.add(exchange)
+
+    async def _drain(self) -> None:
+        """Wait for the answers: each has its own deadline; after an early end they share a short one."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._idle)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if self._in_flight:
+            await asyncio.wait(set(self._in_flight), timeout=self._spec.drain_s)
+        left = set(self._in_flight)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left)
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(self._spec.interval_s)
+            self._on_progress(self._progress())
+
+    def _progress(self) -> LoadProgress:
+        now_s = self._clock.monotonic_s()
+        interval_s, self._ticked_s = now_s - self._ticked_s, now_s
+        recent, self._recent = self._recent, Tally(self._spec.slos)
+        self._total.merge(recent)
+        return LoadProgress(
+            elapsed_s=now_s - self._start_s,
+            duration_s=arrival_duration_s(self._spec),
+            in_flight=len(self._in_flight),
+            lanes=recent.lanes(duration_s=interval_s, elapsed_s=interval_s),
+            generator=self._generator(),
+        )
+
+    def _report(self, model: str, duration_s: float) -> LoadReport:
+        self._total.merge(self._recent)
+        elapsed_s = self._clock.monotonic_s() - self._start_s
+        return LoadReport(
+            url=self._spec.url,
+            model=model,
+            source=self._spec.trace or "generated",
+            duration_s=duration_s,
+            elapsed_s=elapsed_s,
+            ended_early=self._stop.is_set(),
+            unfinished=self._unfinished,
+            lanes=self._total.lanes(duration_s=duration_s, elapsed_s=elapsed_s),
+            total=self._total.total(duration_s=duration_s, elapsed_s=elapsed_s),
+            generator=self._generator(),
+        )
+
+    def _generator(self) -> GeneratorFigures:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return GeneratorFigures(
+            offered=self._offered,
+            sent=self._sent,
+            overflow=self._overflow,
+            lateness=self._lateness.summary(),
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            in_flight_peak=self._in_flight_peak,
+        )
+
+
+def _headers(arrival: Arrival, spec: LoadSpec) -> dict[str, str]:
+    lane = spec.lane or arrival.lane
+    headers = {LANE_HEADER: lane} if lane else {}
+    return headers | ({BATCH_HEADER: "true"} if arrival.batch else {})
+
+
+def _authorization(reference: str) -> dict[str, str]:
+    """Return the header with the key that a reference names."""
+    if not reference:
+        return {}
+    kind, _, where = reference.partition(":")
+    key = ""
+    if kind == "env":
+        key = os.environ.get(where, "")
+    elif kind == "file":
+        try:
+            key = Path(where).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"the API key file {where} cannot be read: {error.strerror}") from error
+    else:
+        raise ConfigError("the API key must be a reference", hint="write env:NAME or file:PATH")
+    if not key:
+        raise ConfigError(f"{reference} holds no API key", hint="set it, or leave out --api-key")
+    return {"authorization": f"Bearer {key}"}
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
+async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
+    address = url.rstrip("/") + "/v1/models"
+    hint = "is the fleet up? `fleetctl ls` lists fleets; --model names a model without asking"
+    try:
+        async with session.get(address, timeout=aiohttp.ClientTimeout(total=_CONNECT_S)) as response:
+            body = await response.read()
+            if response.status in (401, 403):
+                raise UnavailableError(f"{address} refuses the key ({response.status})", hint="give --api-key env:NAME")
+            if response.status != 200:
+                raise UnavailableError(f"{address} answers {response.status}", hint=hint)
+        models = msgspec.json.decode(body, type=_Models).data
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise UnavailableError(f"{address} does not answer: {str(error) or 'too slow'}", hint=hint) from error
+    except msgspec.DecodeError as error:
+        raise UnavailableError(f"{address} does not list models: {error}", hint="is this an OpenAI API?") from error
+    if not models:
+        raise UnavailableError(f"{address} lists no model", hint=hint)
+    return models[0].id

@@ -1,0 +1,263 @@
+"""The generator measures as a client, keeps kinds of failure apart, and never waits for answers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.load.report import LoadProgress, LoadReport, LoadSpec
+from fleetctl.load.worker import LoadRun
+from fleetctl.model.profile import Distribution, WorkloadSpec
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from tests.load.conftest import answer_well, event, open_stream, token
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.load.conftest import Behaviour, Server
+
+    Serve = Callable[[Behaviour], Awaitable[Server]]
+
+SMALL = WorkloadSpec(peak_rps=40, prompt_tokens=Distribution(p50=20, p99=40), output_tokens=Distribution(p50=4, p99=6))
+SLO = LaneSlo(
+    targets=(
+        LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=0.2),
+        LatencyTarget(metric=Metric.ITL, percentile=0.99, limit_s=30.0),
+    )
+)
+
+
+async def load(server: Server, **wanted: object) -> LoadReport:
+    fields = {"workload": SMALL, "duration_s": 0.5, "timeout_s": 20.0, "seed": 7} | wanted
+    spec = LoadSpec(url=server.url, **fields)  # type: ignore[arg-type]  # each test gives fields by name
+    return await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=lambda _: None).run()
+
+
+async def test_a_good_run_counts_every_request_once(serve: Serve) -> None:
+    server = await serve(answer_well)
+    report = await load(server, slos={"short": SLO})
+    (lane,) = report.lanes
+    assert report.model == "tiny"
+    assert lane.lane == "short"
+    assert lane.requests == lane.ok == report.generator.sent == report.generator.offered == len(server.bodies)
+    assert lane.requests > 5
+    assert lane.attainment is not None
+    assert lane.output_tokens == sum(body["max_tokens"] for body in server.bodies)
+    assert lane.prompt_tokens == sum(len(body["messages"][0]["content"]) // 4 for body in server.bodies)
+    assert lane.ttft.count == lane.e2e.count == lane.ok
+    assert lane.itl.count == lane.output_tokens - lane.ok
+    assert lane.goodput_rps == pytest.approx(lane.good / report.duration_s)
+    assert report.duration_s == pytest.approx(0.5, abs=0.4)
+    assert report.generator.cpu_s > 0
+    assert not report.ended_early
+    assert report.total.requests == lane.requests
+
+
+async def test_ttft_and_gaps_are_measured_at_the_client(serve: Serve) -> None:
+    server = await serve(functools.partial(answer_well, first_s=0.15, gap_s=0.05))
+    report = await load(server, duration_s=0.3)
+    lane = report.total
+    assert 0.14 < lane.ttft.p50_s < 2.0
+    assert 0.04 < lane.itl.p50_s < 1.0
+    assert lane.e2e.p50_s > lane.ttft.p50_s + 0.1
+
+
+async def test_a_slow_first_token_misses_the_slo_but_is_no_failure(serve: Serve) -> None:
+    server = await serve(functools.partial(answer_well, first_s=0.4))
+    report = await load(server, slos={"short": SLO})
+    (lane,) = report.lanes
+    assert lane.failures == 0
+    assert lane.ok == lane.requests
+    assert lane.good == 0
+    assert lane.attainment == 0.0
+    assert lane.breached == {"ttft": lane.requests}
+    assert report.total.attainment == 0.0
+
+
+async def test_refusals_are_told_apart_from_failures_and_leave_attainment_alone(serve: Serve) -> None:
+    asked = 0
+
+    async def refuse_half(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked % 4 == 1:
+            return web.json_response({}, status=429, headers={"retry-after": "2", "x-fleetctl-lane": "short"})
+        if asked % 4 == 2:
+            return web.json_response({}, status=429, headers={"x-fleetctl-lane": "short"})
+        return await answer_well(request, body)
+
+    loose = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=30.0),))
+    report = await load(await serve(refuse_half), slos={"short": loose})
+    (lane,) = report.lanes
+    assert lane.refused + lane.ok == lane.requests
+    assert 0 < lane.refused_with_retry_after < lane.refused
+    assert lane.failures == 0
+    assert lane.attainment == 1.0
+
+
+async def truncate(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = await open_stream(request)
+    await response.write(token())
+    return response
+
+
+async def reset_in_the_middle(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = await open_stream(request)
+    await response.write(token())
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def reset_at_once(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def say_error(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = await open_stream(request)
+    await response.write(token())
+    await response.write(event({"error": {"message": "the engine went away", "code": 500}}))
+    return response
+
+
+async def babble(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = await open_stream(request)
+    await response.write(b"data: {not json\n\n")
+    return response
+
+
+async def hang(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    response = await open_stream(request)
+    await asyncio.sleep(30)  # noqa: TID251  # longer than the client waits
+    return response
+
+
+async def break_down(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response({"error": {}}, status=500, headers={"x-fleetctl-lane": "short"})
+
+
+async def find_nothing(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response({"error": {}}, status=404, headers={"x-fleetctl-lane": "short"})
+
+
+@pytest.mark.parametrize(
+    ("behave", "kind"),
+    [
+        (truncate, "truncated"),
+        (reset_in_the_middle, "truncated"),
+        (reset_at_once, "connect"),
+        (say_error, "error-event"),
+        (babble, "malformed"),
+        (hang, "timeout"),
+        (break_down, "http-500"),
+        (find_nothing, "http-404"),
+    ],
+)
+async def test_failures_are_told_apart_by_kind(serve: Serve, behave: Behaviour, kind: str) -> None:
+    report = await load(await serve(behave), duration_s=0.2, timeout_s=0.5, slos={"short": SLO, "-": SLO})
+    (lane,) = report.lanes
+    assert lane.failed == {kind: lane.requests}
+    assert lane.requests > 0
+    assert lane.ok == lane.good == 0
+    assert lane.attainment == 0.0
+
+
+async def test_503_is_counted_by_itself(serve: Serve) -> None:
+    async def be_unavailable(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({}, status=503, headers={"x-fleetctl-lane": "short"})
+
+    report = await load(await serve(be_unavailable), duration_s=0.2)
+    assert report.total.unavailable == report.total.requests == report.total.failures > 0
+    assert report.total.failed == {}
+
+
+async def test_arrivals_do_not_wait_for_answers(serve: Serve) -> None:
+    server = await serve(functools.partial(answer_well, first_s=1.0))
+    report = await load(server, duration_s=0.8)
+    assert report.generator.in_flight_peak > 10
+    assert report.generator.offered == pytest.approx(32, rel=0.5)
+    assert report.elapsed_s > report.duration_s
+
+
+async def test_arrivals_beyond_the_in_flight_bound_are_counted_not_sent(serve: Serve) -> None:
+    server = await serve(functools.partial(answer_well, first_s=1.0))
+    report = await load(server, duration_s=0.8, in_flight_max=3)
+    assert report.generator.in_flight_peak == 3
+    assert report.generator.overflow > 0
+    assert report.generator.offered == report.generator.sent + report.generator.overflow
+
+
+async def test_batch_requests_carry_the_hint_and_are_not_streamed(serve: Serve) -> None:
+    server = await serve(answer_well)
+    report = await load(server, batch_share=1.0)
+    assert {header.get("x-fleetctl-batch") for header in server.headers} == {"true"}
+    assert {body["service_tier"] for body in server.bodies} == {"flex"}
+    (lane,) = report.lanes
+    assert lane.lane == "batch"
+    assert lane.ok == lane.requests
+    assert lane.ttft.count == 0
+    assert lane.output_tokens == sum(body["max_tokens"] for body in server.bodies)
+
+
+async def test_lane_model_and_key_are_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOAD_TEST_KEY", "sesame")
+    server = await serve(answer_well)
+    await load(server, lane="long", model="other", api_key="env:LOAD_TEST_KEY", duration_s=0.2)
+    assert {header["x-fleetctl-lane"] for header in server.headers} == {"long"}
+    assert {header["authorization"] for header in server.headers} == {"Bearer sesame"}
+    assert {body["model"] for body in server.bodies} == {"other"}
+
+
+async def test_progress_tells_each_interval_once(serve: Serve) -> None:
+    server = await serve(answer_well)
+    seen: list[LoadProgress] = []
+    spec = LoadSpec(url=server.url, workload=SMALL, duration_s=1.5, interval_s=0.2)
+    report = await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=seen.append).run()
+    told = sum(lane.requests for progress in seen for lane in progress.lanes)
+    assert len(seen) >= 2
+    assert 0 < told <= report.total.requests
+    assert [p.elapsed_s for p in seen] == sorted(p.elapsed_s for p in seen)
+
+
+async def test_a_stopped_run_still_reports_and_says_what_it_cut(serve: Serve) -> None:
+    server = await serve(hang)
+    spec = LoadSpec(url=server.url, workload=SMALL, duration_s=60.0, drain_s=0.1)
+    run = LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=lambda _: None)
+    asyncio.get_running_loop().call_later(0.5, run.stop)
+    report = await run.run()
+    assert report.ended_early
+    assert report.unfinished > 0
+    assert report.total.requests == 0
+    assert report.duration_s < 30
+
+
+async def test_a_server_that_is_not_there_is_told_before_any_load(serve: Serve) -> None:
+    server = await serve(answer_well)
+    with pytest.raises(UnavailableError, match="does not answer") as caught:
+        await LoadRun(LoadSpec(url="http://127.0.0.1:9"), clock=SYSTEM_CLOCK, on_progress=lambda _: None).run()
+    assert "fleetctl ls" in caught.value.hint
+    assert server.bodies == []
+
+
+async def test_connections_that_are_refused_during_the_run_are_connect_failures(serve: Serve) -> None:
+    server = await serve(answer_well)
+    server.url = "http://127.0.0.1:9"
+    report = await load(server, model="tiny", duration_s=0.2)
+    assert report.lanes[0].lane == "-"
+    assert report.lanes[0].failed == {"connect": report.total.requests}
+
+
+@pytest.mark.parametrize("reference", ["sk-the-key-itself", "env:FLEETCTL_TEST_NOT_SET", "file:/nonexistent/key"])
+async def test_a_key_that_cannot_be_had_is_told_without_repeating_it(serve: Serve, reference: str) -> None:
+    server = await serve(answer_well)
+    with pytest.raises(ConfigError) as caught:
+        await load(server, api_key=reference)
+    assert "sk-the-key-itself" not in caught.value.message + caught.value.hint
