@@ -1,0 +1,156 @@
+"""A real vLLM on CPU, started by the launch script that `render` writes; no gateway, no controller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import httpx
+import psutil
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.engines.vllm import VllmEngine
+from fleetctl.model.profile import EngineKind
+from fleetctl.model.slo import Validity
+from fleetctl.operations.rendering import render_to
+from fleetctl.testing import samples
+from tests.engines.environment import engine_env, offline
+from tests.render import fleets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(420)]
+
+START_S = 300.0  # 17-50 s on an idle machine
+STOP_S = 60.0
+KEY = "sk-engine"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Yield a client of a running vLLM that has the key; the fixture fails if anything of it outlives SIGTERM."""
+    directory = tmp_path_factory.mktemp("vllm")
+    script = write_script(directory)
+    log = (directory / "vllm.log").open("wb")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "VLLM_API_KEY": KEY}
+    started = subprocess.Popen([script], env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        port = port_of(script)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0, trust_env=False) as client:
+            wait_healthy(client, started, directory / "vllm.log")
+            client.headers["authorization"] = f"Bearer {KEY}"
+            yield client
+        group = [process for process in psutil.process_iter() if session(process) == started.pid]
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(STOP_S) == 0
+        _, alive = psutil.wait_procs(group, timeout=STOP_S)
+        assert not alive
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait(STOP_S)
+        log.close()
+
+
+def write_script(directory: Path) -> Path:
+    """Render the launch script of a one-lane fleet of the tiny model."""
+    model = str(engine_env() / "models" / "tiny")
+    lane_plan = fleets.lane_plan("short", EngineKind.VLLM)
+    settings = replace(
+        samples.lane_plan("short").launch, model=model, served_name="tiny", max_num_seqs=4, max_model_len=2048,
+        extra_args=("--enforce-eager", "--kv-cache-memory-bytes", "64M", "--port", str(free_port())), env=offline(), shutdown_timeout_s=5.0,
+    )  # fmt: skip
+    profile, plan = fleets.fleet(
+        (fleets.lane("short", EngineKind.VLLM), replace(lane_plan, launch=settings, tensor_parallel=1))
+    )
+    previous = os.environ.get("FLEETCTL_VLLM")
+    os.environ["FLEETCTL_VLLM"] = str(engine_env() / "bin" / "vllm")
+    try:
+        render_to(profile, plan, directory / "files")
+    finally:
+        os.environ.pop("FLEETCTL_VLLM")
+        if previous is not None:
+            os.environ["FLEETCTL_VLLM"] = previous
+    return directory / "files" / "short" / "launch.sh"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def session(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return -1
+
+
+def port_of(script: Path) -> int:
+    words = script.read_text().split()
+    return int(words[words.index("--port") + 1])
+
+
+def wait_healthy(client: httpx.Client, started: subprocess.Popen[bytes], log: Path) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + START_S
+    while True:
+        assert started.poll() is None, log.read_text()[-3000:]
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, log.read_text()[-3000:]
+        try:
+            if client.get(VllmEngine.health_path).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        SYSTEM_CLOCK.sleep_blocking(0.25)
+
+
+def test_its_metrics_are_understood_before_and_after_it_is_warmed(engine: httpx.Client) -> None:
+    adapter = VllmEngine()
+    before = adapter.signals(engine.get(adapter.metrics_path).text)
+    path, body = adapter.warm_body(served_name="tiny")
+    answer = engine.post(path, content=body, headers={"content-type": "application/json"})
+    after = adapter.signals(engine.get(adapter.metrics_path).text)
+
+    assert answer.status_code == 200, answer.text
+    usage = answer.json()["usage"]
+    assert (before.validity, after.validity) == (Validity.OK, Validity.OK)
+    assert after.output_tokens - before.output_tokens == usage["completion_tokens"] == 8
+    assert after.prompt_tokens - before.prompt_tokens == usage["prompt_tokens"]
+
+
+def test_a_running_stream_shows_in_its_metrics(engine: httpx.Client) -> None:
+    adapter = VllmEngine()
+    request = {"model": "tiny", "prompt": "the quick", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    with engine.stream("POST", "/v1/completions", json=request) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("data: ")
+        during = adapter.signals(engine.get(adapter.metrics_path).text)
+        for _ in lines:
+            pass
+    assert during.validity is Validity.OK
+    assert during.running == 1
+    assert 0 < during.kv_usage < 1
+
+
+def test_its_key_is_required_and_came_through_the_environment(engine: httpx.Client) -> None:
+    path, body = VllmEngine().warm_body(served_name="tiny")
+    stranger = engine.post(path, content=body, headers={"authorization": "Bearer guess"})
+    assert stranger.status_code == 401
+    assert engine.get("/v1/models").json()["data"][0]["id"] == "tiny"
+    assert not any(KEY in word for process in psutil.process_iter() for word in cmdline(process))
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
