@@ -78,11 +78,26 @@ def test_completion_scripts_call_back_into_fleetctl(shell, fleetctl):
     assert "_FLEETCTL_COMPLETE" in ran.out
 
 
-def test_completion_answers_commands_and_options():
-    def complete(line: str, at: int) -> list[str]:
-        environment = {**os.environ, "COMP_WORDS": line, "COMP_CWORD": str(at), "_FLEETCTL_COMPLETE": "complete_bash"}
-        ran = subprocess.run([*FLEETCTL], env=environment, capture_output=True, text=True, check=False, timeout=30)
-        return ran.stdout.split()
+def complete(line: str, at: int) -> list[str]:
+    environment = {**os.environ, "COMP_WORDS": line, "COMP_CWORD": str(at), "_FLEETCTL_COMPLETE": "complete_bash"}
+    ran = subprocess.run([*FLEETCTL], env=environment, capture_output=True, text=True, check=False, timeout=30)
+    return ran.stdout.split()
 
+
+def test_completion_answers_commands_and_options():
     assert complete("fleetctl st", 1) == ["status"]
     assert complete("fleetctl status -o j", 3) == ["json"]
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "words"),
+    [
+        ("fleetctl status d", 2, ["demo"]),
+        ("fleetctl scale ", 2, ["short", "long"]),
+        ("fleetctl drain lo", 2, ["long-1"]),
+        ("fleetctl why s", 2, ["short", "short-1"]),
+        ("fleetctl plan qu", 2, ["quickstart"]),
+    ],
+)
+def test_completion_knows_what_there_is(line, at, words, dead_fleet):
+    assert complete(line, at) == words

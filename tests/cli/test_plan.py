@@ -9,7 +9,6 @@ from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.testing import samples
 
-
 pytestmark = pytest.mark.slow  # each plans whole fleets
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import suggestions
 from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Detach, DryRun, FleetOption, Quiet, Timeout, Yes
 from fleetctl.operations import steering
@@ -12,7 +13,12 @@ from fleetctl.units import parse_duration_s
 
 
 def drain(
-    target: Annotated[str, typer.Argument(metavar="REPLICA|NODE", help="A replica, or the node it lives on.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA|NODE", help="A replica, or the node it lives on.", autocompletion=suggestions.replicas
+        ),
+    ],
     *,
     fleet: FleetOption = "",
     yes: Yes = False,

@@ -6,19 +6,36 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import suggestions
 from fleetctl.cli.output import Format
 
 Fleet = Annotated[
     str,
-    typer.Argument(metavar="FLEET", envvar="FLEETCTL_FLEET", help="The fleet; may be left out while there is one."),
+    typer.Argument(
+        metavar="FLEET",
+        envvar="FLEETCTL_FLEET",
+        help="The fleet; may be left out while there is one.",
+        autocompletion=suggestions.fleets,
+    ),
 ]
 FleetOption = Annotated[
     str,
-    typer.Option("--fleet", "-f", metavar="FLEET", envvar="FLEETCTL_FLEET", help="The fleet, when there are several."),
+    typer.Option(
+        "--fleet",
+        "-f",
+        metavar="FLEET",
+        envvar="FLEETCTL_FLEET",
+        help="The fleet, when there are several.",
+        autocompletion=suggestions.fleets,
+    ),
 ]
 ProfileName = Annotated[
     str,
-    typer.Argument(metavar="PROFILE", help="A profile's file, or the name of a packaged one (quickstart, chat ...)."),
+    typer.Argument(
+        metavar="PROFILE",
+        help="A profile's file, or the name of a packaged one (quickstart, chat ...).",
+        autocompletion=suggestions.profiles,
+    ),
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again on every change, until Ctrl-C.")]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import suggestions
 from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import DryRun, FleetOption, Output, Quiet, Yes
 from fleetctl.cli.output import Format, View, emit, lines
@@ -19,7 +20,12 @@ _STEPS = ", ".join(step_name(step) for step in LadderStep)
 
 
 def scale(
-    lane: Annotated[str, typer.Argument(metavar="LANE", help="The lane; or LANE=N in one word: short=4.")],
+    lane: Annotated[
+        str,
+        typer.Argument(
+            metavar="LANE", help="The lane; or LANE=N in one word: short=4.", autocompletion=suggestions.lanes
+        ),
+    ],
     replicas: Annotated[str, typer.Argument(metavar="N|auto", help="How many; auto: as the controller sees fit.")] = "",
     *,
     fleet: FleetOption = "",
@@ -41,7 +47,7 @@ def scale(
 
 
 def shed(
-    lane: Annotated[str, typer.Argument(metavar="LANE", help="The lane.")],
+    lane: Annotated[str, typer.Argument(metavar="LANE", help="The lane.", autocompletion=suggestions.lanes)],
     *,
     step: Annotated[str, typer.Option("--step", metavar="STEP", help=f"One of: {_STEPS}.")] = "shed",
     off: Annotated[bool, typer.Option("--off", help="Let the controller choose the step again.")] = False,
@@ -65,7 +71,12 @@ def shed(
 
 
 def interrupt(
-    target: Annotated[str, typer.Argument(metavar="REPLICA", help="A replica on a spot node, or the node.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA", help="A replica on a spot node, or the node.", autocompletion=suggestions.replicas
+        ),
+    ],
     *,
     notice: Annotated[
         str, typer.Option("--notice", metavar="DURATION", help="The warning: 120s, 30s or none.")

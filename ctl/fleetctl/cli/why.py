@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import suggestions
 from fleetctl.cli.journal_views import why_view
 from fleetctl.cli.options import FleetOption, Output
 from fleetctl.cli.output import Format, emit
@@ -14,7 +15,12 @@ from fleetctl.operations.access import chosen_fleet
 
 def why(
     subject: Annotated[
-        str, typer.Argument(metavar="LANE|REPLICA", help="Whose decisions; left out: the whole fleet's.")
+        str,
+        typer.Argument(
+            metavar="LANE|REPLICA",
+            help="Whose decisions; left out: the whole fleet's.",
+            autocompletion=suggestions.lanes_and_replicas,
+        ),
     ] = "",
     fleet: FleetOption = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many decisions.")] = 10,

@@ -174,20 +174,32 @@ def _is_same(before: Desired, profile: Profile, plan: Plan) -> bool:
     return before == wished
 
 
+def is_port_free(host: str, port: int) -> bool:
+    """Say whether nobody listens on host:port."""
+    return _bind_fault(host, port) is None
+
+
 def _check_port(profile: Profile) -> None:
     """Refuse a port another program listens on. A fleet whose controller or gateway lives holds its port itself."""
     paths = FleetPaths(fleet=profile.name)
     if any(FileLock(lock).is_held() for lock in (paths.controller_lock, paths.gateway_lock)):
         return
     host, port = profile.gateway.host, profile.gateway.port
+    fault = _bind_fault(host, port)
+    if fault is not None:
+        what = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be had: {fault.strerror}"
+        raise UnavailableError(
+            f"the gateway's port {port} on {host} {what}",
+            hint="end what listens there, or give the gateway another: fleetctl up --port N",
+        ) from fault
+
+
+def _bind_fault(host: str, port: int) -> OSError | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as exc:
-            what = "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be had: {exc.strerror}"
-            raise UnavailableError(
-                f"the gateway's port {port} on {host} {what}",
-                hint="end what listens there, or give the gateway another: fleetctl up --port N",
-            ) from exc
+            return exc
+    return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import FleetctlError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
 
+_FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 _OBJECTIVE = 0.995  # of an address nobody gave an objective for: the published example's
 
 
@@ -94,6 +97,38 @@ async def _run(spec: LoadSpec, on_progress: Callable[[LoadProgress], None]) -> t
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
     return await run_load(spec, on_progress=on_progress, stop=stop), stop.is_set()
+
+
+class BackgroundLoad:
+    """Is a load that runs beside something else until it is stopped."""
+
+    def __init__(self, spec: LoadSpec) -> None:
+        self._spec = spec
+        self._outcome: LoadReport | FleetctlError | None = None
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._work, name="load", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> LoadReport:
+        """Stop it and return what it saw. Raises UnavailableError, or what ended it before."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(_FINISH_S)
+        if isinstance(self._outcome, FleetctlError):
+            raise self._outcome
+        if self._outcome is None:
+            raise UnavailableError("the load generator did not end when it was asked to")
+        return self._outcome
+
+    def _work(self) -> None:
+        try:
+            run = run_load(self._spec, on_progress=lambda _: None, stop=self._stop)
+            self._outcome = self._loop.run_until_complete(run)
+        except FleetctlError as error:
+            self._outcome = error
+        finally:
+            self._loop.close()
 
 
 def judge(report: LoadReport, slos: dict[str, LaneSlo], *, objective: float = _OBJECTIVE) -> Judged:

@@ -1,0 +1,82 @@
+"""Writes docs/cli.md from the commands themselves: python -m fleetctl.cli.reference > docs/cli.md."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from fleetctl import errors
+from fleetctl.cli.lazy import LazyCommand
+from fleetctl.cli.main import EXIT_BUG, EXIT_INTERRUPTED, command
+from fleetctl.cli.output import EXIT_PIPE_CLOSED, Format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_COLUMNS = 100
+_OWN_CODES = {
+    0: "Done.",
+    2: "Wrong usage; also `plan --detailed-exitcode` with changes pending.",
+    EXIT_BUG: "A bug in fleetctl; the traceback is on stderr.",
+    EXIT_INTERRUPTED: "Ctrl-C. A fleet that was coming up or going down goes on.",
+    EXIT_PIPE_CLOSED: "The reader of stdout went away, as with `fleetctl events | head`.",
+}
+
+
+def reference() -> str:
+    """Return the whole page."""
+    return "\n".join(_page()) + "\n"
+
+
+def exit_codes() -> dict[int, str]:
+    """Return every exit code with its meaning, in order."""
+    found: dict[int, list[str]] = {code: [meaning] for code, meaning in _OWN_CODES.items()}
+    for kind in _kinds(errors.FleetctlError):
+        if kind is errors.FleetctlError:
+            found.setdefault(kind.exit_code, []).append("The answer is no: a declined question, a failed check.")
+            continue
+        said = (inspect.getdoc(kind) or "").splitlines()[0]
+        found.setdefault(kind.exit_code, []).append(f"`{kind.__name__}`: {said}")
+    return {code: " ".join(found[code]) for code in sorted(found)}
+
+
+def _kinds(kind: type[errors.FleetctlError]) -> Iterator[type[errors.FleetctlError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _kinds(child)
+
+
+def _page() -> Iterator[str]:
+    yield "# The command line"
+    yield ""
+    yield "<!-- Made by `python -m fleetctl.cli.reference > docs/cli.md`; a test keeps it true. -->"
+    yield ""
+    yield f"Reads take `-o {'|'.join(Format)}`, and `--watch` where they change. Data goes to stdout, narration and"
+    yield "questions to stderr; colour only to a terminal and never against `NO_COLOR`. Questions are asked on a terminal"
+    yield "only; elsewhere `--yes` must have been given. `FLEET` may be left out while there is one fleet, or be set by"
+    yield "`FLEETCTL_FLEET`."
+    yield ""
+    yield from _exit_code_table()
+    for spec in (found for found in command().commands.values() if isinstance(found, LazyCommand)):
+        yield ""
+        yield f"## {spec.name}"
+        yield ""
+        yield "```text"
+        context = spec.make_context(
+            f"fleetctl {spec.name}", [], resilient_parsing=True, terminal_width=_COLUMNS, max_content_width=_COLUMNS
+        )
+        yield from (line.rstrip() for line in context.get_help().splitlines())
+        yield "```"
+
+
+def _exit_code_table() -> Iterator[str]:
+    yield "| exit code | meaning |"
+    yield "|---|---|"
+    for code, meaning in exit_codes().items():
+        yield f"| {code} | {meaning} |"
+
+
+if __name__ == "__main__":
+    from fleetctl.cli.output import write
+
+    write(reference())
