@@ -39,6 +39,7 @@ class SchedulerLimits:
     watermark_blocks: int = 0  # stay free when a sequence is admitted beside others
     order: Order = Order.ARRIVAL
     prefix_caching: bool = True
+    reserves_output: bool = False  # TGI: a sequence gets the blocks of its whole budget at once, and is never preempted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,9 +87,9 @@ class Scheduler:
         return self.pool.used / self.pool.total
 
     @property
-    def resident_tokens(self) -> int:
-        """Return the tokens in the cache that running sequences use, shared ones counted for each."""
-        return sum(sequence.computed for sequence in self._running)
+    def seated(self) -> tuple[Sequence, ...]:
+        """Return the running sequences, in order of service."""
+        return tuple(self._running)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. It must fit the cache when alone; the caller refuses longer ones."""
@@ -233,7 +234,10 @@ class Scheduler:
         shared: list[int] = []
         if self.limits.prefix_caching:
             shared = self.pool.cached(sequence.content_hashes((sequence.tokens - 1) // BLOCK_TOKENS))
-        fresh = -(-sequence.tokens // BLOCK_TOKENS) - len(shared)
+        resident = sequence.tokens
+        if self.limits.reserves_output:
+            resident = sequence.prompt.tokens + max(sequence.output_budget, sequence.output_tokens)
+        fresh = -(-resident // BLOCK_TOKENS) - len(shared)
         blocks = self.pool.take(shared, fresh, keep_free=self.limits.watermark_blocks if self._running else 0)
         if blocks is None:
             return False

@@ -35,6 +35,10 @@ class Sequence:
     prompt: Prompt
     answer: AnswerText
     output_tokens: int  # how many it will generate
+    output_budget: int = 0  # how many it may generate: max_tokens, as the engine knows it
+    finish_reason: str = "length"  # that it will end with
+    is_streamed: bool = False
+    choices: int = 1  # the request's `n`, told by its first sequence; 0 on the others
     priority: int = 0
     arrived_s: float
     sink: Sink | None = None

@@ -1,0 +1,135 @@
+"""The GPU and the model that time this engine, and what fits them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from fleetctl import codec
+from fleetctl.config.catalogue import load_catalogue
+from fleetctl.config.model_card import model_card_from_config
+from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of
+from fleetctl.core.perf.step import step_model
+from fleetctl.emulator.blocks import BLOCK_TOKENS
+from fleetctl.emulator.scheduler import Order, SchedulerLimits
+from fleetctl.emulator.timing import StepTimer
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.catalogue import GpuSpec, ModelCard
+from fleetctl.model.profile import EngineKind
+
+T = TypeVar("T", GpuSpec, ModelCard)
+
+if TYPE_CHECKING:
+    from fleetctl.emulator.options import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """An engine's size and pace."""
+
+    model: ModelCard
+    gpu: GpuSpec
+    kv_blocks: int
+    max_model_len: int
+    timer: StepTimer
+
+
+def size_instance(options: Options) -> Instance:
+    """Return the instance. Raises NotFoundError for unknown names, ConfigError if the model or one request cannot fit."""
+    model, gpu = _model(options), _gpu(options)
+    kv_precision = kv_precision_of(model, options.kv_cache)
+    capacity = kv_capacity_tokens(
+        model,
+        gpu,
+        tensor_parallel=options.tensor_parallel,
+        precision=options.quantization,
+        kv_precision=kv_precision,
+        gpu_memory_utilization=options.gpu_memory_utilization,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+    )
+    timer = StepTimer(
+        step_model(
+            model,
+            gpu,
+            tensor_parallel=options.tensor_parallel,
+            precision=options.quantization,
+            kv_precision=kv_precision,
+        ),
+        speed=options.speed,
+        rng=random.Random(f"steps/{options.seed}"),
+    )
+    return Instance(
+        model=model,
+        gpu=gpu,
+        kv_blocks=capacity // BLOCK_TOKENS,
+        max_model_len=_max_model_len(options, model, capacity),
+        timer=timer,
+    )
+
+
+def limits(options: Options, instance: Instance) -> SchedulerLimits:
+    """Return what bounds a step of this engine."""
+    orders = {EngineKind.VLLM: Order.LOW_FIRST, EngineKind.SGLANG: Order.HIGH_FIRST}
+    order = orders.get(options.flavour, Order.ARRIVAL) if options.priority_scheduling else Order.ARRIVAL
+    return SchedulerLimits(
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        kv_blocks=instance.kv_blocks,
+        watermark_blocks=int(instance.kv_blocks * options.watermark),
+        order=order,
+        prefix_caching=options.prefix_caching,
+        reserves_output=options.flavour is EngineKind.TGI,
+    )
+
+
+def _max_model_len(options: Options, model: ModelCard, capacity: int) -> int:
+    if capacity < BLOCK_TOKENS:
+        raise ConfigError(
+            f"{model.id} in {options.quantization} leaves no room for a KV cache on "
+            f"{options.tensor_parallel} x {options.gpu}",
+            hint="use more GPUs (--tensor-parallel), a smaller format, or a larger --gpu-memory-utilization",
+        )
+    if options.max_model_len is None:
+        return min(model.context_tokens_max, capacity)
+    if options.max_model_len > capacity:
+        raise ConfigError(
+            f"the KV cache holds {capacity} tokens, less than one request of --max-model-len {options.max_model_len}",
+            hint="lower --max-model-len or raise --gpu-memory-utilization",
+        )
+    return options.max_model_len
+
+
+def _model(options: Options) -> ModelCard:
+    if options.model_card:
+        return _from_json(ModelCard, options.model_card, "--model-card")
+    config = Path(options.model) / "config.json"
+    if config.is_file():
+        return dataclasses.replace(model_card_from_config(config), id=options.model)
+    models = load_catalogue().models
+    if options.model not in models:
+        raise NotFoundError(
+            f"--model {options.model!r} is neither in the catalogue nor a directory with a config.json",
+            hint=f"known: {', '.join(sorted(models))}",
+        )
+    return models[options.model]
+
+
+def _gpu(options: Options) -> GpuSpec:
+    if options.gpu_spec:
+        return _from_json(GpuSpec, options.gpu_spec, "--gpu-spec")
+    gpus = load_catalogue().gpus
+    if options.gpu not in gpus:
+        raise NotFoundError(f"--gpu {options.gpu!r} is not in the catalogue", hint=f"known: {', '.join(sorted(gpus))}")
+    return gpus[options.gpu]
+
+
+def _from_json(kind: type[T], text: str, flag: str) -> T:
+    try:
+        return codec.decode(kind, text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{flag}: {error}", hint="write it as the plan file does") from error
