@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.config.profile import profile_hash
 from fleetctl.model.desired import Overrides, Phase
 from fleetctl.operations.fleets import recorded
 from fleetctl.operations.planning import PlanChange, diff_plans
@@ -38,7 +37,7 @@ def pending(profile: Profile, plan: Plan) -> Pending:
     return Pending(
         is_new=False,
         plan=diff_plans(desired.plan, plan),
-        profile=profile_hash(desired.profile) != profile_hash(profile),
+        profile=desired.profile != profile,
         overrides=_by_hand(desired.overrides),
     )
 
