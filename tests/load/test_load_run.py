@@ -53,7 +53,7 @@ async def test_a_good_run_counts_every_request_once(serve: Serve) -> None:
     assert lane.ttft.count == lane.e2e.count == lane.ok
     assert lane.itl.count == lane.output_tokens - lane.ok
     assert lane.goodput_rps == pytest.approx(lane.good / report.duration_s)
-    assert report.duration_s == pytest.approx(0.5, abs=0.4)
+    assert 0.5 <= report.duration_s <= report.elapsed_s < 10
     assert report.generator.cpu_s > 0
     assert not report.ended_early
     assert report.total.requests == lane.requests
@@ -162,7 +162,8 @@ async def find_nothing(request: web.Request, body: dict[str, Any]) -> web.Stream
     ],
 )
 async def test_failures_are_told_apart_by_kind(serve: Serve, behave: Behaviour, kind: str) -> None:
-    report = await load(await serve(behave), duration_s=0.2, timeout_s=0.5, slos={"short": SLO, "-": SLO})
+    timeout_s = 0.5 if kind == "timeout" else 20.0
+    report = await load(await serve(behave), duration_s=0.2, timeout_s=timeout_s, slos={"short": SLO, "-": SLO})
     (lane,) = report.lanes
     assert lane.failed == {kind: lane.requests}
     assert lane.requests > 0
