@@ -24,7 +24,7 @@ from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleetctl.config import shape
+    from fleetctl.config import lane_shape, shape
     from fleetctl.config.trace import TraceSummary
 
 
@@ -76,7 +76,7 @@ def _distribution(wish: shape.DistributionShape) -> Distribution:
     return Distribution(p50=wish.p50, p99=wish.p99)
 
 
-def _lane(name: str, wish: shape.LaneShape, profile: shape.ProfileShape) -> LaneSpec:
+def _lane(name: str, wish: lane_shape.LaneShape, profile: shape.ProfileShape) -> LaneSpec:
     low, high = wish.match.uncached_prompt_tokens or (None, None)
     return LaneSpec(
         name=name,
@@ -99,7 +99,7 @@ def _lane(name: str, wish: shape.LaneShape, profile: shape.ProfileShape) -> Lane
     )
 
 
-def _slo(wish: shape.LaneSloShape) -> LaneSlo:
+def _slo(wish: lane_shape.LaneSloShape) -> LaneSlo:
     limits = (
         (Metric.TTFT, wish.ttft),
         (Metric.ITL, wish.itl),
@@ -117,13 +117,13 @@ def _slo(wish: shape.LaneSloShape) -> LaneSlo:
     )
 
 
-def _emulator(common: shape.EmulatorShape, own: shape.EmulatorShape | None) -> EmulatorSpec:
+def _emulator(common: lane_shape.EmulatorShape, own: lane_shape.EmulatorShape | None) -> EmulatorSpec:
     """Return the common section with the keys the lane names laid over it."""
     merged = common.model_copy(update=own.model_dump(exclude_unset=True)) if own else common
     return EmulatorSpec(flavour=merged.flavour, seed=merged.seed, startup_s=merged.startup, speed=merged.speed)
 
 
-def _launch(wish: shape.LaunchShape) -> LaunchOverrides:
+def _launch(wish: lane_shape.LaunchShape) -> LaunchOverrides:
     return LaunchOverrides(
         tensor_parallel=wish.tensor_parallel,
         max_num_seqs=wish.max_num_seqs,

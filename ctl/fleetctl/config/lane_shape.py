@@ -1,0 +1,192 @@
+"""A lane's YAML, key by key: who enters, what is promised, what it runs on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from fleetctl.config.fields import Duration, Engine, OpenShare, Spot, TokenRange, is_reference
+from fleetctl.config.section import Count, Positive, Section
+from fleetctl.model.profile import EmulatorSpec, EngineKind
+
+_EMULATOR = EmulatorSpec()
+
+
+class PercentilesShape(Section):
+    """One latency's limits, by percentile."""
+
+    p50: Duration | None = Field(default=None, description="Half of all requests stay at or under this.")
+    p90: Duration | None = Field(default=None, description="90 % stay at or under this.")
+    p95: Duration | None = Field(default=None, description="95 % stay at or under this.")
+    p99: Duration | None = Field(default=None, description="99 % stay at or under this.")
+    p99_9: Duration | None = Field(default=None, alias="p99.9", description="99.9 % stay at or under this.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> PercentilesShape:
+        given = self.given()
+        if not given:
+            raise ValueError("promises nothing; add a percentile, such as p99: 300ms")
+        for (low, low_s), (high, high_s) in pairwise(given):
+            if low_s > high_s:
+                raise ValueError(f"p{low * 100:g} ({low_s:g} s) is above p{high * 100:g} ({high_s:g} s)")
+        return self
+
+    def given(self) -> list[tuple[float, float]]:
+        """Return (percentile as a fraction, limit in seconds), lowest percentile first."""
+        limits = ((0.5, self.p50), (0.9, self.p90), (0.95, self.p95), (0.99, self.p99), (0.999, self.p99_9))
+        return [(percentile, limit_s) for percentile, limit_s in limits if limit_s is not None]
+
+
+class LaneSloShape(Section):
+    """What a lane promises."""
+
+    ttft: PercentilesShape | None = Field(default=None, description="Submission to first token.")
+    itl: PercentilesShape | None = Field(default=None, description="Gap between tokens.")
+    e2e: PercentilesShape | None = Field(default=None, description="Submission to last token.")
+    queue_wait: PercentilesShape | None = Field(default=None, description="Submission to dispatch to a replica.")
+    completion: PercentilesShape | None = Field(default=None, description="A batch request, submission to done.")
+
+    @model_validator(mode="after")
+    def _promises_something(self) -> LaneSloShape:
+        if all(limits is None for limits in (self.ttft, self.itl, self.e2e, self.queue_wait, self.completion)):
+            raise ValueError("promises nothing; add one of ttft, itl, e2e, queue_wait, completion")
+        return self
+
+
+class MatchShape(Section):
+    """Which requests a lane takes when no header names it. Lanes are tried in the order they are written."""
+
+    uncached_prompt_tokens: TokenRange | None = Field(
+        default=None, description="Estimated prompt tokens not in the prefix cache. Unset: any."
+    )
+    stream: bool | None = Field(
+        default=None, description="Only streaming (true) or only non-streaming (false) requests. Unset: both."
+    )
+    batch: bool = Field(default=False, description="Takes the requests that carry the batch hint, and no others.")
+
+
+class ReplicasShape(Section):
+    """Hard limits on a lane's replicas."""
+
+    min: int = Field(ge=0, le=10_000, description="Never fewer; 0 lets the lane go away when idle.")
+    max: Count = Field(description="Never more.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ReplicasShape:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) is above max ({self.max})")
+        return self
+
+
+def _one_or_bounds(value: object) -> object:
+    """Read 3 as {min: 3, max: 3}."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"min": value, "max": value}
+    return value
+
+
+Replicas = Annotated[
+    ReplicasShape,
+    BeforeValidator(_one_or_bounds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {
+                    "type": "object",
+                    "properties": {
+                        "min": {"type": "integer", "minimum": 0, "description": "Never fewer."},
+                        "max": {"type": "integer", "minimum": 1, "description": "Never more."},
+                    },
+                    "required": ["min", "max"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
+
+def _is_real_engine(kind: EngineKind) -> EngineKind:
+    if kind is EngineKind.EMULATOR:
+        raise ValueError("an emulator looks like a real engine; one of: vllm, tgi, sglang")
+    return kind
+
+
+Flavour = Annotated[
+    Engine, AfterValidator(_is_real_engine), WithJsonSchema({"type": "string", "enum": ["vllm", "tgi", "sglang"]})
+]
+
+
+class EmulatorShape(Section):
+    """How emulated engines look and behave. A lane's own section changes only the keys it names."""
+
+    flavour: Flavour = Field(default=_EMULATOR.flavour, description="The engine it looks like from outside.")
+    seed: int = Field(default=_EMULATOR.seed, ge=0, le=2**31, description="Same seed, same behaviour.")
+    startup: Duration = Field(
+        default=_EMULATOR.startup_s, description="Process start to healthy; stands for loading weights."
+    )
+    speed: Positive = Field(
+        default=_EMULATOR.speed, description="2 takes half the modelled time for every engine step."
+    )
+
+
+def _env_is_safe(env: dict[str, str]) -> dict[str, str]:
+    bare = [name for name, value in env.items() if _names_a_secret(name) and not is_reference(value)]
+    if bare:
+        raise ValueError(
+            f"{', '.join(bare)} looks like a secret; say where it lies: env:NAME, file:PATH or keyring:SERVICE/USER"
+        )
+    return env
+
+
+def _names_a_secret(name: str) -> bool:
+    words = name.upper().split("_")
+    return any(word in ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS") for word in words)
+
+
+class LaunchShape(Section):
+    """Launch settings pinned by hand; what is not pinned is computed by the plan."""
+
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None, description="GPUs one replica spans."
+    )
+    max_num_seqs: Count | None = Field(default=None, description="Sequences in one batch.")
+    max_model_len: Count | None = Field(default=None, description="Prompt and output tokens of one sequence.")
+    max_num_batched_tokens: Count | None = Field(
+        default=None, description="Tokens in one engine step: the chunk of chunked prefill."
+    )
+    gpu_memory_utilization: OpenShare | None = Field(
+        default=None, description="Share of GPU memory the engine may take."
+    )
+    extra_args: list[str] = Field(default_factory=list, description="Given to the engine as they are.")
+    env: Annotated[dict[str, str], AfterValidator(_env_is_safe)] = Field(
+        default_factory=dict, description="Environment of the engine; secrets as references."
+    )
+
+
+class LaneShape(Section):
+    """One lane: who enters, what is promised, how long one may wait, what it runs on."""
+
+    match: MatchShape = Field(
+        default_factory=MatchShape, description="Which requests it takes. Unset: all that no earlier lane took."
+    )
+    slo: LaneSloShape = Field(description="What it promises.")
+    max_wait: Duration = Field(
+        description="Longest wait in the gateway's queue; a request that would wait longer is refused with 429."
+    )
+    queue_max: Count = Field(default=256, description="Requests that may wait.")
+    interruptible: bool = Field(default=False, description="May be paused under pressure, and moves to spot first.")
+    replicas: Replicas = Field(default=ReplicasShape(min=1, max=8), description="How many: a number, or {min, max}.")
+    spot: Spot | None = Field(
+        default=None,
+        description="What may sit on spot nodes: none, burst (beyond the baseline) or all. Unset: as capacity.spot.",
+    )
+    engine: Engine | None = Field(default=None, description="Another engine than the profile's.")
+    emulator: EmulatorShape | None = Field(default=None, description="How this lane's emulated engines differ.")
+    launch: LaunchShape = Field(default_factory=LaunchShape, description="Launch settings pinned by hand.")
+    spill_to: list[str] = Field(
+        default_factory=list, description="Lanes whose idle replicas may serve this one, in order."
+    )
