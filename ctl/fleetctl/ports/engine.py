@@ -25,6 +25,7 @@ class Engine(Protocol):
     name: str
     health_path: str
     metrics_path: str
+    api_key_env: str  # the variable it reads the key from that its clients must send; empty: it takes none this way
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return how this lane's replicas are started, listening on host:port."""

@@ -129,7 +129,7 @@ def gather(profile: Profile, plan: Plan, index: int, kind: EngineKind, engine: E
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)
     # Inside a container loopback is the container's own; compose publishes the port on the host's.
     inside = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=port)  # noqa: S104
-    plain, secrets = _split(command.env, getattr(engine, "api_key_env", ""))
+    plain, secrets = _split(command.env, engine.api_key_env)
     container = CONTAINERS[kind]
     launch = lane_plan.launch
     return LaneFiles(

@@ -23,6 +23,7 @@ class FakeEngine:
     name = "fake"
     health_path = "/health"
     metrics_path = "/metrics"
+    api_key_env = ""
 
     def __init__(self, argv: tuple[str, ...] = ("/nonexistent/engine",)) -> None:
         self._argv = argv
