@@ -71,6 +71,10 @@ class LaneQueue(Generic[T]):
         self._leave(ticket)
         return ticket
 
+    def tickets(self) -> list[Ticket[T]]:
+        """Return everyone waiting, in order."""
+        return [t for t in self._line if t.waiting]
+
     def cancel(self, ticket: Ticket[T]) -> None:
         """Leave the line; idempotent."""
         if ticket.waiting:

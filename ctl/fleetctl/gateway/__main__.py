@@ -1,0 +1,62 @@
+"""`python -m fleetctl.gateway FLEET`: the data plane of one fleet."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import sys
+
+import uvloop
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.gateway import listeners, server, watchdog
+from fleetctl.gateway.door import Door
+from fleetctl.gateway.limits import DoorLimits
+from fleetctl.paths import FleetPaths
+
+
+def main() -> int:
+    """Serve one fleet until told to stop; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fleetctl.gateway", description=__doc__)
+    parser.add_argument("fleet", help="name of the fleet")
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind when no sockets are inherited")
+    parser.add_argument("--port", type=int, default=8080, help="port to bind when no sockets are inherited")
+    parser.add_argument("--stop-timeout-s", type=float, default=30.0, help="how long in-flight requests may finish")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        _run(arguments)
+    except FleetctlError as exc:
+        print(f"error: {exc.message}" + (f" ({exc.hint})" if exc.hint else ""), file=sys.stderr)  # noqa: T201
+        return exc.exit_code
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    paths = FleetPaths(fleet=arguments.fleet)
+    paths.make()
+    lock = server.take_lock(paths.gateway_lock)
+    server.raise_descriptor_limit()
+    sockets = listeners.inherited(os.environ)
+    if not sockets:
+        try:
+            sockets = listeners.bind(arguments.host, arguments.port)
+        except OSError as exc:
+            raise ConfigError(
+                f"cannot listen on {arguments.host}:{arguments.port}: {exc.strerror}",
+                hint="choose another gateway port, or stop what uses it",
+            ) from exc
+    limits = DoorLimits(stop_timeout_s=arguments.stop_timeout_s)
+    door = Door(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits)
+    argv = watchdog.controller_argv(os.environ)
+    try:
+        uvloop.run(server.serve(door, paths, sockets, argv, SYSTEM_CLOCK))
+    finally:
+        os.close(lock)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

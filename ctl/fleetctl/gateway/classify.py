@@ -1,0 +1,65 @@
+"""Reads as much of a request body as the choice of lane and replica needs, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+_EMPTY = msgspec.Raw(b"")
+
+
+class _Part(msgspec.Struct):
+    text: msgspec.Raw = _EMPTY
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = _EMPTY
+
+
+class _Body(msgspec.Struct):
+    messages: list[_Message] = []
+    prompt: msgspec.Raw = _EMPTY
+    stream: bool | None = None
+    service_tier: str | None = None
+
+
+@dataclass(slots=True)
+class Ask:
+    """What a request asks for."""
+
+    prompt: bytes  # its text, as JSON wrote it
+    prompt_tokens: int | None  # known only when it came as token ids
+    stream: bool
+    batch_hint: bool
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+_decode_parts = msgspec.json.Decoder(list[_Part]).decode
+_decode_prompts = msgspec.json.Decoder(list[str | int | list[int]]).decode
+
+
+def classify(body: bytes) -> Ask:
+    """Return what a chat or completion body asks for. Raises msgspec.DecodeError when it is not such a body."""
+    read = _decode_body(body)
+    prompt = b"".join([_text(bytes(m.content)) for m in read.messages])
+    tokens = None
+    if raw := bytes(read.prompt):
+        prompt, tokens = _completion_prompt(raw)
+    return Ask(prompt=prompt, prompt_tokens=tokens, stream=bool(read.stream), batch_hint=read.service_tier == "flex")
+
+
+def _text(content: bytes) -> bytes:
+    if not content.startswith(b"["):
+        return content
+    # An image in a part is not text: its base64 must not count as prompt.
+    return b"".join([bytes(part.text) for part in _decode_parts(content)])
+
+
+def _completion_prompt(raw: bytes) -> tuple[bytes, int | None]:
+    if not raw.startswith(b"["):
+        return raw, None
+    prompts = _decode_prompts(raw)
+    if any(isinstance(p, str) for p in prompts):
+        return raw, None
+    return raw, sum(len(p) if isinstance(p, list) else 1 for p in prompts)

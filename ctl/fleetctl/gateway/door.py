@@ -1,0 +1,239 @@
+"""What is behind the public port: routes, keys, the model list, and the way into a lane."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.routing.prefix_index import block_hashes
+from fleetctl.gateway import metrics, wire
+from fleetctl.gateway.auth import Authenticator
+from fleetctl.gateway.classify import classify
+from fleetctl.gateway.dispatch import Dispatcher
+from fleetctl.gateway.flight import CHAT_PATH, Flight
+from fleetctl.model.gateway import GatewaySnapshot
+
+if TYPE_CHECKING:
+    import random
+    from datetime import datetime
+
+    from fleetctl.clock import Clock
+    from fleetctl.core.routing.candidate import PromptLoad
+    from fleetctl.gateway.classify import Ask
+    from fleetctl.gateway.client import ClientConnection, Request
+    from fleetctl.gateway.lanes import LaneRuntime
+    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.model.gateway import RoutingTable
+
+_log = logging.getLogger("fleetctl.gateway")
+
+_POSTS = frozenset((CHAT_PATH, b"/v1/completions"))
+_GETS = frozenset((b"/v1/models", b"/health", b"/metrics"))
+_OPEN = frozenset((b"/health", b"/metrics"))
+_BODY_BYTES_BEFORE_TABLE = 1024 * 1024
+
+
+class Door:
+    """Serves client connections from one routing table after another."""
+
+    def __init__(self, fleet: str, clock: Clock, rng: random.Random, limits: DoorLimits) -> None:
+        self.limits = limits
+        self.clock = clock.monotonic_s
+        self.is_stopping = False
+        self.dispatcher = Dispatcher(self.clock, rng, limits)
+        self._fleet = fleet
+        self._wall = clock
+        self._started_at: datetime = clock.now()
+        self._clients: set[ClientConnection] = set()
+        self._authenticator = Authenticator()
+        self._checks: set[asyncio.Task[None]] = set()
+
+    def apply(self, table: RoutingTable) -> bool:
+        """Replace the routing table. False: it is older than the one at work."""
+        at_work = self.dispatcher.table
+        if at_work is not None and table.version < at_work.version:
+            return False
+        self._authenticator.apply(table.api_key_hashes)
+        self.dispatcher.apply(table)
+        return True
+
+    @property
+    def connections(self) -> int:
+        """Open client connections."""
+        return len(self._clients)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anybody still waits for an answer."""
+        return bool(self.dispatcher.flights) or any(not lane.is_idle for lane in self.dispatcher.lanes.values())
+
+    def snapshot(self, pid: int) -> GatewaySnapshot:
+        """Return everything the controller wants to know."""
+        now_s = self.clock()
+        table = self.dispatcher.table
+        return GatewaySnapshot(
+            fleet=self._fleet,
+            at=self._wall.now(),
+            started_at=self._started_at,
+            table_version=table.version if table is not None else 0,
+            pid=pid,
+            connections=len(self._clients),
+            lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.lanes.values()),
+            replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.replicas.values()),
+        )
+
+    def sweep(self) -> None:
+        """Check every deadline that is not urgent."""
+        now_s = self.clock()
+        for client in list(self._clients):
+            client.check(now_s)
+        self.dispatcher.sweep(now_s)
+
+    def stop(self) -> None:
+        """Take the requests at hand as the last ones."""
+        self.is_stopping = True
+        for client in list(self._clients):
+            client.stop()
+
+    def cut(self) -> None:
+        """Break off whoever is still there."""
+        for client in list(self._clients):
+            client.cut()
+
+    # Service, for client connections.
+
+    def body_bytes_max(self) -> int:
+        """Return the largest body accepted now."""
+        table = self.dispatcher.table
+        return table.body_bytes_max if table is not None else _BODY_BYTES_BEFORE_TABLE
+
+    def opened(self, client: ClientConnection) -> bool:
+        """Note a connection; False: there are too many."""
+        self._clients.add(client)
+        return len(self._clients) <= self.limits.connections_max
+
+    def closed(self, client: ClientConnection) -> None:
+        """Note its end."""
+        self._clients.discard(client)
+
+    def serve(self, client: ClientConnection, request: Request) -> None:
+        """Answer a request."""
+        path = request.path
+        allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS else b""
+        if not allowed:
+            _reply_error(client, 404, f"no such route: {path.decode('latin-1')}", kind="invalid_request_error")
+        elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
+            _reply_error(client, 405, f"this route wants {allowed.decode()}", kind="invalid_request_error")
+        elif path in _OPEN:
+            self._serve_locally(client, request)
+        else:
+            self._authenticate(client, request)
+
+    def _authenticate(self, client: ClientConnection, request: Request) -> None:
+        authorization = request.headers.get(b"authorization", b"")
+        accepted = self._authenticator.check(authorization)
+        if accepted is None:
+            check = asyncio.get_running_loop().create_task(self._check_slowly(client, request, authorization))
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+        elif accepted:
+            self._accepted(client, request)
+        else:
+            _refuse_key(client)
+
+    async def _check_slowly(self, client: ClientConnection, request: Request, authorization: bytes) -> None:
+        accepted = await self._authenticator.check_slowly(authorization)
+        if client not in self._clients:
+            return
+        if accepted:
+            self._accepted(client, request)
+        else:
+            _refuse_key(client)
+
+    def _accepted(self, client: ClientConnection, request: Request) -> None:
+        if request.path in _GETS:
+            self._serve_locally(client, request)
+        else:
+            self._infer(client, request)
+
+    def _infer(self, client: ClientConnection, request: Request) -> None:
+        try:
+            ask = classify(request.body)
+        except msgspec.DecodeError as exc:
+            _reply_error(client, 400, f"the request body is not valid: {exc}", kind="invalid_request_error")
+            return
+        if self.dispatcher.table is None or self.is_stopping:
+            refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
+            _reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
+            return
+        hashes = block_hashes(ask.prompt)
+        prompt = self.dispatcher.prompt_load(ask, hashes)
+        lane = self._lane(request, ask, prompt)
+        if isinstance(lane, Refusal):
+            names = ", ".join(self.dispatcher.lanes)
+            message = f"no lane takes this request ({lane.value}); there are: {names}"
+            _reply_error(client, 400, message, kind="invalid_request_error", refusal=lane)
+            return
+        flight = Flight(self.dispatcher, client, request, ask=ask, lane=lane, prompt=prompt, hashes=hashes)
+        client.occupant = flight
+        self.dispatcher.enter(flight)
+
+    def _lane(self, request: Request, ask: Ask, prompt: PromptLoad) -> LaneRuntime | Refusal:
+        named = request.headers.get(b"x-fleetctl-lane")
+        return self.dispatcher.lane_of(
+            prompt,
+            header=named.decode("latin-1") if named is not None else None,
+            batch_hint=ask.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
+            stream=ask.stream,
+        )
+
+    def _serve_locally(self, client: ClientConnection, request: Request) -> None:
+        content_type = wire.JSON
+        status = 200
+        if request.path == b"/metrics":
+            content_type = (b"content-type", metrics.CONTENT_TYPE)
+            body = metrics.exposition(self.dispatcher, connections=len(self._clients))
+        elif request.path == b"/health":
+            status, body = self._health()
+        else:
+            body = self._models()
+        client.reply(status, [content_type], b"" if request.method == b"HEAD" else body)
+        client.answered()
+
+    def _health(self) -> tuple[int, bytes]:
+        lanes = {n: sum(c.in_rotation for c in lane.candidates) for n, lane in self.dispatcher.lanes.items()}
+        serves = any(lanes.values()) and not self.is_stopping
+        state = "ok" if serves else "stopping" if self.is_stopping else "no replica in rotation"
+        return (200 if serves else 503), msgspec.json.encode({"status": state, "replicas_in_rotation": lanes})
+
+    def _models(self) -> bytes:
+        table = self.dispatcher.table
+        created = int(self._started_at.timestamp())
+        models = (
+            []
+            if table is None
+            else [{"id": table.model, "object": "model", "created": created, "owned_by": "fleetctl"}]
+        )
+        return msgspec.json.encode({"object": "list", "data": models})
+
+
+def _reply_error(
+    client: ClientConnection, status: int, message: str, *, kind: str, refusal: Refusal | None = None
+) -> None:
+    headers = [wire.JSON]
+    if refusal is not None:
+        headers.append((b"x-fleetctl-reason", refusal.value.encode()))
+        if refusal.status != 400:
+            headers.append((b"retry-after", b"1"))
+    client.reply(status, headers, wire.error_body(message, kind=kind, code=refusal.value if refusal else status))
+    client.answered()
+
+
+def _refuse_key(client: ClientConnection) -> None:
+    body = wire.error_body("no or wrong API key", kind="authentication_error", code="invalid_api_key")
+    client.reply(401, [wire.JSON, (b"www-authenticate", b"Bearer")], body)
+    client.answered()

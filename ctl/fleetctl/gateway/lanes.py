@@ -1,0 +1,89 @@
+"""A lane as the gateway runs it: its rules, its line, who may serve it, its figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.admit import LaneLoad
+from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
+from fleetctl.core.admission.ladder import Effects, ProbeGate, effects
+from fleetctl.core.admission.queue import LaneQueue
+from fleetctl.core.slo.breach import Limits
+from fleetctl.gateway.accounting import LaneAccounts
+from fleetctl.model.gateway import LaneSnapshot, RouteLane
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+
+    from fleetctl.core.routing.candidate import Candidate
+    from fleetctl.gateway.flight import Flight
+
+# Orphans are bounded by what was in flight; this is only a ceiling.
+_ORPHANS_MAX = 1_000_000
+_RATE_WINDOW_S = 10.0
+
+
+class LaneRuntime:
+    """Lives from the first table that names it until nothing of it is left."""
+
+    __slots__ = (
+        "accounts", "candidates", "effects", "in_flight", "orphans", "probe", "queue", "route", "service", "spill",
+        "timer",
+    )  # fmt: skip
+
+    def __init__(self, route: RouteLane, *, now_s: float) -> None:
+        self.accounts = LaneAccounts(Limits.of(route.slo), now_s=now_s)
+        self.queue: LaneQueue[Flight] = LaneQueue(route.queue_max)
+        self.orphans: LaneQueue[Flight] = LaneQueue(_ORPHANS_MAX)
+        self.in_flight = 0
+        self.service = ServiceTime()
+        self.probe = ProbeGate()
+        self.candidates: list[Candidate] = []
+        self.spill: list[list[Candidate]] = []  # of the spill_to lanes, in order
+        self.timer: asyncio.TimerHandle | None = None
+        self.apply(route)
+
+    def apply(self, route: RouteLane) -> None:
+        """Take over new rules; those who wait keep their deadlines."""
+        self.route = route
+        self.effects: Effects = effects(route)
+        self.accounts.limits = Limits.of(route.slo)
+        self.queue.size_max = route.queue_max
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is left in the gateway."""
+        return not self.in_flight and not self.queue and not self.orphans
+
+    @property
+    def has_replica(self) -> bool:
+        """Whether anybody is in rotation for it, spill lanes included."""
+        return any(c.in_rotation for c in self.candidates) or any(c.in_rotation for s in self.spill for c in s)
+
+    def load(self, *, has_slot: bool) -> LaneLoad:
+        """Return what admission decides on."""
+        return LaneLoad(
+            queued=len(self.queue),
+            queue_max=self.route.queue_max,
+            max_wait_s=self.route.max_wait_s,
+            has_slot=has_slot,
+            drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
+        )
+
+    def retry_after_s(self, rng: random.Random) -> int:
+        """Return when a refused client should come back."""
+        return retry_after_s(
+            queued=len(self.queue), drain_rate_rps=self.service.drain_rate_rps(self.in_flight), rng=rng
+        )
+
+    def snapshot(self, now_s: float) -> LaneSnapshot:
+        """Return its figures."""
+        return LaneSnapshot(
+            name=self.route.name,
+            in_flight=self.in_flight,
+            queued=len(self.queue) + len(self.orphans),
+            oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.orphans.oldest_wait_s(now_s)),
+            drain_rate_rps=self.accounts.windows.over(_RATE_WINDOW_S, now_s).dispatched / _RATE_WINDOW_S,
+            windows=self.accounts.snapshot(now_s),
+        )

@@ -1,0 +1,40 @@
+"""Every bound the gateway keeps that the routing table does not set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_KIB = 1024
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorLimits:
+    """Defaults for production; tests make them small."""
+
+    # What a client may send.
+    url_bytes_max: int = 8 * _KIB
+    header_bytes_max: int = 64 * _KIB
+    header_count_max: int = 100
+    pipelined_max: int = 16  # requests waiting on one connection
+    connections_max: int = 16_384
+    # How long a client may take.
+    header_timeout_s: float = 10.0  # first byte of a request -> end of its headers
+    body_timeout_s: float = 60.0
+    idle_timeout_s: float = 300.0  # between requests
+    client_stall_s: float = 60.0  # not reading its answer
+    linger_s: float = 2.0  # reading on after a refusal, so that the client can read why
+    # What is held in memory per request.
+    client_write_bytes_high: int = 256 * _KIB  # then its replica is not read from
+    event_bytes_max: int = _MIB  # one SSE event
+    whole_bytes_max: int = _MIB  # of a non-streamed answer held back in case its replica dies
+    transcript_bytes_max: int = 256 * _KIB  # of a stream kept in case it must be continued
+    # How long a replica may take, and how often others are asked.
+    connect_timeout_s: float = 3.0
+    upstream_idle_s: float = 4.0  # uvicorn, under vLLM, closes idle connections after 5
+    resends_max: int = 1  # of a request that a replica has seen: a poison request must not visit them all
+    continuations_max: int = 2
+    orphan_wait_s: float = 30.0  # a request already accepted waits this long for a replica, or its lane's max wait
+    # The gateway's own clockwork.
+    sweep_interval_s: float = 0.25
+    stop_timeout_s: float = 30.0  # in-flight requests on SIGTERM

@@ -1,0 +1,118 @@
+"""The gateway's own figures in the Prometheus text format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.core.slo.sketch import QuantileSketch
+    from fleetctl.gateway.dispatch import Dispatcher
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+# vLLM's buckets, finer below 0.1 s, where the lanes' promises lie.
+_SECONDS = (
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.025, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75,
+    1.0, 2.0, 2.5, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+_PREFIX = "fleetctl_gateway_"
+
+Sample = tuple[dict[str, str], float]
+
+
+def exposition(dispatcher: Dispatcher, *, connections: int) -> bytes:
+    """Return the page."""
+    lines: list[str] = []
+    table = dispatcher.table
+    _family(lines, "connections", "gauge", "Open client connections.", [({}, connections)])
+    version = table.version if table is not None else 0
+    _family(lines, "table_version", "gauge", "Version of the routing table.", [({}, version)])
+    _lane_gauges(lines, dispatcher)
+    _lane_counters(lines, dispatcher)
+    _lane_histograms(lines, dispatcher)
+    _replica_families(lines, dispatcher)
+    return "\n".join((*lines, "")).encode()
+
+
+def _lane_gauges(lines: list[str], dispatcher: Dispatcher) -> None:
+    lanes = dispatcher.lanes.items()
+    _family(lines, "in_flight", "gauge", "Requests at replicas.", [({"lane": n}, x.in_flight) for n, x in lanes])
+    queued = [({"lane": n}, float(len(x.queue) + len(x.orphans))) for n, x in lanes]
+    _family(lines, "queued", "gauge", "Requests waiting for a replica.", queued)
+    _family(lines, "ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step) for n, x in lanes])
+    rotation = [({"lane": n}, float(sum(c.in_rotation for c in x.candidates))) for n, x in lanes]
+    _family(lines, "replicas_in_rotation", "gauge", "Replicas that take new requests.", rotation)
+
+
+def _lane_counters(lines: list[str], dispatcher: Dispatcher) -> None:
+    requests: list[Sample] = []
+    tokens: list[Sample] = []
+    good: list[Sample] = []
+    breaches: list[Sample] = []
+    sheds: list[Sample] = []
+    for name, lane in dispatcher.lanes.items():
+        tally = lane.accounts.windows.lifetime()
+        requests += [({"lane": name, "ending": e}, n) for e, n in sorted(lane.accounts.endings.items())]
+        tokens.append(({"lane": name, "kind": "prompt"}, tally.prompt_tokens))
+        tokens.append(({"lane": name, "kind": "output"}, tally.output_tokens))
+        good.append(({"lane": name}, tally.good))
+        breaches += [({"lane": name, "kind": k}, n) for k, n in sorted(tally.breached.items())]
+        sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(tally.shed.items())]
+    _family(lines, "requests_total", "counter", "Requests that were answered, by how that ended.", requests)
+    _family(lines, "tokens_total", "counter", "Tokens in and out.", tokens)
+    _family(lines, "good_total", "counter", "Requests inside their lane's SLO.", good)
+    _family(lines, "breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
+    _family(lines, "shed_total", "counter", "Requests refused with 429.", sheds)
+
+
+def _lane_histograms(lines: list[str], dispatcher: Dispatcher) -> None:
+    tallies = {name: lane.accounts.windows.lifetime() for name, lane in dispatcher.lanes.items()}
+    _histogram(
+        lines, "ttft_seconds", "Submission to first content token.", {name: t.ttft for name, t in tallies.items()}
+    )
+    _histogram(
+        lines, "itl_seconds", "Gap between content events of a stream.", {name: t.itl for name, t in tallies.items()}
+    )
+    _histogram(
+        lines, "queue_wait_seconds", "Submission to dispatch.", {name: t.queue_wait for name, t in tallies.items()}
+    )
+    _histogram(lines, "e2e_seconds", "Submission to last byte.", {name: t.e2e for name, t in tallies.items()})
+
+
+def _replica_families(lines: list[str], dispatcher: Dispatcher) -> None:
+    replicas = [({"replica": r.route.id, "lane": r.route.lane}, r) for r in dispatcher.replicas.values()]
+    _family(lines, "replica_in_flight", "gauge", "Requests at it.", [(k, r.candidate.in_flight) for k, r in replicas])
+    _family(lines, "replica_requests_total", "counter", "Requests sent to it.", [(k, r.requests) for k, r in replicas])
+    _family(lines, "replica_failures_total", "counter", "Times it failed.", [(k, r.failures) for k, r in replicas])
+    ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
+    _family(lines, "replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
+    opened = [(k, float(r.pool.opened)) for k, r in replicas]
+    _family(lines, "upstream_connections_total", "counter", "Connections opened to it.", opened)
+
+
+def _family(lines: list[str], name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> None:
+    lines += (f"# HELP {_PREFIX}{name} {text}", f"# TYPE {_PREFIX}{name} {kind}")
+    lines += [f"{_PREFIX}{name}{_labels(labels)} {value:.17g}" for labels, value in samples]
+
+
+def _histogram(lines: list[str], name: str, text: str, sketches: dict[str, QuantileSketch]) -> None:
+    lines += (f"# HELP {_PREFIX}{name} {text}", f"# TYPE {_PREFIX}{name} histogram")
+    for lane, sketch in sketches.items():
+        for limit in _SECONDS:
+            count = sketch.count_at_most(limit)
+            lines.append(f"{_PREFIX}{name}_bucket{_labels({'lane': lane, 'le': f'{limit:g}'})} {count}")
+        lines.append(f"{_PREFIX}{name}_bucket{_labels({'lane': lane, 'le': '+Inf'})} {sketch.count}")
+        lines.append(f"{_PREFIX}{name}_sum{_labels({'lane': lane})} {sketch.sum_s:.17g}")
+        lines.append(f"{_PREFIX}{name}_count{_labels({'lane': lane})} {sketch.count}")
+
+
+def _labels(labels: dict[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items())
+    return "{" + pairs + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,74 @@
+"""A replica as the gateway runs it: the table's row, its load, its connections, its failures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.routing.candidate import Candidate
+from fleetctl.core.routing.ejection import Ejection
+from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.core.slo.windows import SlidingWindows
+from fleetctl.gateway.upstream import Pool
+from fleetctl.model.gateway import ReplicaSnapshot, RouteReplica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WINDOW_S = 60.0
+
+
+class ReplicaRuntime:
+    """Lives from the first table that names it until its last request has ended."""
+
+    __slots__ = ("candidate", "ejection", "failures", "pool", "request_head", "requests", "route", "ttft")
+
+    def __init__(self, route: RouteReplica, clock: Callable[[], float], *, idle_s: float) -> None:
+        self.pool = Pool(clock, idle_s=idle_s)
+        self.ejection = Ejection()
+        self.requests = 0
+        self.failures = 0
+        self.ttft = SlidingWindows(QuantileSketch, now_s=clock(), windows_s=(_WINDOW_S,))
+        self.candidate = Candidate(
+            id=route.id,
+            in_rotation=route.in_rotation,
+            concurrency_max=route.concurrency_max,
+            prefill_tokens_per_s=route.prefill_tokens_per_s,
+        )
+        self.apply(route)
+
+    def apply(self, route: RouteReplica) -> None:
+        """Take over a new row; what is in flight stays."""
+        self.route = route
+        self.candidate.in_rotation = route.in_rotation
+        self.candidate.concurrency_max = route.concurrency_max
+        self.candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
+        key = b"authorization: Bearer %b\r\n" % route.api_key.encode() if route.api_key else b""
+        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n%b" % (route.host.encode(), route.port, key)
+
+    def retire(self) -> None:
+        """Take no more requests: it is in the table no longer."""
+        self.candidate.in_rotation = False
+        self.pool.close()
+
+    def failed(self, now_s: float) -> None:
+        """Count a failure; enough in a row eject it."""
+        self.failures += 1
+        self.ejection.failed(now_s)
+        self.candidate.ejected_until_s = self.ejection.until_s
+
+    def answered(self) -> None:
+        """Count an answer: whatever was wrong is over."""
+        if self.ejection.failures:
+            self.ejection.answered()
+            self.candidate.ejected_until_s = 0.0
+
+    def snapshot(self, now_s: float) -> ReplicaSnapshot:
+        """Return its figures."""
+        return ReplicaSnapshot(
+            id=self.route.id,
+            in_flight=self.candidate.in_flight,
+            requests=self.requests,
+            failures=self.failures,
+            consecutive_failures=self.ejection.failures,
+            ttft=self.ttft.over(_WINDOW_S, now_s).summary(),
+        )

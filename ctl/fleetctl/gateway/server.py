@@ -1,0 +1,143 @@
+"""The gateway process: lock, table, listeners, admin socket, signals, clockwork."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from fleetctl import codec
+from fleetctl.errors import LockHeldError
+from fleetctl.gateway import admin, listeners
+from fleetctl.gateway.client import ClientConnection
+from fleetctl.gateway.watchdog import INTERVAL_S, Watchdog
+from fleetctl.model.gateway import RoutingTable
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fleetctl.clock import Clock
+    from fleetctl.gateway.door import Door
+    from fleetctl.paths import FleetPaths
+
+_log = logging.getLogger("fleetctl.gateway")
+
+
+def take_lock(path: Path) -> int:
+    """Hold the gateway's flock until this process ends. Raises LockHeldError when another gateway lives."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(descriptor)
+        raise LockHeldError(f"another gateway holds {path}", hint="it serves already; nothing is to be done") from exc
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, b"%d\n" % os.getpid())
+    return descriptor
+
+
+def read_table(path: Path) -> RoutingTable | None:
+    """Return the last table the controller wrote. None: there is none, or it is unreadable, which is logged."""
+    try:
+        return codec.decode(RoutingTable, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as exc:
+        _log.error("the routing table %s cannot be used: %s; waiting for the controller", path, exc)
+        return None
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open connections as the system lets this process have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Listening:
+    """The servers on the public port. Sockets given stay open here, to be handed to a controller."""
+
+    def __init__(self, door: Door, sockets: list[socket.socket]) -> None:
+        self._door = door
+        self._sockets = sockets
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self) -> None:
+        """Accept connections."""
+        loop = asyncio.get_running_loop()
+        for sock in listeners.accepting(self._sockets):
+            sock.setblocking(False)
+            self._servers.append(
+                await loop.create_server(lambda: ClientConnection(self._door), sock=sock, backlog=4096)
+            )
+
+    def stop(self) -> None:
+        """Accept no more; those who come wait in the backlog of whoever else holds the sockets."""
+        for server in self._servers:
+            server.close()
+        for sock in self._sockets:
+            sock.close()
+
+
+async def serve(door: Door, paths: FleetPaths, sockets: list[socket.socket], argv: list[str], clock: Clock) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is in flight."""
+    loop = asyncio.get_running_loop()
+    table = read_table(paths.routing_table)
+    if table is not None:
+        door.apply(table)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    runner = web.AppRunner(admin.app(door), access_log=None)
+    await runner.setup()
+    paths.gateway_socket.unlink(missing_ok=True)
+    await web.UnixSite(runner, str(paths.gateway_socket)).start()
+    listening = Listening(door, sockets)
+    await listening.start()
+    watchdog = Watchdog(paths, argv, sockets, should_be_up=lambda: _should_be_up(door))
+    sweeping = loop.create_task(_every(door.limits.sweep_interval_s, clock, door.sweep))
+    watching = loop.create_task(_every(INTERVAL_S, clock, lambda: watchdog.check(clock.monotonic_s())))
+    _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
+    await stopped.wait()
+    watching.cancel()
+    listening.stop()
+    await drain(door, clock)
+    sweeping.cancel()
+    await runner.cleanup()
+    paths.gateway_socket.unlink(missing_ok=True)
+
+
+async def drain(door: Door, clock: Clock) -> None:
+    """Finish what is in flight, up to the deadline; cut what is left."""
+    door.stop()
+    deadline_s = clock.monotonic_s() + door.limits.stop_timeout_s
+    while (door.is_busy or door.connections) and clock.monotonic_s() < deadline_s:
+        await clock.sleep(0.05)
+        door.stop()
+    if door.connections:
+        _log.warning("cutting %d connections that outlived the deadline", door.connections)
+    door.cut()
+    await clock.sleep(0)
+
+
+async def _every(interval_s: float, clock: Clock, act: Callable[[], object]) -> None:
+    while True:
+        await clock.sleep(interval_s)
+        try:
+            act()
+        except Exception:  # noqa: BLE001  # logged with its traceback; see below
+            # One odd connection must not end the deadlines of all others.
+            _log.exception("a periodic check failed; it will be tried again")
+
+
+def _should_be_up(door: Door) -> bool:
+    table = door.dispatcher.table
+    return table is not None and bool(table.lanes)

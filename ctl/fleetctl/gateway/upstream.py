@@ -1,0 +1,227 @@
+"""Connections to one replica: an asyncio protocol around httptools, and the pool that keeps idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+import httptools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.gateway import wire
+
+
+class Receiver(Protocol):
+    """Gets one response. After `complete` or `lost` the connection is not its own any more."""
+
+    def head(self, status: int, headers: list[wire.Header]) -> None:
+        """Take the status and the headers, names in lower case."""
+        ...
+
+    def body(self, data: bytes, now_s: float) -> None:
+        """Take what one read brought of the body, without transfer coding."""
+        ...
+
+    def complete(self) -> None:
+        """Note that the response is whole."""
+        ...
+
+    def lost(self, *, answered: bool, reused: bool) -> None:
+        """Note that the connection broke; `answered`: some byte had come; `reused`: it had been idle before."""
+        ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """Carries one request at a time.
+
+    Parser callbacks only note; everything is acted on after the bytes are fed, so that an error of ours is never
+    mistaken for one of the parser's.
+    """
+
+    __slots__ = (
+        "_answered", "_bodies", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
+        "_keeps_alive", "_parser", "_pool", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._receiver: Receiver | None = None
+        self._reused = False
+        self._bodies: list[bytes] = []
+        self.idle_since_s = 0.0
+        self.is_closed = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._headers: list[wire.Header] = []
+        self._headers_new = self._head_done = self._interim = self._answered = self._done = self._keeps_alive = (
+            self._sized
+        ) = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start parsing."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
+        self._pool.opened += 1
+
+    def begin(self, receiver: Receiver, head: bytes, body: bytes) -> None:
+        """Send a request; its response goes to `receiver`."""
+        self._receiver = receiver
+        self._clear()
+        # Joining a small body saves a system call; copying a big one costs more than it.
+        if len(body) < 65_536:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+
+    def cancel(self) -> None:
+        """Break off: closing the connection is how engines learn that nobody waits any more."""
+        self._receiver = None
+        self.is_closed = True
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        self.is_closed = True
+        self._transport.close()
+
+    def pause(self) -> None:
+        """Stop reading: the client is behind."""
+        if not self.is_closed:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self.is_closed:
+            self._transport.resume_reading()
+
+    # The parser's callbacks.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header."""
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
+            self._sized = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Note the end of a head; 1xx ones are not the answer."""
+        self._interim = self._parser.get_status_code() < 200
+        self._headers_new = self._head_done = not self._interim
+
+    def on_body(self, data: bytes) -> None:
+        """Note a piece of the body."""
+        self._bodies.append(data)
+
+    def on_message_complete(self) -> None:
+        """Note the end. llhttp forgets whether to keep the connection right after this call."""
+        if self._interim:
+            self._headers = []
+            return
+        self._done = True
+        self._keeps_alive = self._parser.should_keep_alive()
+
+    # The transport's callbacks.
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then pass on."""
+        receiver = self._receiver
+        if receiver is None:  # Nobody asked: a reply to nothing, or bytes after the end.
+            self.cancel()
+            return
+        self._answered = True
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self._break()
+            return
+        if self._headers_new:
+            self._headers_new = False
+            receiver.head(self._parser.get_status_code(), self._headers)
+        if self._bodies:
+            bodies, self._bodies = self._bodies, []
+            if self._receiver is receiver:
+                receiver.body(bodies[0] if len(bodies) == 1 else b"".join(bodies), self._clock())
+        if self._done and self._receiver is receiver:
+            self._finish(receiver)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits, or leave the pool."""
+        self.is_closed = True
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            self._pool.discard(self)
+        elif exc is None and self._head_done and not self._sized:
+            receiver.complete()  # A body without a length ends with its connection.
+        else:
+            receiver.lost(answered=self._answered, reused=self._reused)
+
+    def _break(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        self.is_closed = True
+        self._transport.abort()
+        if receiver is not None:
+            receiver.lost(answered=True, reused=False)
+
+    def _finish(self, receiver: Receiver) -> None:
+        self._receiver = None
+        if self._keeps_alive and not self.is_closed:
+            self._reused = True
+            self._transport.resume_reading()
+            self._pool.give(self)
+        else:
+            self.close()
+        receiver.complete()
+
+
+class Pool:
+    """Idle connections to one replica; the last one given is the first one taken, so the others may age out."""
+
+    __slots__ = ("_clock", "_idle", "_idle_s", "opened")
+
+    def __init__(self, clock: Callable[[], float], *, idle_s: float) -> None:
+        self._clock = clock
+        self._idle_s = idle_s
+        self._idle: list[UpstreamConnection] = []
+        self.opened = 0  # ever
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self) -> UpstreamConnection | None:
+        """Return a live idle connection, or None."""
+        if not self._idle:
+            return None
+        stale_s = self._clock() - self._idle_s
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed and connection.idle_since_s > stale_s:
+                return connection
+            connection.close()
+        return None
+
+    def give(self, connection: UpstreamConnection) -> None:
+        """Keep a connection whose answer is whole."""
+        connection.idle_since_s = self._clock()
+        self._idle.append(connection)
+
+    def discard(self, connection: UpstreamConnection) -> None:
+        """Forget a connection that closed while idle."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def expire(self) -> None:
+        """Close those idle for too long."""
+        stale_s = self._clock() - self._idle_s
+        while self._idle and self._idle[0].idle_since_s <= stale_s:
+            self._idle.pop(0).close()
+
+    def close(self) -> None:
+        """Close all."""
+        while self._idle:
+            self._idle.pop().close()

@@ -1,0 +1,68 @@
+"""HTTP heads, error bodies and SSE boundaries as bytes; no IO."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Header = tuple[bytes, bytes]
+
+_STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+# RFC 9110, section 7.6.1.
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
+)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+JSON: Header = (b"content-type", b"application/json")
+CLOSE: Header = (b"connection", b"close")
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+def status_line(status: int) -> bytes:
+    """Return the first line of a response."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
+
+
+def head(status: int, headers: Iterable[Header]) -> bytes:
+    """Return a response head, its empty line included."""
+    return b"".join((status_line(status), *(b"%b: %b\r\n" % header for header in headers), b"\r\n"))
+
+
+def whole(status: int, headers: Iterable[Header], body: bytes) -> bytes:
+    """Return a response with its length."""
+    return head(status, (*headers, (b"content-length", b"%d" % len(body)))) + body
+
+
+def chunk(payload: bytes) -> bytes:
+    """Return one chunk of a chunked response; `payload` is not empty."""
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+def error_object(message: str, *, kind: str, code: str | int) -> dict[str, object]:
+    """Return an error in OpenAI's shape."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def error_body(message: str, *, kind: str, code: str | int) -> bytes:
+    """Return an error in OpenAI's shape, as JSON."""
+    return msgspec.json.encode(error_object(message, kind=kind, code=code))
+
+
+def error_event(message: str, *, kind: str, code: str | int) -> bytes:
+    """Return an error as an SSE event."""
+    return b"data: " + error_body(message, kind=kind, code=code) + b"\n\n"
+
+
+def last_boundary(data: bytes) -> int:
+    """Return where the last complete SSE event in `data` ends; 0: none does."""
+    plain = data.rfind(b"\n\n")
+    crlf = data.rfind(b"\r\n\r\n")
+    if crlf > plain:
+        return crlf + 4
+    return plain + 2 if plain >= 0 else 0
