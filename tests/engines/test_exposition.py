@@ -79,3 +79,8 @@ def test_timestamps_exemplars_and_odd_spaces_are_read_past() -> None:
     page = parse('wanted { a = "x y" , b="}\\"" , } 5 1700000000000\nwanted 2 # {trace="1"} 0.5\r\n')
     assert [sample.value for sample in page.samples("wanted")] == [5, 2]
     assert page.samples("wanted")[0].labels == {"a": "x y", "b": '}"'}
+
+
+def test_a_hostile_line_costs_no_more_than_its_length() -> None:
+    page = parse("wanted{" + 'a="1"   ,   ' * 20_000 + "!} 1\n" + "wanted{" + 'a="1"   ' * 20_000 + "} 1\n")
+    assert [math.isnan(sample.value) for sample in page.samples("wanted")] == [True, True]

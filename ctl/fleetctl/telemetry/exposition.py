@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\\n]|\\.)*"'
 _REST_OF_SAMPLE = re.compile(
-    rf"""[ \t]*(?:\{{[ \t]*(?P<labels>(?:{_LABEL}[ \t]*,?[ \t]*)*)\}})?[ \t]*
+    rf"""[ \t]*(?:\{{[ \t]*(?P<labels>(?:{_LABEL}(?:[ \t]*,[ \t]*{_LABEL})*+)?[ \t]*+,?[ \t]*+)\}})?[ \t]*
         (?P<value>\S+)
         (?:[ \t]+-?[0-9.]+)?      # a timestamp
         (?:[ \t]*\#.*)?[ \t\r]*$  # an exemplar
