@@ -8,7 +8,6 @@ DIRECTORY holds, as far as they are there (a missing one is named and left out):
 
 What the constants were fitted on is marked "fitted"; everything else is judged.
 """
-# ruff: noqa: T201  # printing is what this script is for
 
 from __future__ import annotations
 
