@@ -54,5 +54,6 @@ def test_the_data_plane_is_lean(package: str) -> None:
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.')\n"
         " if not m.name.endswith('__main__')]"
     )
-    # yaml is how the emulator reads the catalogue; the rest no replica should pay for.
-    assert loaded_by(walk) & (HEAVY - {"yaml"}) == set()
+    # yaml is how the emulator reads the catalogue, aiohttp how it and the gateway's admin door are served; the rest no
+    # replica should pay for.
+    assert loaded_by(walk) & (HEAVY - {"yaml", "aiohttp"}) == set()
