@@ -5,6 +5,7 @@ from __future__ import annotations
 from fleetctl.cli.lazy import CommandSpec
 
 _ROWS = (
+    ("Start here", "demo", "Bring up the quickstart fleet under built-in traffic and look at it.", "demo:demo"),
     ("Start here", "init", "Write a starter profile for a use case.", "profiles:init"),
     ("Start here", "validate", "Check a profile; errors name the file, the line and the key.", "profiles:validate"),
     ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan"),
@@ -14,6 +15,7 @@ _ROWS = (
     ("Run a fleet", "drain", "Take a replica out of rotation, let it finish, and replace it.", "drain:drain"),
     ("Run a fleet", "shed", "Pin a lane on a step of the degradation ladder, or let it go.", "steer:shed"),
     ("Run a fleet", "interrupt", "Interrupt a spot node on purpose, with or without notice.", "steer:interrupt"),
+    ("Look at it", "top", "Watch a fleet live, in the terminal.", "top:top"),
     ("Look at it", "ls", "List fleets.", "ls:ls"),
     ("Look at it", "status", "Show a fleet: lanes, replicas, cost, and why they are as they are.", "status:status"),
     ("Look at it", "lanes", "Show each lane's latency, traffic, refusals and burn rate.", "lanes:lanes"),

@@ -93,3 +93,7 @@ def _report(error: FleetctlError) -> int:
     if error.hint:
         sys.stderr.write(f"hint: {error.hint}\n")
     return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""`fleetctl demo`."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleetctl.cli.down import wait_down
+from fleetctl.cli.load_view import load_view, progress_line
+from fleetctl.cli.narrate import Narrator, confirm
+from fleetctl.cli.options import Output, Quiet
+from fleetctl.cli.output import Format, emit
+from fleetctl.cli.up import wait_ready
+from fleetctl.errors import SloBreachError
+from fleetctl.load.report import LoadReport
+from fleetctl.model.profile import Profile
+from fleetctl.operations import lifecycle, traffic
+from fleetctl.operations.demo import Demo, claim
+from fleetctl.operations.fleets import recorded
+from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.remembered import gateway_url
+from fleetctl.units import format_usd, parse_duration_s
+
+_READY_S = 180.0
+_DOWN_S = 300.0
+_ENDLESS_S = 7 * 86400.0  # the background traffic of a demo somebody looks at
+
+
+def demo(
+    *,
+    duration: Annotated[
+        str, typer.Option("--duration", metavar="DURATION", help="Of the traffic, without TUI.")
+    ] = "60s",
+    no_tui: Annotated[bool, typer.Option("--no-tui", help="Print figures instead of opening the TUI.")] = False,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Left out: 8080, or a free one.")] = None,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Bring up the quickstart fleet under built-in traffic: six emulated replicas in three lanes, and the TUI on it.
+
+    On quitting it asks whether to leave the fleet up. Without a terminal, or with --no-tui, it prints figures as it
+    goes and a summary, takes everything down whatever happens, and exits 0 only if every lane kept its SLO (5: not).
+    """
+    duration_s = parse_duration_s(duration)
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    claimed = claim(port=port, may_reuse=has_terminal and not no_tui)
+    narrator = Narrator(quiet=quiet)
+    try:
+        if has_terminal and not no_tui:
+            _look(claimed, narrator)
+        else:
+            _measure(claimed.profile, narrator, duration_s=duration_s, output=output)
+    finally:
+        claimed.lock.release()
+
+
+def _measure(profile: Profile, narrator: Narrator, *, duration_s: float, output: Format) -> None:
+    with _always_down(profile.name, narrator):
+        _bring_up(profile, narrator)
+        narrator.say(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
+        spec = replace(traffic.fleet_spec(profile), duration_s=duration_s, interval_s=5.0)
+        report, is_early = traffic.run(spec, on_progress=lambda progress: narrator.say(progress_line(progress)))
+        _die_on_signals()  # the load had them
+        judged = _show(profile, report, output)
+        if is_early:
+            raise KeyboardInterrupt
+        if not judged.kept:
+            raise SloBreachError("; ".join(f"lane {lane.lane} missed its SLO: {lane.reason}" for lane in judged.missed))
+        narrator.say("every lane kept its SLO")
+
+
+def _look(claimed: Demo, narrator: Narrator) -> None:
+    from fleetctl.cli.top import open_tui
+
+    profile = claimed.profile
+    stay = _AskOnLeaving(profile.name, narrator)
+    with _always_down(profile.name, narrator, unless=stay):
+        _bring_up(profile, narrator)
+        load = traffic.BackgroundLoad(replace(traffic.fleet_spec(profile), duration_s=_ENDLESS_S))
+        try:
+            open_tui(profile.name)
+        finally:
+            report = load.finish()
+        _show(profile, report, Format.TABLE)
+        stay.ask()
+
+
+def _bring_up(profile: Profile, narrator: Narrator) -> None:
+    planned = asyncio.run(plan_profile(profile))
+    replicas = sum(lane.replicas for lane in planned.lanes)
+    cost = format_usd(planned.cost_usd_per_hour)
+    narrator.say(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
+    lifecycle.up(profile, planned)
+    wait_ready(profile.name, narrator, timeout_s=_READY_S)
+    narrator.say(f"{profile.name}: {gateway_url(profile.gateway)}/v1 speaks OpenAI's API")
+
+
+def _show(profile: Profile, report: LoadReport, output: Format) -> traffic.Judged:
+    slos = {lane.name: lane.slo for lane in profile.lanes}
+    judged = traffic.judge(report, slos, objective=profile.objective.fraction)
+    emit(load_view(judged, slos), output)
+    return judged
+
+
+class _AskOnLeaving:
+    """Says whether the fleet stays: only if somebody was asked and said so."""
+
+    def __init__(self, fleet: str, narrator: Narrator) -> None:
+        self._fleet = fleet
+        self._narrator = narrator
+        self.stays = False
+
+    def ask(self) -> None:
+        """Ask, and say how to go on with a fleet that stays."""
+        self.stays = confirm(f"Leave {self._fleet} up?", yes=False)
+        if self.stays:
+            self._narrator.say(f"{self._fleet} stays up; fleetctl top {self._fleet}, fleetctl down {self._fleet}")
+
+
+@contextmanager
+def _always_down(fleet: str, narrator: Narrator, *, unless: _AskOnLeaving | None = None) -> Iterator[None]:
+    """Take the fleet down at the end, also after an error, Ctrl-C or SIGTERM."""
+    _die_on_signals()
+    try:
+        yield
+    finally:
+        if not (unless and unless.stays) and recorded(fleet) is not None:
+            with narrator:
+                lifecycle.down(fleet)
+                wait_down(fleet, narrator, timeout_s=_DOWN_S)
+
+
+def _die_on_signals() -> None:
+    """Have SIGTERM and SIGHUP unwind as Ctrl-C does, so that the fleet is taken down on the way out."""
+
+    def unwind(number: int, frame: FrameType | None) -> NoReturn:
+        del frame
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, unwind)

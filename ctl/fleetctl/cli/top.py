@@ -1,0 +1,57 @@
+"""`fleetctl top`."""
+
+import os
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.main import EXIT_BUG
+from fleetctl.cli.options import Fleet
+from fleetctl.cli.output import write
+from fleetctl.errors import ConfigError
+from fleetctl.operations import fleets
+from fleetctl.operations.access import chosen_fleet
+
+_PIPED_COLUMNS = 120  # where there is no terminal to ask
+_COLUMNS_MIN = 40
+
+
+def top(
+    fleet: Fleet = "",
+    *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one frame and exit; so it is where there is no terminal.")
+    ] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", help="Look only: no key changes anything.")] = False,
+    is_ascii: Annotated[bool, typer.Option("--ascii", help="Plain characters only.")] = False,
+    width: Annotated[
+        int | None, typer.Option("--width", min=_COLUMNS_MIN, max=1000, help="Columns of the one frame.")
+    ] = None,
+) -> None:
+    """Watch a fleet live: lanes against their SLOs, replicas, decisions and why. `?` shows the keys, `q` quits.
+
+    Quitting leaves the fleet as it is.
+    """
+    name = chosen_fleet(fleet)
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        from fleetctl.tui.frame import once as frame
+
+        columns = width or shutil.get_terminal_size((_PIPED_COLUMNS, 24)).columns
+        write(frame(fleets.status(name), width=max(columns, _COLUMNS_MIN), is_ascii=is_ascii))
+        return
+    open_tui(name, readonly=readonly, is_ascii=is_ascii)
+
+
+def open_tui(fleet: str, *, readonly: bool = False, is_ascii: bool = False) -> None:
+    """Show the TUI on a fleet until it is quit. Raises ConfigError on a terminal that cannot show it."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        raise ConfigError("this terminal (TERM=dumb) cannot show the TUI", hint="pass --once, or set TERM")
+    from fleetctl.tui.app import FleetApp
+    from fleetctl.tui.live import LiveActions, LiveSource
+
+    app = FleetApp(LiveSource(fleet), LiveActions(fleet), is_readonly=readonly, is_ascii=is_ascii)
+    app.run()
+    if app.return_code:
+        raise typer.Exit(EXIT_BUG)  # Textual has shown the traceback
