@@ -62,8 +62,8 @@ def status_view(status: FleetStatus) -> View:
 def lanes_view(status: FleetStatus) -> View:
     """Return `lanes`: each lane's figures over the last minute (else five)."""
     columns = (
-        "LANE STATUS >RPS >OK >REFUSED >TTFT_P50 >P95 >P99 >SLO >ITL_P99 >SLO >WAIT_P99 >QUEUE +>E2E_P50 +>E2E_P95 "
-        "+>E2E_P99 >BURN_5m >1h STEP"
+        "LANE STATUS >RPS >OK >REFUSED +>TTFT_P50 +>P95 TTFT_P99/SLO +>ITL_P50 +>P95 ITL_P99/SLO +>WAIT_P50 +>P95 >WAIT "
+        ">QUEUE +>E2E_P50 +>P95 +>P99 +>BURN_5m +>1h +STEP"
     )
     return View(
         value=[lane_value(lane) for lane in status.lanes],
@@ -143,17 +143,21 @@ def _replica_row(replica: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]
 
 def _lane_figures(lane: LaneStatus) -> tuple[str, ...]:
     window = lane.traffic.window(WINDOW_S) if lane.traffic else None
-    ttft = lane_quantiles(lane, Metric.TTFT)
     return (
         lane.name, lane_condition(lane).word, *_rates(window),
-        *cells.quantiles(ttft), cells.limit(lane.slo, Metric.TTFT),
-        cells.quantiles(lane_quantiles(lane, Metric.ITL))[2], cells.limit(lane.slo, Metric.ITL),
-        cells.quantiles(lane_quantiles(lane, Metric.QUEUE_WAIT))[2],
+        *_against_slo(lane, Metric.TTFT), *_against_slo(lane, Metric.ITL),
+        *cells.quantiles(lane_quantiles(lane, Metric.QUEUE_WAIT)),
         str(lane.traffic.queued) if lane.traffic else cells.NOTHING,
         *cells.quantiles(lane_quantiles(lane, Metric.E2E)),
         *(f"{lane.burn[key]:.2g}x" if key in lane.burn else cells.NOTHING for key in _BURN_WINDOWS),
         step_name(lane.step),
     )  # fmt: skip
+
+
+def _against_slo(lane: LaneStatus, metric: Metric) -> tuple[str, str, str]:
+    p50, p95, p99 = cells.quantiles(lane_quantiles(lane, metric))
+    promise = cells.limit(lane.slo, metric)
+    return p50, p95, p99 if promise == cells.NOTHING else f"{p99}/{promise}"
 
 
 def _rates(window: LaneWindow | None) -> tuple[str, str, str]:

@@ -34,7 +34,8 @@ def why_view(found: Explanation, *, now: datetime) -> View:
             *(f"         {reason}" for reason in plan.reasons),
         )
         sections.append(lines(*grounds))
-    sections.append(lines(*(line for e in found.entries for line in _told(e, now)), title="Decisions, newest last"))
+    told = [line for entry in found.entries for line in _told(entry, now)]
+    sections.append(lines(*(told or ["no decision on it yet"]), title="Decisions, newest last" if told else ""))
     return View(value=found, names=tuple(str(e.seq) for e in found.entries), sections=tuple(sections))
 
 

@@ -39,7 +39,7 @@ class Narrator:
     def caution(self, text: str) -> None:
         """Print a line that must be seen, also when quiet."""
         self._erase()
-        yellow, plain = ("\x1b[33m", "\x1b[0m") if has_colour(sys.stderr.isatty()) else ("", "")
+        yellow, plain = ("\x1b[33m", "\x1b[0m") if has_colour(is_tty=sys.stderr.isatty()) else ("", "")
         sys.stderr.write(f"{yellow}caution:{plain} {text}\n")
         sys.stderr.flush()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -71,8 +72,8 @@ def lines(*text: str, title: str = "", only: Format | None = None) -> Section:
 
 
 def emit(view: View, output: Format) -> None:
-    """Print a view to stdout."""
-    write(text_of(view, output, coloured=has_colour(sys.stdout.isatty())))
+    """Print a view to stdout; on a terminal tables are cut to its width, and -o wide is not."""
+    write(text_of(view, output, face=face_of(sys.stdout)))
 
 
 def write(text: str) -> None:
@@ -92,7 +93,22 @@ def abandon_stdout() -> None:
     os.close(devnull)
 
 
-def text_of(view: View, output: Format, *, coloured: bool = False) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """What the reader's end can show."""
+
+    coloured: bool = False
+    columns: int | None = None  # None: no terminal, nothing is cut
+
+
+def face_of(stream: TextIO) -> Face:
+    """Return what a stream's reader can show."""
+    if not stream.isatty():
+        return Face()
+    return Face(coloured=has_colour(is_tty=True), columns=shutil.get_terminal_size().columns)
+
+
+def text_of(view: View, output: Format, *, face: Face = Face()) -> str:  # frozen
     """Return a view as text, with its last newline."""
     match output:
         case Format.JSON:
@@ -109,29 +125,52 @@ def text_of(view: View, output: Format, *, coloured: bool = False) -> str:
             return yaml.safe_dump(to_plain(view.value), sort_keys=False, allow_unicode=True)
         case Format.NAME:
             return "".join(f"{name}\n" for name in view.names)
-        case Format.TABLE | Format.WIDE:
-            return _people(view, wide=output is Format.WIDE, coloured=coloured)
+        case Format.TABLE:
+            return _people(view, face, hidden=Format.WIDE)
+        case Format.WIDE:
+            return _people(view, Face(coloured=face.coloured), hidden=Format.TABLE)
 
 
-def has_colour(is_tty: bool) -> bool:
+def has_colour(*, is_tty: bool) -> bool:
     """Say whether to colour: only on a terminal that can, and never against NO_COLOR (https://no-color.org)."""
     return is_tty and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _people(view: View, *, wide: bool, coloured: bool) -> str:
-    hidden = Format.TABLE if wide else Format.WIDE
+def _people(view: View, face: Face, *, hidden: Format) -> str:
     shown = [section for section in view.sections if section.only is not hidden]
-    blocks = ["".join(f"{line}\n" for line in _section(section, wide=wide)) for section in shown]
-    text = "\n".join(block for block in blocks if block)
-    return paint(text) if coloured else text
+    wide = hidden is Format.TABLE
+    blocks = ["".join(f"{line}\n" for line in _section(section, face, wide=wide)) for section in shown]
+    return "\n".join(block for block in blocks if block)
 
 
-def _section(section: Section, *, wide: bool) -> Iterator[str]:
+def _section(section: Section, face: Face, *, wide: bool) -> Iterator[str]:
     if section.title:
         yield section.title
-    yield from section.text
+    for text in section.text:
+        yield from (_shown(line, face) for line in _wrapped(text, face.columns))
     if section.columns:
-        yield from _aligned(section, wide=wide)
+        header, *rows = _aligned(section, wide=wide)
+        yield _cut(header, face.columns)
+        yield from (_shown(row, face) for row in rows)
+
+
+def _wrapped(line: str, columns: int | None) -> Iterator[str]:
+    if columns is None or len(line) <= columns:
+        yield line
+        return
+    import textwrap
+
+    margin = " " * (len(line) - len(line.lstrip()))
+    yield from textwrap.wrap(line, columns, subsequent_indent=margin, break_on_hyphens=False)
+
+
+def _shown(line: str, face: Face) -> str:
+    text = _cut(line, face.columns)
+    return paint(text) if face.coloured else text
+
+
+def _cut(line: str, columns: int | None) -> str:
+    return line if columns is None or len(line) <= columns else line[: columns - 1] + "…"
 
 
 def _aligned(section: Section, *, wide: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ import typer
 
 from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
-from fleetctl.cli.output import Format, View, has_colour, text_of, write
+from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan_view import pending_section, plan_summary
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.config.profile import profile_hash
@@ -51,9 +51,8 @@ def up(
     changes = pending(wish, planned)
     narrator = Narrator(quiet=quiet)
     if not changes.is_empty:
-        coloured = has_colour(sys.stderr.isatty())
         shown = View(value=planned, sections=(*plan_summary(wish, planned), pending_section(wish.name, changes)))
-        narrator.say(text_of(shown, Format.TABLE, coloured=coloured).rstrip("\n"))
+        narrator.say(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
     if dry_run:
         narrator.say("dry run: nothing was changed")
         return

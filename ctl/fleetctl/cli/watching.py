@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.output import Format, emit, has_colour, text_of, write
+from fleetctl.cli.output import Format, emit, face_of, text_of, write
 from fleetctl.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def show(fetch: Callable[[], View], output: Format, *, watch: bool) -> None:
     is_tty = sys.stdout.isatty()
     last = ""
     while True:
-        text = text_of(fetch(), output, coloured=has_colour(is_tty))
+        text = text_of(fetch(), output, face=face_of(sys.stdout))
         if text != last:
             separator = _HOME_AND_CLEAR if is_tty else ("---\n" if last and output is Format.YAML else "")
             write(separator + text)
