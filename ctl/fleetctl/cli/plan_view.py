@@ -88,7 +88,7 @@ def _forecast(profile: Profile, plan: Plan) -> Section:
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
             f"{forecast.knee_rps:.3g}",
         ))  # fmt: skip
-    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO >E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
+    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
     return table(columns, rows, title="Forecast at the peak minute (interval: the model's own error)")
 
 
