@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.emulator.engine_bench import Arrival, Bench, limits, prompt_of
 
 from fleetctl.emulator.blocks import BLOCK_TOKENS
 from fleetctl.emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
 from fleetctl.emulator.sequence import Phase, Sequence
+from tests.emulator.engine_bench import Arrival, Bench, limits, prompt_of
 
 KV_BLOCKS = 24
 

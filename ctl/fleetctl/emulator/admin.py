@@ -49,6 +49,7 @@ class AdminRoutes:
                 "kv_blocks_used": scheduler.pool.used,
                 "max_model_len": self._front.max_model_len,
                 "steps": engine.steps,
+                "is_stuck": engine.is_stuck,
                 "lag_s": engine.lag_s,
                 "written_off_s": engine.written_off_s,
                 "faults": [str(fault) for fault in self._front.board.in_force],

@@ -113,7 +113,7 @@ class Server:
     async def _listen(self, listener: socket.socket) -> None:
         if self._board.refuses_connections:
             return
-        self._site = web.SockSite(self._runner, listener.dup(), backlog=_BACKLOG)
+        self._site = web.SockSite(self._runner, listener, backlog=_BACKLOG)
         await self._site.start()
 
     async def _drain(self) -> None:
