@@ -105,6 +105,7 @@ class LaneMemory:
     wanted: int = 0  # replicas the lane should have
     planned: int = -1  # the plan's count when `wanted` was last set from it; -1: not yet
     ordered: int = 0  # launches made towards what a person ordered; shadow mode makes no others
+    replaced: tuple[str, ...] = ()  # drained by hand, and their replacement ordered
     up_since: datetime | None = None  # pressure above the scale-up line since
     down_since: datetime | None = None
     step: LadderStep = LadderStep.NORMAL

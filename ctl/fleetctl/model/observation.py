@@ -38,7 +38,7 @@ class ObservedReplica:
     warm_failures: int = 0
     excluded: bool = False  # the gateway has acknowledged a table that keeps new requests away from it
     in_flight: int = 0  # at the gateway
-    consecutive_failures: int = 0  # at the gateway
+    consecutive_failures: int = 0  # at the gateway, since it was admitted
     notice_deadline: datetime | None = None
     engine: EngineSignals = field(default_factory=EngineSignals)
 

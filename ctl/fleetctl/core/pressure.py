@@ -1,0 +1,149 @@
+"""Reads one lane's pressure from the gateway's figures; only signals fit to decide on count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.slo.burn import window_burn
+from fleetctl.model.slo import Metric, Validity
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+    from fleetctl.model.profile import LaneSpec
+    from fleetctl.model.slo import Quantiles
+
+# The queue may use at most 80 % of what is promised (the published rule for short lanes).
+QUEUE_SHARE = 0.8
+# A percentile is read from the shortest window that holds enough samples; longer ones answer too late.
+_WINDOWS_S = (10.0, 60.0)
+_BURN_WINDOW_S = 300.0
+_UNMET = frozenset({
+    Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.ENGINES_BUSY,
+    Refusal.NO_REPLICA,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """One figure over its limit: 1.0 is at the limit. `words` say both with units."""
+
+    ratio: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePressure:
+    """A lane's figures, reduced to what scaling and the ladder decide on."""
+
+    validity: Validity  # OK: the gateway's figures are fresh; zero traffic is a figure too
+    offered_rps: float = 0.0  # over the last minute, or the last 10 s if that is more
+    offered_rps_low: float = 0.0  # the least that may be counted on to scale down: the larger of 1 m and 5 m
+    latency: Ratio | None = None  # the worse of queue wait and TTFT; None: too few samples
+    unmet: float = 0.0  # share of the last 10 s' requests that were refused
+    burn: float | None = None  # error budget burn rate over 5 m
+    queued: int = 0
+    in_flight: int = 0
+
+    @property
+    def worst(self) -> Ratio | None:
+        """Return what presses most; refused requests press beyond the limit, whatever the latency of the rest."""
+        if self.unmet > 0:
+            refused = Ratio(ratio=1.0 + self.unmet, words=f"{self.unmet:.0%} of requests refused")
+            return refused if self.latency is None or self.latency.ratio < refused.ratio else self.latency
+        return self.latency
+
+    @property
+    def level(self) -> float | None:
+        """Return the pressure in [0, 1], or None when no signal is fit to decide on."""
+        if self.validity is not Validity.OK:
+            return None
+        return min(1.0, self.worst.ratio) if self.worst else 0.0
+
+
+def lane_pressure(
+    spec: LaneSpec, lane: LaneSnapshot | None, *, validity: Validity, uptime_s: float, objective: float
+) -> LanePressure:
+    """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that."""
+    if lane is None or validity is not Validity.OK:
+        return LanePressure(validity=Validity.NONE if validity is Validity.OK else validity)
+    return LanePressure(
+        validity=Validity.OK,
+        offered_rps=max(_rps(lane, 10.0, uptime_s), _rps(lane, 60.0, uptime_s)),
+        offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
+        latency=_worse(_wait_ratio(spec, lane), _ttft_ratio(spec, lane)),
+        unmet=_unmet(lane.window(10.0)),
+        burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
+        queued=lane.queued,
+        in_flight=lane.in_flight,
+    )
+
+
+def wait_limit_s(spec: LaneSpec) -> float:
+    """Return the queue wait a lane may show: its own promise, else 80 % of its longest wait or TTFT promise."""
+    promised = spec.slo.strictest(Metric.QUEUE_WAIT)
+    if promised is not None:
+        return promised.limit_s
+    ttft = spec.slo.strictest(Metric.TTFT)
+    return QUEUE_SHARE * min([spec.max_wait_s] + ([ttft.limit_s] if ttft else []))
+
+
+def _rps(lane: LaneSnapshot, window_s: float, uptime_s: float) -> float:
+    # A window's first seconds are empty in a young gateway; below one second any rate would be noise.
+    return lane.window(window_s).offered / max(1.0, min(window_s, uptime_s))
+
+
+def _unmet(window: LaneWindow) -> float:
+    """Return the share of arrivals refused for want of capacity; a client's own fault is no demand."""
+    refused = sum(count for reason, count in window.shed.items() if reason in _UNMET)
+    return min(1.0, refused / window.offered) if window.offered else 0.0
+
+
+def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot) -> Ratio:
+    """Return queue wait over its limit; the oldest waiting request is a fact at any sample count."""
+    limit_s = wait_limit_s(spec)
+    waits = [(lane.oldest_wait_s, "oldest wait")] if lane.queued else []
+    window = _enough(lane, "queue_wait")
+    if window is not None:
+        waits.append((window.queue_wait.p99_s, "wait P99"))
+    wait_s, name = max(waits, default=(0.0, "wait P99"))
+    return _ratio(name, wait_s, limit_s)
+
+
+def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot) -> Ratio | None:
+    target = spec.slo.strictest(Metric.TTFT)
+    window = _enough(lane, "ttft")
+    if target is None or window is None:
+        return None
+    return _ratio(
+        f"TTFT P{target.percentile * 100:.3g}", _at_percentile(window.ttft, target.percentile), target.limit_s
+    )
+
+
+def _enough(lane: LaneSnapshot, metric: str) -> LaneWindow | None:
+    """Return the shortest window with samples enough; a lane without a sample in 10 s has no present to judge."""
+    for seconds in _WINDOWS_S:
+        window = lane.window(seconds)
+        quantiles: Quantiles = getattr(window, metric)
+        if quantiles.validity is not Validity.FEW:
+            return window if quantiles.validity is Validity.OK else None
+    return None
+
+
+def _at_percentile(quantiles: Quantiles, percentile: float) -> float:
+    """Return the measured percentile at or above the promised one: never a milder figure than was promised."""
+    if percentile <= 0.5:
+        return quantiles.p50_s
+    return quantiles.p95_s if percentile <= 0.95 else quantiles.p99_s
+
+
+def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:
+    ratio = value_s / limit_s if limit_s > 0 else (2.0 if value_s > 0 else 0.0)
+    sign = ">" if ratio > 1 else "<="
+    return Ratio(ratio=ratio, words=f"{name} {format_duration(value_s)} {sign} {format_duration(limit_s)}")
+
+
+def _worse(one: Ratio, other: Ratio | None) -> Ratio:
+    return other if other is not None and other.ratio > one.ratio else one

@@ -1,0 +1,296 @@
+"""One replica's next step, from what was seen of it; no lane is looked at here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from fleetctl.core.disruption import drain_deadline, notice_of
+from fleetctl.core.reconcile.limits import (
+    EARLY_DEATH_S,
+    GATEWAY_FAILURES_MAX,
+    MISSING_BELIEVED_S,
+    RECOVER_S,
+    STOP_AGAIN_S,
+    STOP_GRACE_LATE_S,
+    STOP_GRACE_S,
+    UNHEALTHY_AFTER_S,
+    WARM_FAILURES_MAX,
+    since_s,
+)
+from fleetctl.model.decision import (
+    AdmitReplica,
+    AnyAction,
+    DrainReplica,
+    MarkBooting,
+    MarkGone,
+    Memory,
+    StopReplica,
+    WarmReplica,
+)
+from fleetctl.model.observation import ObservedReplica
+from fleetctl.model.profile import ControlSpec
+from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A replica's next step: its state once the actions are done, and what its lane should know."""
+
+    replica: ObservedReplica
+    state: ReplicaState
+    action: AnyAction | None = None
+    failed_start: bool = False  # backs off the lane's next launch
+    own_idea: bool = False  # not the mere record of a fact: shadow mode does not do it
+
+    @property
+    def id(self) -> str:
+        """The replica's id."""
+        return self.replica.record.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What every replica's step needs besides the replica."""
+
+    now: datetime
+    control: ControlSpec
+    memory: Memory
+    listing_ok: bool
+
+
+def next_step(replica: ObservedReplica, scene: Scene) -> Outcome:
+    """Return a replica's next step."""
+    return _gone(replica, scene) or _STEPS[replica.record.state](replica, scene)
+
+
+def _gone(replica: ObservedReplica, scene: Scene) -> Outcome | None:
+    """Return the record of a death, once it is believed: the provider says so, or has not listed it for long."""
+    record = replica.record
+    if record.state is ReplicaState.PENDING or not scene.listing_ok:
+        return None
+    asked = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
+    if replica.node is NodeState.GONE:
+        how = replica.exit_reason or "gone"
+    elif replica.node is None:
+        missing_s = since_s(scene.memory.missing_since.get(record.id), scene.now)
+        if record.state is not ReplicaState.STOPPING and missing_s < MISSING_BELIEVED_S:
+            return None
+        how = "no longer listed by the provider"
+    else:
+        return None
+    failed = bool(record.fault) or not asked
+    served_s = since_s(record.ready_at, scene.now)
+    early = not asked and (record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
+    return Outcome(
+        replica=replica,
+        state=ReplicaState.FAILED if failed else ReplicaState.GONE,
+        action=MarkGone(replica_id=record.id, failed=failed, reason=_death(replica, how, asked=asked)),
+        failed_start=early,
+    )
+
+
+def _death(replica: ObservedReplica, how: str, *, asked: bool) -> str:
+    record = replica.record
+    if asked:
+        return f"{how}: {record.fault}" if record.fault else f"{how}, as it was asked"
+    return f"died while {record.state}: {how}"
+
+
+def _pending(replica: ObservedReplica, scene: Scene) -> Outcome:
+    record = replica.record
+    if record.fault:
+        return Outcome(
+            replica=replica,
+            state=ReplicaState.FAILED,
+            action=MarkGone(replica_id=record.id, failed=True, reason=f"its node could not be had: {record.fault}"),
+            failed_start=True,
+        )
+    if replica.node is not None and replica.node is not NodeState.GONE and not replica.creating:
+        if notice_of(replica) is not None:
+            return _noticed_early(replica)
+        reason = "its create was cut off, and its node is there: adopted by its token"
+        return Outcome(
+            replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
+        )
+    age_s = since_s(record.created_at, scene.now)
+    if age_s >= scene.control.start_timeout_s and scene.listing_ok and not replica.creating:
+        reason = f"no node {format_duration(age_s)} after it was ordered"
+        return Outcome(
+            replica=replica,
+            state=ReplicaState.FAILED,
+            action=MarkGone(replica_id=record.id, failed=True, reason=reason),
+            failed_start=True,
+        )
+    return _stay(replica)
+
+
+def _booting(replica: ObservedReplica, scene: Scene) -> Outcome:
+    record = replica.record
+    if notice_of(replica) is not None:
+        return _noticed_early(replica)
+    if replica.healthy:
+        reason = f"healthy {format_duration(since_s(record.created_at, scene.now))} after it was ordered"
+        return Outcome(
+            replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
+        )
+    return _overdue(replica, scene) or _stay(replica)
+
+
+def _warming(replica: ObservedReplica, scene: Scene) -> Outcome:
+    record = replica.record
+    if notice_of(replica) is not None:
+        return _noticed_early(replica)
+    if replica.warmed and replica.healthy is not False:
+        reason = (
+            f"a real completion came back; {format_duration(since_s(record.created_at, scene.now))} since the order"
+        )
+        return Outcome(
+            replica=replica, state=ReplicaState.READY, action=AdmitReplica(replica_id=record.id, reason=reason)
+        )
+    if replica.warm_failures >= WARM_FAILURES_MAX:
+        return _stop_faulty(replica, f"{replica.warm_failures} warm-up completions failed")
+    # Late but healthy, it is given one attempt to prove itself.
+    overdue = _overdue(replica, scene) if replica.warm_failures else None
+    return overdue or _keep_warming(replica, scene)
+
+
+def _keep_warming(replica: ObservedReplica, scene: Scene) -> Outcome:
+    record = replica.record
+    unhealthy_s = since_s(scene.memory.unhealthy_since.get(record.id), scene.now)
+    if unhealthy_s >= UNHEALTHY_AFTER_S:
+        reason = f"/health fails for {format_duration(unhealthy_s)} while warming"
+        return Outcome(
+            replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
+        )
+    if not replica.warming:
+        reason = "no warm-up is on its way"
+        return Outcome(
+            replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
+        )
+    return _stay(replica)
+
+
+def _noticed_early(replica: ObservedReplica) -> Outcome:
+    return stop(replica, "spot notice before it served")
+
+
+def _overdue(replica: ObservedReplica, scene: Scene) -> Outcome | None:
+    """Return the stop of a replica that takes too long: to start, or to come back after it served."""
+    record = replica.record
+    if record.ready_at is None:
+        age_s, limit_s, what = since_s(record.created_at, scene.now), scene.control.start_timeout_s, "not ready"
+    else:
+        age_s, limit_s, what = since_s(record.changed_at, scene.now), RECOVER_S, "not recovered"
+    # A controller that was away asks first: what it has not looked at yet may long be healthy.
+    if age_s < limit_s or replica.healthy is None:
+        return None
+    return _stop_faulty(replica, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
+
+
+def _stop_faulty(replica: ObservedReplica, fault: str) -> Outcome:
+    return Outcome(
+        replica=replica,
+        state=ReplicaState.STOPPING,
+        action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, reason=fault),
+        failed_start=replica.record.ready_at is None,
+        own_idea=True,
+    )
+
+
+def _ready(replica: ObservedReplica, scene: Scene) -> Outcome:
+    record = replica.record
+    notice = notice_of(replica)
+    if notice is not None:
+        left_s = (notice - scene.now).total_seconds()
+        reason = f"spot notice: the node is taken in {format_duration(left_s)}; {replica.in_flight} in flight"
+        return drain(replica, scene, reason)
+    sick = _sickness(replica, scene)
+    if sick:
+        return Outcome(
+            replica=replica,
+            state=ReplicaState.BOOTING,
+            action=MarkBooting(replica_id=record.id, reason=sick),
+            own_idea=True,
+        )
+    return _stay(replica)
+
+
+def _sickness(replica: ObservedReplica, scene: Scene) -> str:
+    unhealthy_s = since_s(scene.memory.unhealthy_since.get(replica.record.id), scene.now)
+    if unhealthy_s >= UNHEALTHY_AFTER_S:
+        return f"/health fails for {format_duration(unhealthy_s)}"
+    if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
+        return f"{replica.consecutive_failures} requests in a row failed at the gateway"
+    return ""
+
+
+def drain(replica: ObservedReplica, scene: Scene, reason: str, *, timeout_s: float | None = None) -> Outcome:
+    """Return a serving replica's way out of rotation."""
+    timeout_s = scene.control.drain_timeout_s if timeout_s is None else timeout_s
+    deadline = drain_deadline(scene.now, timeout_s, notice_of(replica))
+    return Outcome(
+        replica=replica,
+        state=ReplicaState.DRAINING,
+        action=DrainReplica(replica_id=replica.record.id, deadline=deadline, reason=reason),
+        own_idea=True,
+    )
+
+
+def stop(replica: ObservedReplica, reason: str) -> Outcome:
+    """Return the end of a replica that serves nobody."""
+    return Outcome(
+        replica=replica,
+        state=ReplicaState.STOPPING,
+        action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_S, reason=reason),
+        own_idea=True,
+    )
+
+
+def _draining(replica: ObservedReplica, scene: Scene) -> Outcome:
+    """Return whether a drain is over: nothing in flight that the gateway could still add to, or its time is up."""
+    record = replica.record
+    if replica.excluded and replica.in_flight == 0:
+        drained_s = since_s(record.changed_at, scene.now)
+        return _end(replica, STOP_GRACE_S, f"drained in {format_duration(drained_s)}, nothing in flight")
+    if record.drain_deadline is None or scene.now > record.drain_deadline:
+        return _end(replica, STOP_GRACE_LATE_S, f"its drain is over with {replica.in_flight} in flight")
+    return _stay(replica)
+
+
+def _end(replica: ObservedReplica, grace_s: float, reason: str) -> Outcome:
+    action = StopReplica(replica_id=replica.record.id, grace_s=grace_s, reason=reason)
+    return Outcome(replica=replica, state=ReplicaState.STOPPING, action=action)
+
+
+def _stopping(replica: ObservedReplica, scene: Scene) -> Outcome:
+    """Return a second order to end when the first has not been followed."""
+    told_s = since_s(replica.record.changed_at, scene.now)
+    if told_s >= STOP_AGAIN_S:
+        return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(told_s)} after it was told to end")
+    return _stay(replica)
+
+
+def _stay(replica: ObservedReplica) -> Outcome:
+    return Outcome(replica=replica, state=replica.record.state)
+
+
+def _ended(replica: ObservedReplica, _scene: Scene) -> Outcome:
+    return _stay(replica)
+
+
+_STEPS: dict[ReplicaState, Callable[[ObservedReplica, Scene], Outcome]] = {
+    ReplicaState.PENDING: _pending,
+    ReplicaState.BOOTING: _booting,
+    ReplicaState.WARMING: _warming,
+    ReplicaState.READY: _ready,
+    ReplicaState.DRAINING: _draining,
+    ReplicaState.STOPPING: _stopping,
+    ReplicaState.GONE: _ended,
+    ReplicaState.FAILED: _ended,
+}

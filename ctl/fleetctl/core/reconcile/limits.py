@@ -1,0 +1,37 @@
+"""The durations and counts that decisions on replicas stand on."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+WARM_FAILURES_MAX = 3
+UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of rotation
+GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
+RECOVER_S = 60.0  # out of rotation for this long without recovering: replaced
+EARLY_DEATH_S = 60.0  # dying this soon after becoming ready is a failed start: it backs off the next
+# Listings are eventually consistent: a node is believed gone after 30-60 s of absence, not at the first.
+MISSING_BELIEVED_S = 30.0
+STRAY_BELIEVED_S = 5.0
+STOP_GRACE_S = 10.0  # SIGTERM -> SIGKILL, with nothing in flight
+STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
+STOP_AGAIN_S = 20.0  # still listed this long after it was told to end: told again
+DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
+BACKOFF_FIRST_S = 2.0
+BACKOFF_MAX_S = 120.0
+GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh
+GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
+
+
+def backoff_s(failures: int) -> float:
+    """Return how long to wait after this many failures in a row: 0, 2, 4, 8, ... seconds, at most two minutes."""
+    return 0.0 if failures <= 0 else min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
+
+
+def since_s(start: datetime | None, now: datetime) -> float:
+    """Return the seconds since `start`; 0 when it has not begun."""
+    return 0.0 if start is None else max(0.0, (now - start).total_seconds())
+
+
+def later(now: datetime, seconds: float) -> datetime:
+    """Return the instant `seconds` from now."""
+    return now + timedelta(seconds=seconds)

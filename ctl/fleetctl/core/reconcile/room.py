@@ -1,0 +1,53 @@
+"""What the fleet's hard caps leave for another node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.model.profile import CapacitySpec
+from fleetctl.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.core.reconcile.lifecycle import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Nodes and money left under the caps; both may be negative when a cap was lowered under a living fleet."""
+
+    nodes: int
+    usd_per_hour: float | None  # None: no cap
+    capacity: CapacitySpec
+
+    def refusal(self, price_usd_per_hour: float) -> str:
+        """Return why one more node at this price may not be had, or an empty string."""
+        if self.nodes < 1:
+            return f"at the fleet's cap of {self.capacity.max_nodes} nodes"
+        # A cent's fraction of rounding must not refuse the node that fills the budget exactly.
+        if self.usd_per_hour is not None and price_usd_per_hour > self.usd_per_hour + 1e-9:
+            cap = format_usd(self.capacity.max_cost_usd_per_hour or 0.0)
+            return (
+                f"a node at {format_usd(price_usd_per_hour)}/h does not fit the fleet's cap of {cap}/h, "
+                f"{format_usd(max(0.0, self.usd_per_hour))}/h is left"
+            )
+        return ""
+
+    def without(self, price_usd_per_hour: float) -> Room:
+        """Return what is left after one more node."""
+        money = None if self.usd_per_hour is None else self.usd_per_hour - price_usd_per_hour
+        return replace(self, nodes=self.nodes - 1, usd_per_hour=money)
+
+
+def room_left(capacity: CapacitySpec, outcomes: Iterable[Outcome], strays: int) -> Room:
+    """Return what the caps leave once every death that was just seen is recorded."""
+    living = [o.replica.record for o in outcomes if o.state.is_live]
+    cap = capacity.max_cost_usd_per_hour
+    spent = sum(record.price_usd_per_hour for record in living)
+    return Room(
+        nodes=capacity.max_nodes - len(living) - strays,
+        usd_per_hour=None if cap is None else cap - spent,
+        capacity=capacity,
+    )

@@ -1,0 +1,45 @@
+"""Keeps since when a node is unlisted, a replica unhealthy, a stray seen: instants that outlive a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.model.replica import NodeState, ReplicaState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from fleetctl.model.decision import Memory
+    from fleetctl.model.observation import Observation, ObservedReplica
+
+_PROBED = (ReplicaState.WARMING, ReplicaState.READY)
+
+
+def watch(observation: Observation, memory: Memory, now: datetime) -> Memory:
+    """Return the memory with its instants brought up to `now`; what is no longer so is forgotten."""
+    replicas = [r for r in observation.replicas if r.record.state.is_live]
+    missing = memory.missing_since
+    strays = memory.stray_since
+    if observation.listing_ok:
+        missing = _since(missing, (r.record.id for r in replicas if _is_missing(r)), now)
+        strays = _since(strays, (n.id for n in observation.strays if n.state is not NodeState.GONE), now)
+    failing = (r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED)
+    answered = observation.gateway is not None
+    return replace(
+        memory,
+        missing_since=missing,
+        stray_since=strays,
+        unhealthy_since=_since(memory.unhealthy_since, failing, now),
+        gateway_missing_since=None if answered else memory.gateway_missing_since or now,
+        gateway_starts=0 if answered else memory.gateway_starts,
+    )
+
+
+def _is_missing(replica: ObservedReplica) -> bool:
+    return replica.node is None and replica.record.state is not ReplicaState.PENDING
+
+
+def _since(known: dict[str, datetime], now_true: Iterable[str], now: datetime) -> dict[str, datetime]:
+    return {key: known.get(key, now) for key in sorted(now_true)}

@@ -1,0 +1,158 @@
+"""Says how many replicas a lane should have: offered load, queue wait and TTFT, held by clock time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.model.decision import LaneMemory
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.plan import Constraint
+from fleetctl.model.slo import Validity
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from fleetctl.core.lane_view import LaneView
+    from fleetctl.core.pressure import Ratio
+    from fleetctl.model.plan import LanePlan
+
+# Where the plan was not set by load, a replica is counted on for this share of its knee (the published fleet's 70 %).
+_KNEE_SHARE = 0.7
+# After one replica less, the projected pressure must stay under this: the N-1 rule with room for noise.
+_SHRINK_BELOW = 0.8
+# Published: scale up at once when the 5-minute TTFT P99 is over target and the budget burns faster than this.
+_BURN_AT_ONCE = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """How many replicas are wanted, and why."""
+
+    wanted: int
+    memory: LaneMemory
+    reason: str
+
+
+def rps_per_replica(plan: LanePlan) -> float:
+    """Return the lane demand one replica carries inside the SLO, by the plan's own forecast."""
+    planned = plan.rps / max(1, plan.replicas)
+    if plan.constraint is not Constraint.MINIMUM:
+        return planned
+    return max(planned, _KNEE_SHARE * plan.forecast.knee_rps / max(1, plan.replicas))
+
+
+def replicas_needed(plan: LanePlan, offered_rps: float) -> int:
+    """Return how many replicas carry this demand inside the SLO; 0 without demand."""
+    each = rps_per_replica(plan)
+    if offered_rps <= 0:
+        return 0
+    # Rates are measured: a demand of exactly n replicas must not become n + 1 by the last bit.
+    return math.ceil(offered_rps / each - 1e-6) if each > 0 else max(1, plan.replicas)
+
+
+def target(view: LaneView) -> Target:
+    """Return the wanted replicas, always inside the lane's bounds."""
+    if view.override is not None:
+        return _by_hand(view, view.override)
+    memory = view.memory
+    if memory.planned != view.plan.replicas:
+        wanted = view.bounded(view.plan.replicas)
+        fresh = replace(memory, wanted=wanted, planned=view.plan.replicas, up_since=None, down_since=None)
+        return Target(wanted=wanted, memory=fresh, reason=f"{wanted} by the plan")
+    memory = replace(memory, wanted=view.bounded(memory.wanted))
+    if view.pressure.validity is not Validity.OK:
+        still = replace(memory, up_since=None, down_since=None)
+        return Target(wanted=memory.wanted, memory=still, reason=f"held: gateway figures are {view.pressure.validity}")
+    return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
+
+
+def _by_hand(view: LaneView, override: int) -> Target:
+    wanted = view.bounded(override)
+    bounds = view.spec.replicas
+    held = "" if wanted == override else f", held to the lane's bounds {bounds.min}-{bounds.max}"
+    # Forgetting the plan's count makes the plan count afresh once the override ends.
+    quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, down_since=None)
+    return Target(wanted=wanted, memory=quiet, reason=f"{override} set by an operator{held}")
+
+
+def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
+    """Return the target under pressure, or None when nothing presses."""
+    need = view.bounded(replicas_needed(view.plan, view.pressure.offered_rps))
+    late = _lateness(view)
+    if late is None and need <= memory.wanted:
+        return None
+    cause = late.words if late else f"{view.pressure.offered_rps:.3g} rps offered needs {need}"
+    counts = view.counts
+    if need <= memory.wanted and counts.ready < memory.wanted:
+        # What was asked for has not helped yet: its effect is judged from when it serves.
+        waits = f"{cause}; {counts.ready} of {memory.wanted} ready, {counts.pending} pending"
+        return Target(wanted=memory.wanted, memory=replace(memory, up_since=None, down_since=None), reason=waits)
+    memory = replace(memory, up_since=memory.up_since or view.now, down_since=None)
+    held_s = (view.now - (memory.up_since or view.now)).total_seconds()
+    state = f"{cause} for {format_duration(held_s)}; {counts.ready} ready, {counts.pending} pending"
+    burning = _burns(view) if late else ""
+    if held_s < view.control.scale_up_after_s and not burning:
+        return Target(wanted=memory.wanted, memory=memory, reason=state)
+    step = 1 if late and counts.ready >= memory.wanted else 0
+    return _raised(view, memory, max(need, memory.wanted + step), state + burning)
+
+
+def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Target:
+    wanted = view.bounded(wanted)
+    if wanted <= memory.wanted:
+        bound = view.spec.replicas.max
+        return Target(wanted=memory.wanted, memory=memory, reason=f"{state}; at the lane's bound {bound}")
+    raised = replace(memory, wanted=wanted, up_since=None)
+    return Target(wanted=wanted, memory=raised, reason=f"{memory.wanted} -> {wanted}: {state}")
+
+
+def _lateness(view: LaneView) -> Ratio | None:
+    """Return what is over its limit; a paused lane waits because it was told to, and another replica would not help."""
+    worst = view.pressure.worst
+    if worst is None or worst.ratio <= 1.0 or view.memory.step is LadderStep.PAUSE_BATCH:
+        return None
+    return worst
+
+
+def _burns(view: LaneView) -> str:
+    burn = view.pressure.burn
+    return f", burn {burn:.1f}x" if burn is not None and burn > _BURN_AT_ONCE else ""
+
+
+def _shrink(view: LaneView, memory: LaneMemory) -> Target:
+    """Return one replica less after a long enough calm in which the rest would have kept the SLO."""
+    blocked = _cannot_shrink(view, memory)
+    if blocked:
+        return Target(wanted=memory.wanted, memory=replace(memory, down_since=None), reason=blocked)
+    down_since = memory.down_since or view.now
+    calm_s = (view.now - down_since).total_seconds()
+    offered_rps = view.pressure.offered_rps_low
+    load = f"{offered_rps:.3g} rps offered needs {replicas_needed(view.plan, offered_rps)}"
+    if calm_s < view.control.scale_down_after_s:
+        left = format_duration(view.control.scale_down_after_s - calm_s)
+        kept = replace(memory, down_since=down_since)
+        return Target(wanted=memory.wanted, memory=kept, reason=f"{load} of {memory.wanted}; one less in {left}")
+    wanted = memory.wanted - 1
+    # The calm of the next step is counted afresh.
+    lowered = replace(memory, wanted=wanted, down_since=view.now)
+    reason = f"{memory.wanted} -> {wanted}: {load} for {format_duration(calm_s)}"
+    return Target(wanted=wanted, memory=lowered, reason=reason)
+
+
+def _cannot_shrink(view: LaneView, memory: LaneMemory) -> str:
+    """Return why the lane keeps its replicas, or an empty string."""
+    rest = memory.wanted - 1
+    if rest < view.spec.replicas.min:
+        return f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
+    pressure = view.pressure
+    demand_rps = max(pressure.offered_rps_low, pressure.offered_rps)
+    need = replicas_needed(view.plan, demand_rps)
+    if need > rest:
+        return f"{demand_rps:.3g} rps offered needs {need} of {memory.wanted}"
+    if rest == 0 and (pressure.queued or pressure.in_flight):
+        return "requests are waiting or running"
+    worst = pressure.worst
+    if rest and worst is not None and worst.ratio * memory.wanted / rest > _SHRINK_BELOW:
+        return f"{worst.words}; {rest} would be too near the limit"
+    return ""

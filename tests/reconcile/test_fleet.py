@@ -1,0 +1,127 @@
+"""The fleet as a whole: its gateway, its end, and shadow mode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.model.decision import (
+    DrainReplica,
+    LaneMemory,
+    LaunchReplica,
+    MarkGone,
+    Memory,
+    StartGateway,
+    StopGateway,
+    StopReplica,
+)
+from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.profile import Mode
+from fleetctl.model.replica import NodeState, ReplicaState
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import Observation, ObservedReplica
+from tests.reconcile import worlds
+from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
+
+STATE = ReplicaState
+PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2)})
+TWO = (observed("short-1"), observed("short-2"))
+
+
+def without_gateway(*replicas: ObservedReplica, alive: bool = False, now_s: float = 3600.0) -> Observation:
+    return replace(observation(*replicas, now_s=now_s), gateway=None, gateway_alive=alive)
+
+
+def test_a_missing_gateway_is_started_at_once():
+    assert of_kind(decide(worlds.one_lane(2), without_gateway(*TWO), PLANNED), StartGateway)
+
+
+def test_a_gateway_that_keeps_dying_is_started_ever_more_slowly():
+    fleet, memory, starts = worlds.one_lane(2), PLANNED, []
+    for second in range(120):
+        decision = decide(fleet, without_gateway(*TWO, now_s=3600 + second), memory)
+        memory = decision.memory
+        starts += [second] * len(of_kind(decision, StartGateway))
+    assert starts == [0, 1, 3, 7, 15, 31, 63]
+
+
+def test_a_gateway_that_is_still_starting_is_left_alone():
+    memory = replace(PLANNED, gateway_started_at=at(3595), gateway_starts=1, gateway_missing_since=at(3500))
+    assert decide(worlds.one_lane(2), without_gateway(*TWO, alive=True), memory).actions == ()
+
+
+def test_a_gateway_that_lives_and_is_silent_is_ended():
+    memory = replace(PLANNED, gateway_started_at=at(0), gateway_missing_since=at(3584))
+    decision = decide(worlds.one_lane(2), without_gateway(*TWO, alive=True), memory)
+    assert [a.reason for a in of_kind(decision, StopGateway)] == [
+        "alive, but no answer for 16s: ended, to be started afresh"
+    ]
+
+
+def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
+    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    first = decide(fleet, observation(observed("short-1", in_flight=2), observed("short-2", STATE.BOOTING)), PLANNED)
+    assert [a.replica_id for a in of_kind(first, DrainReplica)] == ["short-1"]
+    assert of_kind(first, DrainReplica)[0].deadline == at(3610)
+    assert [a.replica_id for a in of_kind(first, StopReplica)] == ["short-2"]
+    assert of_kind(first, StopGateway) == []
+    last = decide(fleet, observation(observed("short-1", STATE.STOPPING, node=NodeState.GONE)), first.memory)
+    assert [type(a) for a in last.actions] == [MarkGone, StopGateway]
+    assert not last.is_down
+
+
+def test_it_is_down_when_nothing_is_left():
+    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    decision = decide(fleet, without_gateway(observed("short-1", STATE.GONE)), PLANNED)
+    assert decision.is_down
+    assert decision.actions == ()
+
+
+def test_it_is_not_down_while_the_provider_is_silent():
+    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    assert not decide(fleet, replace(without_gateway(), listing_ok=False), PLANNED).is_down
+
+
+def test_an_order_without_a_node_is_closed_when_going_down():
+    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    cut = observed("short-1", STATE.PENDING, creating=False)
+    assert [a.failed for a in of_kind(decide(fleet, observation(cut), PLANNED), MarkGone)] == [False]
+    under_way = observed("short-1", STATE.PENDING, creating=True)
+    assert decide(fleet, observation(under_way), PLANNED).actions == ()
+
+
+def test_shadow_mode_brings_up_what_was_ordered():
+    decision = decide(worlds.one_lane(2, mode=Mode.SHADOW), observation())
+    assert [a.shadow for a in of_kind(decision, LaunchReplica)] == [False, False]
+
+
+def test_shadow_mode_only_thinks_of_replacing_the_dead():
+    dead = observed("short-1", node=NodeState.GONE, record_ready_at=at(0))
+    decision = decide(worlds.one_lane(2, mode=Mode.SHADOW), observation(dead, observed("short-2")), PLANNED)
+    assert [(type(a), a.shadow) for a in decision.actions] == [(MarkGone, False), (LaunchReplica, True)]
+
+
+def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
+    fleet = worlds.one_lane(2, mode=Mode.SHADOW)
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, up_since=at(0))})
+    gateway = snapshot(traffic("short", ttft_s=0.5))
+    grown = decide(fleet, observation(*TWO, gateway=gateway), memory)
+    assert [(type(a), a.shadow) for a in grown.actions] == [(LaunchReplica, True)]
+    noticed = observed("short-1", notice_deadline=at(3720))
+    heeded = decide(fleet, observation(noticed, observed("short-2")), PLANNED)
+    assert all(a.shadow for a in heeded.actions)
+    assert {type(a) for a in heeded.actions} == {LaunchReplica, DrainReplica}
+
+
+def test_shadow_mode_does_what_a_person_asks():
+    asked = observed("short-1", record_drain_requested=True)
+    fleet = worlds.one_lane(2, mode=Mode.SHADOW)
+    drained = decide(fleet, observation(asked, observed("short-2")), PLANNED)
+    assert [(type(a), a.shadow) for a in drained.actions] == [(LaunchReplica, False), (DrainReplica, False)]
+    scaled = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 3}))
+    assert [a.shadow for a in of_kind(decide(scaled, observation(*TWO), PLANNED), LaunchReplica)] == [False]
+    fewer = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 1}))
+    assert [a.shadow for a in of_kind(decide(fewer, observation(*TWO), PLANNED), DrainReplica)] == [False]
+    down = worlds.one_lane(2, mode=Mode.SHADOW, phase=Phase.DOWN)
+    assert all(not a.shadow for a in decide(down, observation(*TWO), PLANNED).actions)
