@@ -1,0 +1,166 @@
+"""Tables as values: cells with a tone, columns that know from which width on they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Tone(StrEnum):
+    """What a colour says. Most of a screen is PLAIN: colour marks what differs."""
+
+    PLAIN = "plain"
+    FAINT = "faint"  # shapes behind the figures
+    DIM = "dim"  # not to be relied on, or not of interest
+    STRONG = "strong"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Layout(IntEnum):
+    """How much there is room for."""
+
+    COMPACT = 0
+    NORMAL = 1
+    WIDE = 2
+
+
+def layout_of(width: int) -> Layout:
+    """Return the layout for a terminal so many columns wide."""
+    if width < 100:
+        return Layout.COMPACT
+    return Layout.WIDE if width >= 160 else Layout.NORMAL
+
+
+Span = tuple[str, Tone]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A piece of text in one or more tones."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def text(self) -> str:
+        """The bare text."""
+        return "".join(text for text, _ in self.spans)
+
+    def __len__(self) -> int:
+        return sum(len(text) for text, _ in self.spans)
+
+
+def cell(text: str, tone: Tone = Tone.PLAIN) -> Cell:
+    """Return a cell in one tone."""
+    return Cell(spans=((text, tone),))
+
+
+EMPTY = cell("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column; `is_flexible` takes the width that is left, and is cut when there is none."""
+
+    title: str
+    is_right: bool = False
+    since: Layout = Layout.COMPACT
+    is_flexible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row; its key is what a cursor or a mark holds on to."""
+
+    key: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def text(self) -> str:
+        """What a filter is matched against."""
+        return " ".join(cell.text for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns and rows of one panel."""
+
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+    def within(self, layout: Layout) -> Table:
+        """Return the table without the columns there is no room for."""
+        shown = [i for i, column in enumerate(self.columns) if column.since <= layout]
+        return Table(
+            columns=tuple(self.columns[i] for i in shown),
+            rows=tuple(Row(key=row.key, cells=tuple(row.cells[i] for i in shown)) for row in self.rows),
+        )
+
+    def matching(self, pattern: str) -> Table:
+        """Return the rows that hold the pattern, case aside; a leading ! turns it round."""
+        wanted = pattern.removeprefix("!").casefold()
+        if not wanted:
+            return self
+        keeps_hits = not pattern.startswith("!")
+        kept = tuple(row for row in self.rows if (wanted in row.text.casefold()) is keeps_hits)
+        return Table(columns=self.columns, rows=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Where the columns of a table stand."""
+
+    widths: tuple[int, ...]
+    gap: int
+
+
+def fit(table: Table, width: int) -> Fit:
+    """Return column widths for a line this wide: natural ones, two blanks apart if they fit, else one."""
+    natural = [
+        max([len(column.title), *(len(row.cells[i]) for row in table.rows)]) for i, column in enumerate(table.columns)
+    ]
+    fixed = sum(size for size, column in zip(natural, table.columns, strict=True) if not column.is_flexible)
+    least = fixed + sum(len(column.title) for column in table.columns if column.is_flexible)
+    gaps = max(0, len(natural) - 1)
+    gap = 2 if least + 2 * gaps <= width else 1
+    left = max(0, width - fixed - gap * gaps)
+    widths = [left if column.is_flexible else size for size, column in zip(natural, table.columns, strict=True)]
+    return Fit(widths=tuple(widths), gap=gap)
+
+
+def line(table: Table, cells: Sequence[Cell], placed: Fit, *, ellipsis: str) -> tuple[Span, ...]:
+    """Return one line's spans, padded and cut to the fit."""
+    spans: list[Span] = []
+    for number, (column, content, width) in enumerate(zip(table.columns, cells, placed.widths, strict=True)):
+        if number:
+            spans.append((" " * placed.gap, Tone.PLAIN))
+        spans.extend(_placed(cut(content, width, ellipsis=ellipsis), width, is_right=column.is_right))
+    return tuple(spans)
+
+
+def titles(table: Table) -> tuple[Cell, ...]:
+    """Return the heading row's cells."""
+    return tuple(cell(column.title, Tone.DIM) for column in table.columns)
+
+
+def cut(content: Cell, width: int, *, ellipsis: str) -> Cell:
+    """Return the cell no wider than this, ending in an ellipsis where something was lost."""
+    if len(content) <= width:
+        return content
+    room = max(0, width - len(ellipsis))
+    kept: list[Span] = []
+    for text, tone in content.spans:
+        if room > 0:
+            kept.append((text[:room], tone))
+        room -= len(text)
+    return Cell(spans=(*kept, (ellipsis[:width], Tone.DIM)))
+
+
+def _placed(content: Cell, width: int, *, is_right: bool) -> tuple[Span, ...]:
+    padding = (" " * (width - len(content)), Tone.PLAIN)
+    return (padding, *content.spans) if is_right else (*content.spans, padding)

@@ -1,0 +1,66 @@
+"""Why a lane or a replica is as it is, as lines to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.tui.cells import Span, Tone
+from fleetctl.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import tzinfo
+
+    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.plan import LanePlan
+    from fleetctl.operations.fleets import Explanation
+
+Line = tuple[Span, ...]
+_BLANK: Line = (("", Tone.PLAIN),)
+
+
+def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Line, ...]:
+    """Return what is so now, what was planned, and the decisions that led here, newest first."""
+    lines: list[Line] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
+    if found.plan is not None:
+        lines += [*_planned(found.plan), _BLANK]
+    if not found.entries:
+        lines.append((("the journal holds no entry on it", Tone.DIM),))
+    for entry in reversed(found.entries):
+        lines += _entry(entry, zone=zone)
+    return tuple(lines)
+
+
+def _planned(plan: LanePlan) -> Iterator[Line]:
+    yield (
+        ("planned  ", Tone.DIM),
+        (f"{plan.replicas} x {plan.tensor_parallel} {plan.gpu}", Tone.PLAIN),
+        (f", {plan.on_demand} on-demand and {plan.spot} spot, {format_usd(plan.cost_usd_per_hour)}/h", Tone.PLAIN),
+    )
+    yield (
+        ("bound by ", Tone.DIM),
+        (f"{plan.constraint.value} at {plan.rps:.3g} rps; knee {plan.forecast.knee_rps:.3g} rps", Tone.PLAIN),
+    )
+    forecast = plan.forecast
+    yield (
+        ("forecast ", Tone.DIM),
+        (f"TTFT P99 {format_duration(forecast.ttft_p99_s)}, ITL P99 {format_duration(forecast.itl_p99_s)}", Tone.PLAIN),
+        (f", utilisation {forecast.utilisation:.2f}", Tone.PLAIN),
+    )
+
+
+def _entry(entry: JournalEntry, *, zone: tzinfo | None) -> Iterator[Line]:
+    would = "would " if entry.shadow else ""
+    failed = "" if entry.ok else " failed"
+    yield (
+        (entry.at.astimezone(zone).strftime("%H:%M:%S  "), Tone.DIM),
+        (f"{would}{entry.action}{failed}", Tone.PLAIN if entry.ok else Tone.BAD),
+        (f"  {entry.reason}", Tone.PLAIN),
+    )
+    if entry.inputs:
+        figures = "  ".join(f"{name}={_figure(value)}" for name, value in entry.inputs.items())
+        yield ((f"          {figures}", Tone.DIM),)
+
+
+def _figure(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -1,0 +1,51 @@
+"""One frame of plain text: what `fleetctl top --once` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.tui.cells import Cell, Table, cut, fit, line, titles
+from fleetctl.tui.decisions_view import decisions_table
+from fleetctl.tui.glyphs import Canvas, glyphs
+from fleetctl.tui.header_view import Freshness, header_lines
+from fleetctl.tui.lanes_view import lanes_table
+from fleetctl.tui.replicas_view import replicas_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import tzinfo
+
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.tui.cells import Span
+
+_DECISIONS_SHOWN = 10
+
+
+def once(status: FleetStatus, *, width: int, is_ascii: bool = False, zone: tzinfo | None = None) -> str:
+    """Return the fleet as text no wider than `width`, without colour; `zone` None is this machine's own."""
+    canvas = Canvas(width=width, marks=glyphs(is_ascii=is_ascii), zone=zone)
+    is_stale = not status.controller_alive
+    head = header_lines(status, canvas, now=status.at, freshness=Freshness(is_live=not is_stale))
+    panels = (
+        lanes_table(status, canvas, is_stale=is_stale),
+        replicas_table(status, canvas, now=status.at, is_stale=is_stale),
+        _newest(decisions_table(status, zone=zone)),
+    )
+    blocks = ["\n".join(map(_plain, head)), *("\n".join(_block(panel, canvas)) for panel in panels if panel.rows)]
+    text = "\n\n".join(blocks) + "\n"
+    return text.encode("ascii", "replace").decode() if is_ascii else text
+
+
+def _newest(table: Table) -> Table:
+    return Table(columns=table.columns, rows=table.rows[-_DECISIONS_SHOWN:])
+
+
+def _block(table: Table, canvas: Canvas) -> Iterator[str]:
+    placed = fit(table, canvas.width)
+    for cells in (titles(table), *(row.cells for row in table.rows)):
+        spans = line(table, cells, placed, ellipsis=canvas.marks.ellipsis)
+        yield _plain(cut(Cell(spans=spans), canvas.width, ellipsis=canvas.marks.ellipsis).spans)
+
+
+def _plain(spans: Iterable[Span]) -> str:
+    return "".join(text for text, _ in spans).rstrip()

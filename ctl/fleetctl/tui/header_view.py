@@ -1,0 +1,155 @@
+"""The two lines above the panels: the whole fleet at a glance, and what stands in its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.model.profile import Mode
+from fleetctl.operations.words import Word, fleet_condition
+from fleetctl.tui.cells import Cell, Layout, Span, Tone, cut
+from fleetctl.tui.replicas_view import countdown
+from fleetctl.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from datetime import datetime, tzinfo
+
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.tui.glyphs import Canvas, Glyphs
+
+_WORD_TONES = {
+    Word.READY: Tone.GOOD,
+    Word.STARTING: Tone.WARN,
+    Word.STOPPING: Tone.WARN,
+    Word.DEGRADED: Tone.WARN,
+    Word.STALE: Tone.BAD,
+    Word.BREACH: Tone.BAD,
+    Word.DOWN: Tone.DIM,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Whether what is shown is current. `age_s` None: nobody knows how old it is."""
+
+    is_live: bool
+    age_s: float | None = None
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A piece of the first line; where there is no room the highest `rank` goes first."""
+
+    spans: tuple[Span, ...]
+    rank: int
+
+    def __len__(self) -> int:
+        return sum(len(text) for text, _ in self.spans)
+
+
+def header_lines(
+    status: FleetStatus, canvas: Canvas, *, now: datetime, freshness: Freshness, is_readonly: bool = False
+) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """Return the first line, as much of it as there is room for, and the second."""
+    parts = [
+        _name(status, freshness, canvas.marks),
+        _counts(status, canvas.layout),
+        _cost(status, canvas.layout),
+        *_cost_per_tokens(status),
+        *_mode(status, is_readonly=is_readonly),
+        *_notices(status, canvas.layout, now=now),
+        _clock(status, freshness, zone=canvas.zone),
+    ]
+    return _joined(parts, canvas), _second(status, freshness, canvas)
+
+
+def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> _Part:
+    word = fleet_condition(status).word if freshness.is_live or freshness.is_paused else Word.STALE
+    tone = _WORD_TONES[word]
+    return _Part(
+        spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (word.value, tone)), rank=0
+    )
+
+
+def _counts(status: FleetStatus, layout: Layout) -> _Part:
+    ready, wanted = sum(lane.ready for lane in status.lanes), sum(lane.wanted for lane in status.lanes)
+    tone = Tone.WARN if ready < wanted else Tone.PLAIN
+    lanes = "" if layout is Layout.COMPACT else f"{len(status.lanes)} lane{'s' if len(status.lanes) != 1 else ''} "
+    return _Part(spans=((lanes, Tone.PLAIN), (f"{ready}/{wanted} ready", tone)), rank=1)
+
+
+def _cost(status: FleetStatus, layout: Layout) -> _Part:
+    cap = status.max_cost_usd_per_hour
+    cost = status.cost_usd_per_hour
+    tone = Tone.WARN if cap is not None and cost > cap else Tone.PLAIN
+    spans: tuple[Span, ...] = ((f"{format_usd(cost)}/h", tone),)
+    if cap is not None and layout is not Layout.COMPACT:
+        spans = (*spans, (f" of {format_usd(cap)}", Tone.DIM))
+    return _Part(spans=spans, rank=2)
+
+
+def _cost_per_tokens(status: FleetStatus) -> list[_Part]:
+    if status.cost_usd_per_1m_tokens is None:
+        return []
+    return [_Part(spans=((f"{format_usd(status.cost_usd_per_1m_tokens)}/1M tok", Tone.PLAIN),), rank=4)]
+
+
+def _mode(status: FleetStatus, *, is_readonly: bool) -> list[_Part]:
+    parts = [_Part(spans=((status.mode.value, Tone.WARN if status.mode is Mode.SHADOW else Tone.DIM),), rank=5)]
+    if is_readonly:
+        parts.append(_Part(spans=(("read-only", Tone.DIM),), rank=6))
+    return parts
+
+
+def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[_Part]:
+    deadlines = [
+        r.record.notice_deadline for r in status.replicas if r.record.notice_deadline and r.record.state.is_live
+    ]
+    if not deadlines:
+        return []
+    spot = "" if layout is Layout.COMPACT else "spot "
+    many = f"{len(deadlines)} {spot}notice{'s' if len(deadlines) > 1 else ''}"
+    left_s = (min(deadlines) - now).total_seconds()
+    return [_Part(spans=((f"! {many} {countdown(left_s)}", Tone.WARN),), rank=1)]
+
+
+def _clock(status: FleetStatus, freshness: Freshness, *, zone: tzinfo | None) -> _Part:
+    clock = status.at.astimezone(zone).strftime("%H:%M:%S")
+    if freshness.is_paused:
+        return _Part(spans=((clock, Tone.PLAIN), (" PAUSED", Tone.WARN)), rank=0)
+    if freshness.is_live:
+        return _Part(spans=((clock, Tone.PLAIN), (" live", Tone.GOOD)), rank=0)
+    age = f" {format_duration(int(freshness.age_s))}" if freshness.age_s is not None else ""
+    return _Part(spans=((f"STALE{age}", Tone.BAD),), rank=0)
+
+
+def _joined(parts: list[_Part], canvas: Canvas) -> tuple[Span, ...]:
+    separator: Span = (f" {canvas.marks.separator} ", Tone.DIM)
+    kept = list(parts)
+    while len(kept) > 1 and sum(len(part) for part in kept) + len(separator[0]) * (len(kept) - 1) > canvas.width:
+        worst = max(kept, key=lambda part: part.rank)
+        if worst.rank == 0:
+            break
+        kept.remove(worst)
+    spans: list[Span] = []
+    for part in kept:
+        if spans:
+            spans.append(separator)
+        spans.extend(part.spans)
+    return cut(Cell(spans=tuple(spans)), canvas.width, ellipsis=canvas.marks.ellipsis).spans
+
+
+def _second(status: FleetStatus, freshness: Freshness, canvas: Canvas) -> tuple[Span, ...]:
+    """Return what stands in the way, or, when nothing does, what is served where."""
+    condition = fleet_condition(status)
+    reason = condition.reason or status.reason
+    if not freshness.is_live and not freshness.is_paused and condition.word is not Word.STALE:
+        reason = "nothing heard from the controller; its last figures are not shown"
+    if reason:
+        tone = Tone.BAD if condition.word in (Word.BREACH, Word.STALE) else Tone.WARN
+        spans: tuple[Span, ...] = ((reason, tone),)
+    else:
+        address = f"{status.gateway_url}/v1"
+        spans = ((f"{status.model} on {status.provider} {canvas.marks.arrow} ", Tone.DIM), (address, Tone.DIM))
+    return cut(Cell(spans=spans), canvas.width, ellipsis=canvas.marks.ellipsis).spans

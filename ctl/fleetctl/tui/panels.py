@@ -1,0 +1,83 @@
+"""Fills the screen's panels with one moment of a fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.widgets import Static
+
+from fleetctl.model.status import FleetStatus
+from fleetctl.tui.cells import Tone
+from fleetctl.tui.decisions_view import decisions_table
+from fleetctl.tui.glyphs import Canvas
+from fleetctl.tui.grid import Grid
+from fleetctl.tui.header_view import Freshness, header_lines
+from fleetctl.tui.lanes_view import lanes_table
+from fleetctl.tui.replicas_view import replicas_table
+from fleetctl.tui.tones import TONE_CLASSES, to_text, tone_styles
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from fleetctl.model.status import LaneStatus
+    from fleetctl.tui.trend_view import Trend
+
+_FRAME_LINES = 3  # of a panel: heading and borders
+_LANES_HEIGHT_MAX = 12
+
+
+class Head(Static):
+    """The two lines above the panels."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = TONE_CLASSES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What is shown: a status, and how it is to be looked at."""
+
+    status: FleetStatus
+    canvas: Canvas
+    now: datetime
+    freshness: Freshness
+    is_readonly: bool
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its figures are too old to show."""
+        return not self.freshness.is_live and not self.freshness.is_paused
+
+
+def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
+    """Show the moment in every panel."""
+    status, canvas, is_stale = moment.status, moment.canvas, moment.is_stale
+    head = screen.query_one("#head", Head)
+    first, second = header_lines(
+        status, canvas.narrowed(2), now=moment.now, freshness=moment.freshness, is_readonly=moment.is_readonly
+    )
+    head.update(to_text((*first, ("\n", Tone.PLAIN), *second), tone_styles(head)))
+    height = min(len(status.lanes) + _FRAME_LINES, _LANES_HEIGHT_MAX)
+    lanes, trends = screen.query_one("#lanes", Grid), screen.query_one("#trend", Grid)
+    lanes.styles.height = trends.styles.height = height
+    lanes.show(lanes_table(status, canvas, is_stale=is_stale), empty="no lanes")
+    trends.show(trend.table(status, canvas, is_stale=is_stale), empty="no lanes")
+    replicas = replicas_table(status, canvas, now=moment.now, is_stale=is_stale)
+    screen.query_one("#replicas", Grid).show(replicas, empty="no replicas")
+    decisions = decisions_table(status, zone=canvas.zone)
+    screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")
+
+
+def subject_at(status: FleetStatus, grid: Grid) -> str:
+    """Return the lane or replica that the grid's cursor is on; a decision's is its subject."""
+    if grid.id != "decisions":
+        return grid.cursor_key
+    return next((entry.subject for entry in status.decisions if str(entry.seq) == grid.cursor_key), "")
+
+
+def lane_at(status: FleetStatus, grid: Grid) -> LaneStatus | None:
+    """Return the lane the cursor is on, or the lane of the replica it is on."""
+    subject = subject_at(status, grid)
+    name = next((r.record.lane for r in status.replicas if r.record.id == subject), subject)
+    return next((lane for lane in status.lanes if lane.name == name), None)
