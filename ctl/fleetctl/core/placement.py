@@ -108,6 +108,7 @@ def _zone(replica: Replica) -> str:
 
 
 def _nothing(rejected: dict[str, str], market: Market) -> str:
-    reasons = Counter(rejected.values()).most_common()
-    specific = [why for why, _ in reasons if not why.startswith("is ")] or [why for why, _ in reasons]
-    return f"no {market} offering fits: {specific[0] if specific else 'nothing is on offer'}"
+    # What could never have fitted says less than a cap or a stock-out on what could.
+    common = [why for why, _ in Counter(rejected.values()).most_common()]
+    near = [why for why in common if not why.startswith(("is ", "has "))] or common
+    return f"no {market} offering fits: {near[0] if near else 'nothing is on offer'}"

@@ -53,7 +53,8 @@ def _failing(
     failing = []
     for target in lane.slo.targets:
         best = min(((_floor_s(target, i, lane, demand), i) for i in found), key=lambda b: b[0])
-        if best[0] > target.limit_s:
+        # Infinite: another promise already leaves no lawful batch, and is named for it.
+        if target.limit_s < best[0] < math.inf:
             failing.append((target, *best))
     return failing
 

@@ -93,7 +93,8 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
         return None
     probe = ReplicaModel(step=instance.step, demand=demand, batched_tokens_max=batched_tokens, seqs_max=1)
     limits = {
-        Constraint.DECODE: min(SEQS_MAX, batched_tokens),
+        # Half of an iteration's room stays for prompts, or a full batch would starve them.
+        Constraint.DECODE: min(SEQS_MAX, batched_tokens // 2),
         Constraint.KV_MEMORY: math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
         Constraint.ITL: _seqs_within_itl(lane, probe),
     }
@@ -130,7 +131,11 @@ def _seqs_within_itl(lane: LaneSpec, probe: ReplicaModel) -> int:
 
 
 def worst_step_s(replica: ReplicaModel, seqs: int) -> float:
-    """Return the longest iteration: `seqs` decoding, and prompt in all the room that is left."""
+    """Return the longest iteration with up to `seqs` decoding, and prompt in all the room they leave."""
+    return max(_full_step_s(replica, 1), _full_step_s(replica, seqs))
+
+
+def _full_step_s(replica: ReplicaModel, seqs: int) -> float:
     chunk = max(0, replica.batched_tokens_max - seqs)
     attended = chunk * replica.attended_per_token
     return replica.step.step_s(StepBatch(chunk, attended, seqs, seqs * replica.resident_tokens))

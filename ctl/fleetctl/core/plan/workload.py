@@ -21,6 +21,7 @@ POINTS = 160
 AVERAGE_TO_PEAK = 0.6
 _PREFIX_HIT_MAX = 0.99
 _BUSY_WINDOW_S = 60.0
+_SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
 
 TraceRow = tuple[float, int, int]  # arrival_s, prompt_tokens, output_tokens
 
@@ -146,7 +147,7 @@ def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, floa
 
     Every point is the mean of its share, so that the mean of the points is the lane's exact mean.
     """
-    parts = [part for part in parts if part[2] > 0] or [(0.0, 1.0, 1.0)]
+    parts = [part for part in parts if part[2] > _SHARE_MIN] or [(0.0, 1.0, 1.0)]
     step = math.fsum(part[2] for part in parts) / POINTS
     points, gathered, room = [], 0.0, step
     for low, high, weight in parts:

@@ -1,0 +1,98 @@
+"""The closed forms against an iteration-by-iteration replay of the same lane."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.core.perf.step import step_model
+from fleetctl.core.plan.checks import LaneState, examine
+from fleetctl.core.plan.replica import OVERHEAD_S, ReplicaModel
+from fleetctl.core.plan.workload import LaneDemand, lane_demands
+from fleetctl.model.catalogue import Precision
+from fleetctl.model.slo import Metric
+from tests.plan.replay import Served, replay
+from tests.plan.wishes import CATALOGUE, wish
+
+CASES = {
+    "short prompts, one L40S": ((300, 3000), (120, 600), 1, 512, 128, "L40S"),
+    "conversation, four L40S": ((1020, 4142), (129, 601), 4, 1024, 100, "L40S"),
+    "retrieval, two H100": ((3000, 7500), (180, 600), 2, 2048, 120, "H100"),
+    "long answers, three H100": ((200, 2000), (300, 2000), 3, 2048, 200, "H100"),
+}
+
+
+def lane(case: str, load: float) -> LaneState:
+    prompt, output, replicas, chunk, seqs, gpu = CASES[case]
+    demand = lane_demands(wish(prompt=prompt, output=output))["all"]
+    step = step_model(
+        CATALOGUE.models["meta-llama/Llama-3.1-8B-Instruct"], CATALOGUE.gpus[gpu],
+        tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16,
+    )  # fmt: skip
+    model = ReplicaModel(step=step, demand=demand, batched_tokens_max=chunk, seqs_max=seqs)
+    loaded = replace(demand, rps=replicas * model.knee_rps * load)
+    state = examine(replace(model, demand=loaded), replicas)
+    assert state is not None
+    return state
+
+
+def arrivals(demand: LaneDemand, count: int) -> list[Served]:
+    rng, at, found = random.Random(11), 0.0, []
+    for _ in range(count):
+        at += rng.expovariate(demand.rps)
+        prompt, output = rng.choice(demand.prompt.points), rng.choice(demand.output.points)
+        found.append(Served(at, max(1, round(prompt)), max(1, round(output))))
+    return found
+
+
+def quantile(values: list[float], fraction: float) -> float:
+    return sorted(values)[math.ceil(fraction * len(values)) - 1]
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("case", CASES)
+def test_forecast_agrees_with_an_exact_replay(case: str, load: float) -> None:
+    forecast = lane(case, load)
+    model = forecast.replica
+    served = arrivals(model.demand, 3000)
+    gaps_s = replay(
+        model.step, served, replicas=forecast.replicas, seqs_max=model.seqs_max,
+        batched_tokens_max=model.batched_tokens_max,
+    )  # fmt: skip
+    steady = served[200:-100]
+    ttft_s = [OVERHEAD_S + r.ttft_s for r in steady]
+    e2e_s = [OVERHEAD_S + r.last_s - r.arrival_s for r in steady]
+    assert forecast.ttft.quantile_s(0.5) == pytest.approx(quantile(ttft_s, 0.5), rel=0.12)
+    assert forecast.ttft.quantile_s(0.99) == pytest.approx(quantile(ttft_s, 0.99), rel=0.25)
+    assert forecast.state.step_s == pytest.approx(statistics.mean(r.tpot_s for r in steady), rel=0.08)
+    assert forecast.measure_s(Metric.ITL, 0.99) == pytest.approx(quantile(gaps_s, 0.99), rel=0.15)
+    assert forecast.e2e_s(0.99) == pytest.approx(quantile(e2e_s, 0.99), rel=0.20)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_knee_is_where_a_flooded_replay_stops_gaining(case: str) -> None:
+    model = lane(case, 0.5).replica
+    flooded = arrivals(replace(model.demand, rps=5 * model.knee_rps), 1500)
+    replay(model.step, flooded, seqs_max=model.seqs_max, batched_tokens_max=model.batched_tokens_max)
+    done_s = sorted(r.last_s for r in flooded)
+    # Between filling up and running dry.
+    throughput_rps = 0.5 * len(flooded) / (done_s[int(0.75 * len(done_s))] - done_s[int(0.25 * len(done_s))])
+    # The knee keeps a seat free 99 times in 100; a flood uses every one.
+    assert 0.75 * throughput_rps <= model.knee_rps <= 1.15 * throughput_rps
+
+
+def test_past_the_knee_there_is_no_steady_state() -> None:
+    model = lane("retrieval, two H100", 0.5).replica
+    assert examine(replace(model, demand=replace(model.demand, rps=2.1 * model.knee_rps)), 2) is None
+
+
+def test_bursts_lengthen_the_tail_but_not_the_median_of_an_idle_lane() -> None:
+    calm = lane("conversation, four L40S", 0.8)
+    model = replace(calm.replica, demand=replace(calm.replica.demand, burst_cv=3.0))
+    bursty = examine(model, calm.replicas)
+    assert bursty is not None
+    assert bursty.ttft.quantile_s(0.99) > 1.1 * calm.ttft.quantile_s(0.99)

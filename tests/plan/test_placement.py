@@ -1,0 +1,106 @@
+"""Where the next replica goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, strategies as st
+
+from fleetctl.core.placement import next_offering
+from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.profile import CapacitySpec
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.testing import samples
+from tests.plan.wishes import OFFERINGS, only_lane, wish
+
+LANE = only_lane(wish(rps=20, spot="burst"))
+FREE = CapacitySpec(max_nodes=100)
+
+
+def standing(offering: Offering, number: int, *, state: ReplicaState = ReplicaState.READY) -> Replica:
+    return samples.replica(
+        id=f"all-{number}", lane="all", offering=offering.key, gpu=offering.gpu, market=offering.market,
+        price_usd_per_hour=offering.price_usd_per_hour, state=state,
+    )  # fmt: skip
+
+
+def launched(count: int, market: Market, capacity: CapacitySpec = FREE) -> list[Offering]:
+    found: list[Offering] = []
+    for _ in range(count):
+        live = tuple(standing(o, i) for i, o in enumerate(found))
+        placement = next_offering(LANE, live, market, OFFERINGS, capacity=capacity)
+        if placement.offering is None:
+            break
+        found.append(placement.offering)
+    return found
+
+
+def test_replicas_are_spread_over_the_zones() -> None:
+    zones = [offering.zone for offering in launched(6, Market.SPOT)]
+    assert sorted(zones.count(zone) for zone in set(zones)) == [3, 3]
+
+
+def test_the_planned_gpu_and_market_are_kept() -> None:
+    picks = launched(4, Market.SPOT)
+    assert {(o.gpu, o.market) for o in picks} == {(LANE.gpu, Market.SPOT)}
+
+
+def test_an_offering_out_of_stock_is_passed_over_and_said() -> None:
+    first = launched(1, Market.SPOT)[0]
+    placement = next_offering(LANE, (), Market.SPOT, OFFERINGS, capacity=FREE, avoid={first.key})
+    assert placement.offering is not None
+    assert placement.offering.key != first.key
+    assert "no stock" in placement.rejected[first.key]
+
+
+def test_spot_spreads_even_into_a_dearer_zone_and_on_demand_less_so() -> None:
+    near = replace(OFFERINGS[0], zone="near", price_usd_per_hour=1.0)
+    far = replace(near, zone="far", price_usd_per_hour=1.6)
+    for market, expected in ((Market.SPOT, "far"), (Market.ON_DEMAND, "near")):
+        sold = tuple(replace(o, market=market) for o in (near, far))
+        plan = replace(LANE, gpu=near.gpu)
+        placement = next_offering(plan, (standing(sold[0], 1),), market, sold, capacity=FREE)
+        assert placement.offering is not None
+        assert placement.offering.zone == expected
+
+
+def test_nothing_is_placed_beyond_the_caps_and_the_reason_says_which() -> None:
+    assert len(launched(10, Market.ON_DEMAND, CapacitySpec(max_nodes=3))) == 3
+    dear = launched(10, Market.ON_DEMAND, CapacitySpec(max_nodes=100, max_cost_usd_per_hour=4.0))
+    assert len(dear) == 2
+    live = tuple(standing(o, i) for i, o in enumerate(dear))
+    refused = next_offering(
+        LANE, live, Market.ON_DEMAND, OFFERINGS, capacity=CapacitySpec(max_nodes=100, max_cost_usd_per_hour=4.0)
+    )
+    assert refused.offering is None
+    assert "over $4.00" in refused.reason
+
+
+def test_ended_replicas_free_their_node_and_their_money() -> None:
+    ended = tuple(standing(o, i, state=ReplicaState.GONE) for i, o in enumerate(launched(3, Market.ON_DEMAND)))
+    placement = next_offering(LANE, ended, Market.ON_DEMAND, OFFERINGS, capacity=CapacitySpec(max_nodes=1))
+    assert placement.offering is not None
+
+
+@given(
+    order=st.permutations(OFFERINGS),
+    live=st.lists(st.sampled_from(OFFERINGS), max_size=12),
+    market=st.sampled_from(list(Market)),
+    nodes=st.integers(1, 12),
+    money=st.floats(0.5, 40),
+)
+def test_a_pick_is_lawful_and_does_not_depend_on_the_order_of_offers(
+    order: list[Offering], live: list[Offering], market: Market, nodes: int, money: float
+) -> None:
+    capacity = CapacitySpec(max_nodes=nodes, max_cost_usd_per_hour=money)
+    replicas = tuple(standing(o, i) for i, o in enumerate(live))
+    placement = next_offering(LANE, replicas, market, order, capacity=capacity)
+    assert placement == next_offering(LANE, replicas, market, OFFERINGS, capacity=capacity)
+    pick = placement.offering
+    assert len(placement.rejected) + (pick is not None) <= len(OFFERINGS)
+    if pick is not None:
+        assert pick.market is market
+        assert pick.gpu == LANE.gpu
+        assert pick.gpu_count >= LANE.tensor_parallel
+        assert len(replicas) < nodes
+        assert sum(r.price_usd_per_hour for r in replicas) + pick.price_usd_per_hour <= money + 1e-6

@@ -1,0 +1,115 @@
+"""Plans in files, and what changes between two of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl import codec
+from fleetctl.config.profile import parse_profile, profile_hash
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.plan import Sizing
+from fleetctl.operations.planning import PlanChange, diff_plans, load_plan, plan_profile, save_plan
+from tests.plan.wishes import planned, wish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = planned(wish(rps=20, spot="burst"))
+
+
+def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
+    save_plan(PLAN, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == PLAN
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+@given(cut=st.floats(0, 0.999))
+def test_a_truncated_plan_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    save_plan(PLAN, path)
+    raw = path.read_bytes().rstrip()
+    path.write_bytes(raw[: int(len(raw) * cut)])
+    with pytest.raises(ConfigError, match="damaged"):
+        load_plan(path)
+
+
+def test_another_formats_plan_is_refused_by_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    save_plan(PLAN, path)
+    path.write_text(json.dumps({"version": 2, "plan": {"of": "the future"}}))
+    with pytest.raises(ConfigError, match="format 2"):
+        load_plan(path)
+
+
+def test_a_missing_plan_and_an_unwritable_place_are_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        load_plan(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        save_plan(PLAN, tmp_path / "no such directory" / "plan.json")
+
+
+def test_a_plan_does_not_differ_from_itself() -> None:
+    assert diff_plans(PLAN, PLAN) == ()
+    assert diff_plans(PLAN, codec.decode(type(PLAN), codec.encode(PLAN))) == ()
+
+
+def test_a_difference_names_lane_field_and_both_values() -> None:
+    lane = PLAN.lanes[0]
+    grown = replace(PLAN, lanes=(replace(lane, replicas=lane.replicas + 1, spot=lane.spot + 1),))
+    assert diff_plans(PLAN, grown) == (
+        PlanChange(
+            lane="all",
+            field="replicas",
+            old=f"{lane.replicas} ({lane.on_demand} on-demand, {lane.spot} spot)",
+            new=f"{lane.replicas + 1} ({lane.on_demand} on-demand, {lane.spot + 1} spot)",
+        ),
+    )
+
+
+def test_new_and_dropped_lanes_are_changes() -> None:
+    renamed = replace(PLAN, lanes=(replace(PLAN.lanes[0], lane="other"),))
+    changes = diff_plans(PLAN, renamed)
+    assert {c.old for c in changes if c.lane == "other"} == {""}
+    assert {c.new for c in changes if c.lane == "all"} == {""}
+    assert {c.lane for c in diff_plans(None, PLAN)} == {"all", ""}
+
+
+async def test_a_plan_carries_its_profiles_hash_and_follows_its_trace(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "trace.csv.gz", "wt") as trace:
+        trace.write("arrival_s,prompt_tokens,output_tokens\n")
+        trace.writelines(f"{i * 0.1:.1f},{200 + i % 7},{40 + i % 5}\n" for i in range(1800))
+    text = """
+apiVersion: fleetctl/v1
+name: traced
+model: {id: meta-llama/Llama-3.1-8B-Instruct}
+engine: emulator
+provider: local
+workload: {peak_rps: 4, trace: trace.csv.gz}
+lanes:
+  all: {slo: {ttft: {p99: 500ms}}, max_wait: 1s}
+capacity: {gpus: [L40S]}
+"""
+    profile = parse_profile(text, source="traced", base_dir=tmp_path)
+    plan = await plan_profile(profile)
+    assert plan.profile_hash == profile_hash(profile)
+    assert plan.lanes[0].prompt_tokens_mean == pytest.approx(203, abs=1)
+    assert plan.lanes[0].rps == pytest.approx(4)
+    assert any("1,800 trace requests" in reason for reason in plan.lanes[0].reasons)
+
+
+async def test_the_rules_own_inputs_are_refused_by_full_sizing() -> None:
+    with pytest.raises(ConfigError, match="prefill-only"):
+        await plan_profile(replace(wish(), provider="local"), service_time_s=0.04)
+    with pytest.raises(ConfigError, match="more than zero"):
+        await plan_profile(wish(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
+
+
+async def test_prefill_only_plans_through_the_same_door() -> None:
+    plan = await plan_profile(wish(rps=100, slo="ttft: {p99: 400ms}"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.040)
+    assert plan.lanes[0].replicas == 6  # 100 / (0.70 / 0.040) = 5.7

@@ -1,0 +1,120 @@
+"""Who arrives where, and how long their requests are."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl.core.plan.workload import AVERAGE_TO_PEAK, lane_demands, lognormal
+from fleetctl.model.profile import Distribution, LaneMatch
+from fleetctl.testing import samples
+from tests.plan.wishes import wish
+
+SHORT_AND_LONG = samples.profile()  # short under 512 uncached prompt tokens, long for the rest
+
+
+def test_boundary_splits_the_lognormal_where_its_distribution_says() -> None:
+    demands = lane_demands(SHORT_AND_LONG)
+    mu, sigma = lognormal(SHORT_AND_LONG.workload.prompt_tokens)
+    below = NormalDist(mu, sigma).cdf(math.log(512))
+    assert demands["short"].rps == pytest.approx(SHORT_AND_LONG.workload.peak_rps * below)
+    assert max(demands["short"].prompt.points) <= 512 <= min(demands["long"].prompt.points)
+
+
+def test_lane_means_weigh_up_to_the_whole_mean() -> None:
+    demands = lane_demands(SHORT_AND_LONG)
+    mu, sigma = lognormal(SHORT_AND_LONG.workload.prompt_tokens)
+    total = sum(d.rps * d.prompt.mean for d in demands.values()) / SHORT_AND_LONG.workload.peak_rps
+    assert total == pytest.approx(math.exp(mu + sigma**2 / 2), rel=1e-3)
+
+
+def test_prefix_hits_move_long_prompts_into_the_short_lane() -> None:
+    hitting = replace(SHORT_AND_LONG, workload=replace(SHORT_AND_LONG.workload, prefix_hit=0.5))
+    assert lane_demands(hitting)["short"].rps > lane_demands(SHORT_AND_LONG)["short"].rps
+    assert max(lane_demands(hitting)["short"].prompt.points) > 512
+
+
+def test_batch_hints_go_to_the_batch_lane_whatever_their_length() -> None:
+    batch = replace(SHORT_AND_LONG.lanes[0], name="batch", match=LaneMatch(batch=True))
+    profile = replace(
+        SHORT_AND_LONG,
+        lanes=(*SHORT_AND_LONG.lanes, batch),
+        workload=replace(SHORT_AND_LONG.workload, batch_share=0.25),
+    )
+    demands = lane_demands(profile)
+    assert demands["batch"].rps == pytest.approx(0.25 * profile.workload.peak_rps)
+    assert min(demands["batch"].prompt.points) < 512 < max(demands["batch"].prompt.points)
+
+
+def test_what_no_lane_takes_goes_to_the_last_interactive_lane() -> None:
+    profile = replace(SHORT_AND_LONG, lanes=SHORT_AND_LONG.lanes[:1])
+    assert lane_demands(profile)["short"].rps == pytest.approx(profile.workload.peak_rps)
+
+
+def test_lanes_for_unstreamed_requests_get_none_of_a_streaming_workload() -> None:
+    unstreamed = replace(SHORT_AND_LONG.lanes[0], match=LaneMatch(stream=False))
+    demands = lane_demands(replace(SHORT_AND_LONG, lanes=(unstreamed, SHORT_AND_LONG.lanes[1])))
+    assert demands["short"].rps == 0
+    assert demands["long"].rps == pytest.approx(SHORT_AND_LONG.workload.peak_rps)
+
+
+def test_a_trace_replaces_lengths_and_scales_to_the_peak() -> None:
+    rows = [(i * 0.5, 100 if i % 4 else 2000, 50 + i % 10) for i in range(1200)]
+    demands = lane_demands(SHORT_AND_LONG, rows)
+    assert demands["short"].rps == pytest.approx(0.75 * SHORT_AND_LONG.workload.peak_rps)
+    assert set(demands["short"].prompt.points) == {100.0}
+    assert set(demands["long"].prompt.points) == {2000.0}
+    assert demands["long"].output.mean == pytest.approx(54.5, abs=1.5)
+
+
+def test_a_flat_trace_has_an_average_of_its_peak_and_a_spiky_one_less() -> None:
+    flat = [(i * 0.5, 100, 50) for i in range(1200)]
+    spiky = [*flat, *((300 + i * 0.01, 100, 50) for i in range(2000))]
+    peak = SHORT_AND_LONG.workload.peak_rps
+    assert lane_demands(SHORT_AND_LONG, flat)["short"].average_rps == pytest.approx(peak, rel=0.01)
+    assert lane_demands(SHORT_AND_LONG, spiky)["short"].average_rps < 0.2 * peak
+
+
+def test_a_bursty_trace_raises_the_burst_cv() -> None:
+    rng = random.Random(3)
+    at, rows = 0.0, []
+    for _ in range(3000):
+        at += 0.0 if rng.random() < 0.8 else rng.expovariate(1.0)
+        rows.append((at, 100, 50))
+    assert lane_demands(SHORT_AND_LONG, rows)["short"].burst_cv > 1.5
+    assert lane_demands(SHORT_AND_LONG)["short"].burst_cv == 1.0
+
+
+def test_without_a_trace_the_average_is_a_published_share_of_the_peak() -> None:
+    demand = lane_demands(wish(rps=10))["all"]
+    assert demand.average_rps == pytest.approx(10 * AVERAGE_TO_PEAK)
+
+
+@given(
+    p50=st.floats(10, 4000),
+    ratio=st.floats(1.0, 30.0),
+    hit=st.floats(0, 0.95),
+    boundary=st.integers(1, 8000),
+    batch=st.floats(0, 1),
+)
+def test_every_request_belongs_to_one_lane(p50: float, ratio: float, hit: float, boundary: int, batch: float) -> None:
+    short, long = SHORT_AND_LONG.lanes
+    lanes = (
+        replace(short, match=LaneMatch(uncached_prompt_tokens_max=boundary)),
+        long,
+        replace(long, name="batch", match=LaneMatch(batch=True)),
+    )
+    workload = replace(
+        SHORT_AND_LONG.workload,
+        prompt_tokens=Distribution(p50=p50, p99=p50 * ratio),
+        prefix_hit=hit,
+        batch_share=batch,
+    )
+    demands = lane_demands(replace(SHORT_AND_LONG, lanes=lanes, workload=workload))
+    assert sum(d.rps for d in demands.values()) == pytest.approx(workload.peak_rps)
+    assert all(d.rps >= 0 and min(d.prompt.points) >= 1 for d in demands.values())
