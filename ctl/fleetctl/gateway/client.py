@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 # Not passed on to replicas: hop by hop, ours, or set anew. No encoding is accepted, for events must be readable.
 _KEPT_BACK = wire.HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
-    b"x-fleetctl-lane", b"x-fleetctl-batch",
+    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings",
 }  # fmt: skip
+_UPGRADING = frozenset((b"connection", b"upgrade", b"http2-settings"))
 
 
 @dataclass(slots=True)
@@ -150,12 +151,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_lingering or self._is_closed or self._fault is not None:
             return
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # The request itself is whole and is answered; what it would become is not spoken here.
-            self._blame(400, "protocol upgrades are not supported")
-            if self._waiting:
-                self._waiting[-1].keep_alive = False
+            self._feed(data)
         except httptools.HttpParserError as exc:
             self._blame(400, f"not HTTP: {exc}")
         if self._in_head:
@@ -164,6 +160,26 @@ class ClientConnection(asyncio.Protocol):
                 self._blame(431, "the request's headers are too long")
         if not self._is_serving:
             self._serve_next()
+
+    def _feed(self, data: bytes) -> None:
+        while data and self._fault is None:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as exc:
+                # Java's client asks every server for h2c first; that is ignored, as RFC 9110 allows. llhttp stops at
+                # the end of such a head and would take the body for the other protocol: start over without.
+                data = self._head_without_upgrade() + data[exc.args[0] :]
+                self._clear()
+                self._parser = httptools.HttpRequestParser(self)
+
+    def _head_without_upgrade(self) -> bytes:
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._blame(400, "this is no proxy")
+            return b""
+        kept = [b"%b: %b\r\n" % header for header in self._headers.items() if header[0] not in _UPGRADING]
+        return b"".join((method, b" ", self._target, b" HTTP/1.1\r\n", *self._forwarded, *kept, b"\r\n"))
 
     def eof_received(self) -> bool:
         """Take a half-closed connection for a closed one: it is how clients leave, and the replica must learn it."""
@@ -240,6 +256,8 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Line the request up. llhttp forgets whether to keep the connection right after this call."""
+        if self._parser.should_upgrade():
+            return
         if self._fault is None:
             if len(self._waiting) >= self._limits.pipelined_max:
                 self._blame(400, "too many pipelined requests")
@@ -272,7 +290,8 @@ class ClientConnection(asyncio.Protocol):
             self._is_serving = True
             self._deadline_s = math.inf
             self._service.serve(self, request)
-        if self._fault is not None and not self._is_serving:
+        # Answering the last of them may have come here already.
+        if self._fault is not None and not self._is_serving and not self._is_lingering:
             self._refuse(*self._fault)
 
     @property

@@ -1,0 +1,267 @@
+"""Replicas that fail, and what the client notices of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from tests.gateway.scripted import Scripted, answers, delta, dies, hangs, rejects
+from tests.gateway.stage import CHAT, LIMITS, Stage, free_port, until
+
+
+async def test_a_client_that_leaves_a_stream_stops_its_replica(stage):
+    replica = await stage.add("r1", answers(["x"] * 500, gap_s=0.05))
+    asking = asyncio.create_task(stage.ask(stream=True))
+    await until(lambda: stage.window().output_tokens > 2)
+    asking.cancel()
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    await until(lambda: replica.broken_off)
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
+    await until(lambda: stage.door.snapshot(1).replicas[0].in_flight == 0)
+    assert stage.window().finished == 0
+
+
+async def test_a_client_that_leaves_before_a_whole_answer_stops_its_replica(stage):
+    replica = await stage.add("r1", hangs)
+    asking = asyncio.create_task(stage.ask())
+    await until(lambda: replica.seen)
+    asking.cancel()
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    await until(lambda: replica.broken_off)
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_replica_that_cannot_be_reached_costs_nothing(stage, stream):
+    stage.replicas.append(Scripted("gone", port=free_port()))
+    await stage.add("r1")
+    for _ in range(6):
+        answer = await stage.ask(stream=stream)
+        assert answer.status == 200
+        assert answer.headers["x-fleetctl-replica"] == "r1"
+    gone = next(r for r in stage.door.snapshot(1).replicas if r.id == "gone")
+    assert gone.failures >= 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_closed_before_any_byte_is_retried_once_elsewhere(stage, stream):
+    await stage.add("bad", dies)
+    await stage.add("good")
+    for _ in range(3):
+        answer = await stage.ask(stream=stream)
+        assert answer.status == 200
+        assert answer.headers["x-fleetctl-replica"] == "good"
+
+
+async def test_a_poison_request_visits_two_replicas_and_no_more(stage):
+    for i in range(5):
+        await stage.add(f"r{i}", dies)
+    answer = await stage.ask(stream=True)
+    assert answer.status == 502
+    assert answer.json["error"]["type"] == "server_error"
+    assert sum(len(r.seen) for r in stage.replicas) == 2
+    assert stage.window().breached == {"error": 1}
+
+
+async def test_a_500_of_a_draining_engine_is_retried_and_a_lasting_one_passed_on(stage):
+    await stage.add("draining", rejects(500, "shutting down"))
+    good = await stage.add("good")
+    assert (await stage.ask()).status == 200
+    good.script = rejects(500, "a real bug")
+    stage.replicas[0].script = rejects(500, "a real bug")
+    answer = await stage.ask()
+    assert answer.status == 500
+    assert answer.json["error"]["message"] == "a real bug"
+
+
+async def test_a_failing_replica_is_left_alone_and_then_asked_again(stage):
+    bad = await stage.add("bad", rejects(503))
+    await stage.add("good")
+    for _ in range(30):
+        assert (await stage.ask()).status == 200
+    assert len(bad.seen) == 3
+    snapshot = next(r for r in stage.door.snapshot(1).replicas if r.id == "bad")
+    assert snapshot.consecutive_failures == 3
+    bad.script = answers(["back"])
+    async with asyncio.timeout(10):
+        while (await stage.ask()).headers["x-fleetctl-replica"] != "bad":
+            await SYSTEM_CLOCK.sleep(0.05)
+    snapshot = next(r for r in stage.door.snapshot(1).replicas if r.id == "bad")
+    assert snapshot.consecutive_failures == 0
+
+
+async def test_a_whole_answer_waits_for_a_new_replica_when_its_only_one_dies(stage):
+    only = await stage.add("only", dies)
+    waiting = asyncio.create_task(stage.ask())
+    await until(lambda: only.seen and stage.door.snapshot(1).lanes[0].queued == 1)
+    await stage.add("new")
+    answer = await waiting
+    assert answer.status == 200
+    assert answer.headers["x-fleetctl-replica"] == "new"
+
+
+async def test_when_no_replica_comes_the_orphan_ends_as_503():
+    async with Stage(limits=replace(LIMITS, orphan_wait_s=0.2), lanes=(replace(CHAT, max_wait_s=0.1),)) as stage:
+        await stage.add("only", dies)
+        answer = await stage.ask()
+        assert answer.status == 503
+        assert answer.headers["x-fleetctl-reason"] == "no-replica"
+
+
+async def test_an_orphan_does_not_block_the_queue_behind_it(stage):
+    replica = await stage.add("only", dies)
+    orphan = asyncio.create_task(stage.ask())
+    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    replica.script = answers(["fine"])
+    assert (await stage.ask()).status == 200
+    assert not orphan.done()
+    orphan.cancel()
+
+
+async def test_a_truncated_whole_answer_is_asked_for_again(stage):
+    async def truncates(seen, wire):
+        del seen
+        await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
+        wire.die()
+
+    await stage.add("bad", truncates)
+    await stage.add("good")
+    for _ in range(3):
+        answer = await stage.ask()
+        assert answer.json["choices"][0]["message"]["content"] == "Hello world"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x00\x01\x02 not http\r\n\r\n", b"HTTP/1.1 999999 X\r\n\r\n", b"HTTP/1.1 200 OK\r\nx"]
+)
+async def test_garbage_from_a_replica_is_a_failure_not_a_crash(stage, garbage):
+    async def garbles(seen, wire):
+        del seen
+        await wire.raw(garbage)
+        wire.die()
+
+    await stage.add("bad", garbles)
+    await stage.add("good")
+    for _ in range(3):
+        assert (await stage.ask()).status == 200
+
+
+async def test_a_stream_whose_replica_stalls_before_the_first_event_is_retried(stage):
+    await stage.add("stuck", hangs)
+    await stage.add("good")
+    stage.apply(stall_timeout_s=0.3)
+    for _ in range(3):
+        answer = await stage.ask(stream=True)
+        assert answer.is_whole
+
+
+async def test_a_request_that_takes_too_long_is_504(stage):
+    await stage.add("stuck", hangs)
+    stage.apply(request_timeout_s=0.3)
+    answer = await stage.ask()
+    assert answer.status == 504
+    assert stage.window().breached == {"timeout": 1}
+    await until(lambda: stage.replicas[0].broken_off)
+
+
+async def test_a_stream_that_takes_too_long_ends_with_an_error_and_no_done(stage):
+    await stage.add("slow", answers(["x"] * 200, gap_s=0.05), continues=False)
+    stage.apply(request_timeout_s=0.5)
+    answer = await stage.ask(stream=True)
+    assert answer.status == 200
+    assert answer.text
+    assert answer.events[-1]["error"]["code"] == 504
+    assert not answer.is_whole
+    assert stage.window().breached == {"timeout": 1}
+
+
+async def test_a_replica_taken_out_of_rotation_finishes_its_streams(stage):
+    old = await stage.add("old", answers(["x"] * 20, gap_s=0.02))
+    asking = asyncio.create_task(stage.ask(stream=True))
+    await until(lambda: stage.window().output_tokens > 2)
+    old.in_rotation = False
+    await stage.add("new")
+    assert (await stage.ask()).headers["x-fleetctl-replica"] == "new"
+    stage.replicas.remove(old)
+    stage.apply()
+    answer = await asking
+    assert answer.is_whole
+    assert answer.text == "x" * 20
+    await old.stop()
+
+
+async def test_a_removed_lane_finishes_what_it_carries(stage):
+    await stage.add("r1", answers(["x"] * 20, gap_s=0.02))
+    asking = asyncio.create_task(stage.ask(stream=True))
+    await until(lambda: stage.window().output_tokens > 2)
+    stage.lanes = (replace(CHAT, name="other"),)
+    stage.replicas[0].lane = "other"
+    stage.apply()
+    assert (await stage.ask(headers={"x-fleetctl-lane": "chat"})).status == 400
+    assert (await asking).is_whole
+    stage.apply()
+    assert [lane.name for lane in stage.door.snapshot(1).lanes] == ["other"]
+
+
+async def test_an_older_table_is_not_taken(stage):
+    await stage.add("r1")
+    table = stage.table()
+    assert not stage.door.apply(replace(table, version=table.version - 1, replicas=()))
+    assert stage.door.apply(table)
+    assert (await stage.ask()).status == 200
+
+
+async def test_a_slow_reader_holds_its_replica_back_and_memory_stays_bounded():
+    limits = replace(LIMITS, client_write_bytes_high=65_536, client_stall_s=20.0)
+    event = b"data: " + b'{"choices":[{"delta":{"content":"' + b"x" * 8000 + b'"}}]}' + b"\n\n"
+    sent = 0
+
+    async def floods(seen, wire):
+        nonlocal sent
+        del seen
+        await wire.begin_events()
+        for _ in range(5000):
+            await wire.chunk(event)
+            sent += len(event)
+        await wire.event(delta(finish="stop"))
+        await wire.done()
+
+    async with Stage(limits=limits) as stage:
+        await stage.add("r1", floods)
+        # A reader with a small limit stops reading soon after nobody takes its bytes.
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1024)
+        body = b'{"messages":[],"stream":true}'
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        await until(lambda: sent > 100_000)
+        before = -1
+        while before != sent:
+            before = sent
+            await SYSTEM_CLOCK.sleep(0.3)
+        assert sent < 20_000_000
+        total = 0
+        while total < 40_000_000:
+            piece = await reader.read(1 << 20)
+            if not piece:
+                break
+            total += len(piece)
+        assert total >= 40_000_000
+        writer.transport.abort()
+
+
+async def test_a_client_that_does_not_read_is_cut_after_a_deadline():
+    limits = replace(LIMITS, client_write_bytes_high=65_536, client_stall_s=0.3)
+    async with Stage(limits=limits) as stage:
+        replica = await stage.add("r1", answers(["x" * 20_000] * 2000))
+        _, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1024)
+        body = b'{"messages":[],"stream":true}'
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        await until(lambda: replica.broken_off)
+        await until(lambda: stage.door.connections == 0)
+        writer.transport.abort()

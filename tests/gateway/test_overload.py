@@ -1,0 +1,194 @@
+"""Waiting, refusing, degrading."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.model.overload import LadderStep
+from tests.gateway.scripted import answers, rejects, rejects_in_stream
+from tests.gateway.stage import CHAT, Stage, until
+
+SLOW = answers(["a", "b", "c", "d", "e"], gap_s=0.06)
+
+
+def chat(**changes: Any) -> Stage:
+    return Stage(lanes=(replace(CHAT, **changes),))
+
+
+async def test_requests_over_the_slot_limit_wait_their_turn(stage):
+    replica = await stage.add("r1", SLOW, concurrency_max=1)
+    found = await asyncio.gather(*(stage.ask(stream=True) for _ in range(4)))
+    assert [a.status for a in found] == [200] * 4
+    assert max(s.connection for s in replica.seen) <= 2
+    window = stage.window()
+    assert window.queue_wait.max_s >= 0.5
+    assert window.finished == 4
+
+
+async def test_a_full_queue_refuses_with_a_reason_and_when_to_come_back():
+    async with chat(queue_max=1) as stage:
+        await stage.add("r1", SLOW, concurrency_max=1)
+        found = await asyncio.gather(*(stage.ask(stream=True) for _ in range(5)))
+        assert sorted(a.status for a in found) == [200, 200, 429, 429, 429]
+        refused = next(a for a in found if a.status == 429)
+        assert refused.headers["x-fleetctl-reason"] == "queue-full"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.headers["x-fleetctl-lane"] == "chat"
+        assert refused.json["error"]["type"] == "rate_limit_error"
+        assert refused.json["error"]["code"] == "queue-full"
+        assert stage.window().shed == {"queue-full": 3}
+        assert stage.window().breached == {}
+
+
+async def test_who_waited_the_lanes_max_wait_is_refused_then():
+    async with chat(max_wait_s=0.1) as stage:
+        await stage.add("r1", answers(["x"] * 10, gap_s=0.1), concurrency_max=1)
+        first = asyncio.create_task(stage.ask(stream=True))
+        await until(lambda: stage.replicas[0].seen)
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        refused = await stage.ask(stream=True)
+        assert refused.status == 429
+        assert refused.headers["x-fleetctl-reason"] == "max-wait"
+        assert 0.09 < SYSTEM_CLOCK.monotonic_s() - began_s < 5.0
+        assert (await first).is_whole
+
+
+async def test_a_wait_known_to_be_too_long_is_refused_at_once():
+    async with chat(max_wait_s=0.2) as stage:
+        await stage.add("r1", answers(["x"] * 10, gap_s=0.1), concurrency_max=1)
+        assert (await stage.ask(stream=True)).is_whole  # Now a slot is known to be held for a second.
+        first = asyncio.create_task(stage.ask(stream=True))
+        await until(lambda: len(stage.replicas[0].seen) == 2)
+        refused = await stage.ask(stream=True)
+        assert refused.headers["x-fleetctl-reason"] == "predicted-wait"
+        await first
+
+
+async def test_a_lane_without_any_replica_is_503():
+    async with chat(max_wait_s=0.05) as stage:
+        stage.apply()
+        refused = await stage.ask()
+        assert refused.status == 503
+        assert refused.headers["x-fleetctl-reason"] == "no-replica"
+        assert stage.window().breached == {"error": 1}
+
+
+async def test_a_request_waits_for_the_first_replica_to_come(stage):
+    stage.apply()
+    waiting = asyncio.create_task(stage.ask())
+    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    await stage.add("r1")
+    assert (await waiting).status == 200
+
+
+async def test_a_client_that_leaves_the_queue_is_never_dispatched(stage):
+    replica = await stage.add("r1", SLOW, concurrency_max=1)
+    first = asyncio.create_task(stage.ask(stream=True))
+    await until(lambda: replica.seen)
+    waiting = asyncio.create_task(stage.ask(stream=True, user="gone"))
+    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    waiting.cancel()
+    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 0)
+    assert (await first).is_whole
+    assert all(s.body.get("user") != "gone" for s in replica.seen)
+
+
+@pytest.mark.parametrize("reject", [rejects(503), rejects(429), rejects_in_stream(503)])
+async def test_a_refusing_replica_is_passed_over(stage, reject):
+    await stage.add("full", reject)
+    await stage.add("free")
+    for _ in range(8):
+        answer = await stage.ask(stream=True)
+        assert answer.status == 200
+        assert answer.text == "Hello world"
+        assert answer.headers["x-fleetctl-replica"] == "free"
+
+
+@pytest.mark.parametrize("reject", [rejects(503), rejects_in_stream(503)])
+async def test_when_all_replicas_refuse_it_is_429(stage, reject):
+    await stage.add("r1", reject)
+    await stage.add("r2", reject)
+    answer = await stage.ask(stream=True)
+    assert answer.status == 429
+    assert answer.headers["x-fleetctl-reason"] == "engines-busy"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert [len(r.seen) for r in stage.replicas] == [1, 1]
+
+
+async def test_a_paused_lane_holds_its_queue_until_resumed():
+    async with chat(interruptible=True, step=LadderStep.PAUSE_BATCH) as stage:
+        replica = await stage.add("r1")
+        waiting = asyncio.create_task(stage.ask())
+        await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+        await SYSTEM_CLOCK.sleep(0.1)
+        assert not replica.seen
+        stage.change_lane("chat", step=LadderStep.NORMAL)
+        assert (await waiting).status == 200
+
+
+async def test_capped_answers_say_so():
+    async with chat(step=LadderStep.CAP_TOKENS, max_tokens_cap=64) as stage:
+        replica = await stage.add("r1")
+        capped = await stage.ask(max_tokens=500)
+        assert capped.headers["x-fleetctl-degraded"] == "max_tokens=64"
+        short = await stage.ask(max_tokens=10)
+        assert "x-fleetctl-degraded" not in short.headers
+        await stage.ask()
+        await stage.ask(max_completion_tokens=900)
+        assert [s.body.get("max_tokens") for s in replica.seen] == [64, 10, 64, None]
+        assert replica.seen[3].body["max_completion_tokens"] == 64
+        assert replica.seen[0].body["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+async def test_cap_context_asks_the_application_for_less():
+    async with chat(step=LadderStep.CAP_CONTEXT) as stage:
+        await stage.add("r1")
+        assert (await stage.ask(stream=True)).headers["x-fleetctl-degraded"] == "context"
+
+
+async def test_spill_uses_the_idle_replicas_of_another_lane():
+    lanes = (replace(CHAT, name="short", spill_to=("long",)), replace(CHAT, name="long"))
+    async with Stage(lanes=lanes) as stage:
+        await stage.add("s1", SLOW, lane="short", concurrency_max=1)
+        await stage.add("l1", SLOW, lane="long", concurrency_max=1)
+
+        async def two() -> set[str]:
+            header = {"x-fleetctl-lane": "short"}
+            found = await asyncio.gather(*(stage.ask(headers=header, stream=True) for _ in range(2)))
+            return {a.headers["x-fleetctl-replica"] for a in found}
+
+        assert await two() == {"s1"}
+        stage.change_lane("short", step=LadderStep.SPILL)
+        assert await two() == {"s1", "l1"}
+
+
+async def test_a_lane_that_lost_every_replica_spills_at_any_step():
+    lanes = (replace(CHAT, name="short", spill_to=("long",)), replace(CHAT, name="long"))
+    async with Stage(lanes=lanes) as stage:
+        await stage.add("l1", lane="long")
+        answer = await stage.ask(headers={"x-fleetctl-lane": "short"})
+        assert answer.headers["x-fleetctl-replica"] == "l1"
+        assert answer.headers["x-fleetctl-lane"] == "short"
+
+
+async def test_shedding_refuses_what_would_wait_and_nothing_else():
+    async with chat(step=LadderStep.SHED) as stage:
+        await stage.add("r1", SLOW, concurrency_max=1)
+        found = await asyncio.gather(*(stage.ask(stream=True) for _ in range(3)))
+        assert sorted(a.status for a in found) == [200, 429, 429]
+        assert {a.headers.get("x-fleetctl-reason") for a in found} == {None, "shed"}
+
+
+async def test_an_open_breaker_refuses_all_but_a_probe():
+    async with chat(step=LadderStep.BREAKER) as stage:
+        await stage.add("r1")
+        statuses = [(await stage.ask()).status for _ in range(6)]
+        assert statuses.count(200) == 1
+        refused = await stage.ask()
+        assert refused.headers["x-fleetctl-reason"] == "breaker"
+        assert refused.headers["retry-after"]

@@ -1,0 +1,290 @@
+"""The gateway as a process: its lock, its table, its sockets, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import aiohttp
+import psutil
+import pytest
+
+from fleetctl import codec
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.gateway import listeners
+from fleetctl.model.gateway import GatewaySnapshot
+from fleetctl.paths import FleetPaths
+from tests.gateway.scripted import answers
+from tests.gateway.stage import HELLO, free_port, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from fleetctl.model.gateway import RoutingTable
+
+FLEET = "proc"
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetPaths:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = FleetPaths(fleet=FLEET)
+    made.make()
+    return made
+
+
+class Process:
+    """A gateway process and ways to talk to it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, paths: FleetPaths) -> None:
+        self.process = process
+        self.url = f"http://127.0.0.1:{port}"
+        self.paths = paths
+        self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
+        self.admin = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=str(paths.gateway_socket)))
+
+    async def ask(self, **body: object) -> tuple[int, bytes]:
+        async with self.http.post(self.url + "/v1/chat/completions", json=HELLO | body) as response:
+            return response.status, await response.read()
+
+    async def put(self, table: RoutingTable) -> int:
+        async with self.admin.put("http://gateway/v1/table", data=codec.encode(table)) as response:
+            return response.status
+
+    async def snapshot(self) -> GatewaySnapshot:
+        async with self.admin.get("http://gateway/v1/snapshot") as response:
+            return codec.decode(GatewaySnapshot, await response.read())
+
+
+@asynccontextmanager
+async def running(
+    paths: FleetPaths, *arguments: str, sockets: tuple[socket.socket, ...] = (), **env: str
+) -> AsyncIterator[Process]:
+    port = sockets[0].getsockname()[1] if sockets else free_port()
+    fds = tuple(s.fileno() for s in sockets)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fleetctl.gateway", FLEET, "--port", str(port), *arguments,
+        env={**os.environ, **env, **({"FLEETCTL_LISTEN_FDS": ",".join(map(str, fds))} if fds else {})},
+        pass_fds=fds, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    made = Process(process, port, paths)
+    try:
+        await until(paths.gateway_socket.exists, wait_s=30)
+        await _until_answering(made)
+        yield made
+    finally:
+        await made.http.close()
+        await made.admin.close()
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def _until_answering(gateway: Process) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await gateway.snapshot()
+            except aiohttp.ClientError:
+                await SYSTEM_CLOCK.sleep(0.02)
+            else:
+                return
+
+
+async def test_a_restarted_gateway_serves_from_the_table_file(paths, stage):
+    await stage.add("r1")
+    paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
+    paths.routing_table.write_bytes(codec.encode(stage.table()))
+    async with running(paths) as gateway:
+        assert (await gateway.ask())[0] == 200
+
+
+async def test_a_damaged_table_file_waits_for_the_controller(paths, stage):
+    await stage.add("r1")
+    paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
+    paths.routing_table.write_bytes(b'{"fleet": 3}')
+    async with running(paths) as gateway:
+        assert (await gateway.ask())[0] == 503
+        assert await gateway.put(stage.table()) == 200
+        assert (await gateway.ask())[0] == 200
+
+
+async def test_the_controller_puts_tables_and_reads_snapshots(paths, stage):
+    await stage.add("r1")
+    async with running(paths) as gateway:
+        table = replace(stage.table(), version=5)
+        assert await gateway.put(table) == 200
+        assert await gateway.put(table) == 200
+        assert await gateway.put(replace(table, version=4)) == 409
+        async with gateway.admin.put("http://gateway/v1/table", data=b"{}") as response:
+            assert response.status == 400
+            assert "missing" in (await response.json())["error"]
+        assert (await gateway.ask(stream=True))[0] == 200
+        snapshot = await gateway.snapshot()
+        assert snapshot.table_version == 5
+        assert snapshot.pid == gateway.process.pid
+        assert snapshot.fleet == FLEET
+        lane = snapshot.lanes[0]
+        assert [w.seconds for w in lane.windows] == [10.0, 60.0, 300.0, 3600.0]
+        assert lane.window(10.0).good == 1
+        assert snapshot.replicas[0].requests == 1
+        assert paths.gateway_socket.stat().st_mode & 0o077 == 0 or paths.runtime.stat().st_mode & 0o077 == 0
+
+
+async def test_the_second_gateway_of_a_fleet_leaves_at_once(paths):
+    async with running(paths):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.gateway", FLEET, "--port", str(free_port()), stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+        assert process.returncode == 7
+        assert b"another gateway holds" in err
+
+
+async def test_a_taken_port_is_said_plainly(paths):
+    del paths
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.gateway", FLEET, "--port", port, stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 3
+    assert b"cannot listen on 127.0.0.1:" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_it_finishes_what_is_in_flight(paths, stage, number):
+    replica = await stage.add("r1", answers(["x"] * 20, gap_s=0.05))
+    async with running(paths) as gateway:
+        await gateway.put(stage.table())
+        asking = asyncio.create_task(gateway.ask(stream=True))
+        await until(lambda: replica.seen)
+        gateway.process.send_signal(number)
+        status, body = await asking
+        assert status == 200
+        assert body.endswith(b"data: [DONE]\n\n")
+        assert await asyncio.wait_for(gateway.process.wait(), 20) == 0
+        assert not paths.gateway_socket.exists()
+
+
+async def test_told_to_stop_it_does_not_wait_for_ever(paths, stage):
+    replica = await stage.add("r1", answers(["x"] * 2000, gap_s=0.05))
+    async with running(paths, "--stop-timeout-s", "0.5") as gateway:
+        await gateway.put(stage.table())
+        asking = asyncio.create_task(gateway.ask(stream=True))
+        await until(lambda: replica.seen)
+        gateway.process.terminate()
+        assert await asyncio.wait_for(gateway.process.wait(), 20) == 0
+        with pytest.raises(aiohttp.ClientError):
+            await asking
+
+
+async def test_connections_wait_in_the_backlog_while_a_killed_gateway_restarts(paths, stage):
+    await stage.add("r1")
+    paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
+    paths.routing_table.write_bytes(codec.encode(stage.table()))
+    sockets = tuple(listeners.bind("127.0.0.1", 0, 1))
+    async with running(paths, sockets=sockets) as first:
+        assert (await first.ask())[0] == 200
+        first.process.kill()
+        await first.process.wait()
+        async with aiohttp.ClientSession() as http:
+            waiting = asyncio.create_task(_post(http, first.url))
+            await SYSTEM_CLOCK.sleep(0.2)
+            assert not waiting.done()
+            async with running(paths, sockets=sockets) as second:
+                assert await asyncio.wait_for(waiting, 20) == 200
+                assert (await second.ask())[0] == 200
+    for sock in sockets:
+        sock.close()
+
+
+async def _post(http: aiohttp.ClientSession, url: str) -> int:
+    async with http.post(url + "/v1/chat/completions", json=HELLO) as response:
+        return response.status
+
+
+async def test_sockets_that_do_not_listen_are_refused(paths):
+    del paths
+    with socket.socket() as deaf:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fleetctl.gateway", FLEET, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "FLEETCTL_LISTEN_FDS": str(deaf.fileno())}, pass_fds=(deaf.fileno(),),
+        )  # fmt: skip
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 3
+    assert b"does not listen" in err
+
+
+# Writes what it was given, and holds the lock for a while, as a controller does.
+CONTROLLER = """
+import fcntl, json, os, socket, sys, time
+lock = open(sys.argv[1], "a")
+fcntl.flock(lock, fcntl.LOCK_EX)
+fds = [int(fd) for fd in os.environ["FLEETCTL_LISTEN_FDS"].split(",")]
+ports = {socket.socket(fileno=fd).getsockname()[1] for fd in fds}
+with open(sys.argv[2], "a") as out:
+    out.write(json.dumps({"sid": os.getsid(0), "pid": os.getpid(), "ports": sorted(ports)}) + "\\n")
+print("started", flush=True)
+time.sleep(float(sys.argv[3]))
+"""
+
+
+async def test_a_missing_controller_is_started_while_the_fleet_should_be_up(paths, stage, tmp_path):
+    await stage.add("r1")
+    out = tmp_path / "started"
+    argv = [sys.executable, "-c", CONTROLLER, str(paths.controller_lock), str(out), "600"]
+    async with running(paths, FLEETCTL_CONTROLLER_ARGV=json.dumps(argv)) as gateway:
+        await SYSTEM_CLOCK.sleep(1.5)
+        assert not out.exists()  # No table, so no fleet to be up.
+        await gateway.put(stage.table())
+        await until(lambda: out.exists() and out.read_text().endswith("\n"), wait_s=20)
+        await SYSTEM_CLOCK.sleep(1.5)
+        started = [json.loads(line) for line in out.read_text().splitlines()]
+        try:
+            assert len(started) == 1
+            assert started[0]["sid"] == started[0]["pid"]
+            assert started[0]["ports"] == [int(gateway.url.rsplit(":", 1)[1])]
+            assert "started" in (paths.logs / "controller.log").read_text()
+        finally:
+            os.kill(started[0]["pid"], signal.SIGKILL)
+
+
+async def test_a_living_controller_is_left_alone(paths, stage, tmp_path):
+    await stage.add("r1")
+    out = tmp_path / "started"
+    argv = [sys.executable, "-c", CONTROLLER, str(paths.controller_lock), str(out), "1"]
+    with paths.controller_lock.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        async with running(paths, FLEETCTL_CONTROLLER_ARGV=json.dumps(argv)) as gateway:
+            await gateway.put(stage.table())
+            await SYSTEM_CLOCK.sleep(2.5)
+            assert not out.exists()
+
+
+async def test_it_is_lean(paths, stage):
+    await stage.add("r1")
+    async with running(paths) as gateway:
+        await gateway.put(stage.table())
+        for _ in range(20):
+            await gateway.ask(stream=True)
+        process = psutil.Process(gateway.process.pid)
+        assert process.memory_info().rss < 80 * 1024 * 1024
+        before = sum(process.cpu_times()[:2])
+        await SYSTEM_CLOCK.sleep(2.0)
+        assert sum(process.cpu_times()[:2]) - before <= 0.1  # of two seconds; mostly 0.01 or 0.02
