@@ -21,11 +21,13 @@ LLAMA_8B = ModelCard(
 )  # fmt: skip
 
 
+MODEL_8B_L40S: StepModel = step_model(
+    LLAMA_8B, L40S, tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16
+)
+
+
 def timed(seed: int = 0) -> StepTimer:
-    model: StepModel = step_model(
-        LLAMA_8B, L40S, tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16
-    )
-    return StepTimer(model, speed=1.0, rng=random.Random(seed))
+    return StepTimer(MODEL_8B_L40S, speed=1.0, rng=random.Random(seed))
 
 
 def prompt_of(tokens: int, *, topic: int = 0) -> Prompt:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from tests.emulator.engine_bench import MODEL_8B_L40S
 from tests.emulator.engine_process import GPU, MODEL, EngineProcess, accepts, said, texts_of, until
 
 
@@ -177,6 +178,17 @@ def test_model_directory_is_read(start, tmp_path):
     )  # fmt: skip
     engine = start("--model", str(tmp_path / "tiny"))
     assert engine.state()["max_model_len"] == 512
+
+
+def test_steps_keep_the_modelled_pace_or_say_how_much_they_lost(start):
+    engine: EngineProcess = start("--speed", "3")
+    model = MODEL_8B_L40S
+    expected_s = (model.prefill_s(14) + sum(model.decode_step_s(1, 14 + made) for made in range(1, 120))) / 3
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    assert engine.chat(max_tokens=120, ignore_eos=True)[0] == 200
+    took_s = SYSTEM_CLOCK.monotonic_s() - began_s
+    assert took_s > 0.97 * expected_s
+    assert took_s < 1.1 * expected_s + engine.state()["written_off_s"] + 0.5
 
 
 def test_idle_engine_uses_next_to_no_time_and_little_memory(start):

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from fleetctl.emulator.blocks import BLOCK_TOKENS
 from fleetctl.emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
 from fleetctl.emulator.sequence import Phase, Sequence
-from tests.emulator.engine_bench import Arrival, Bench, limits, prompt_of
+from fleetctl.emulator.timing import JITTER
+from tests.emulator.engine_bench import MODEL_8B_L40S, Arrival, Bench, limits, prompt_of
 
 KV_BLOCKS = 24
 
@@ -97,6 +98,21 @@ def test_first_come_first_served_starves_nobody(arrivals):
     in_order = sorted(bench.sequences, key=lambda s: s.number)
     seats = [s.scheduled_s for s in in_order]
     assert seats == sorted(seats), "a later arrival was seated before an earlier one"
+
+
+def test_lone_request_takes_the_time_the_performance_model_says():
+    bench = Bench(limits()).run([Arrival(0.0, prompt_of(1000), 101)])
+    (sequence,) = bench.sequences
+    model = MODEL_8B_L40S
+    assert sequence.first_token_s == pytest.approx(model.prefill_s(1000), rel=3 * JITTER)
+    decode_s = sum(model.decode_step_s(1, 1000 + made) for made in range(1, 101))
+    assert sequence.last_token_s - sequence.first_token_s == pytest.approx(decode_s, rel=JITTER)
+
+
+def test_long_prompt_beside_it_stretches_the_gaps_of_a_running_answer():
+    arrivals = [Arrival(0.0, prompt_of(50, topic=1), 60), Arrival(0.5, prompt_of(6000, topic=2), 2)]
+    alone, beside = (Bench(limits()).run(arrivals[:n]).sequences[0] for n in (1, 2))
+    assert beside.last_token_s - alone.last_token_s > 0.7 * MODEL_8B_L40S.prefill_s(6000)
 
 
 def test_running_sequences_decode_in_every_step_while_a_long_prompt_is_computed_in_chunks():

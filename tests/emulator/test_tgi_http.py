@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.emulator.engine_process import NAME, EngineProcess, said, texts_of
+from tests.emulator.engine_process import NAME, EngineProcess, said, texts_of, until
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_tokenize_and_info(tgi):
 
 
 def test_overloaded_tgi_says_429_and_in_streams_an_error_event(start):
-    engine: EngineProcess = start("--flavour", "tgi", "--max-num-seqs", "1", "--max-queued-requests", "0")
+    engine: EngineProcess = start("--flavour", "tgi", "--max-num-seqs", "1", "--max-queued-requests", "1")
     running = engine.stream(max_tokens=2000, ignore_eos=True)
     running.first_text()
     status, answer = engine.post("/generate", {"inputs": "x", "parameters": {"max_new_tokens": 5}})
@@ -136,9 +136,28 @@ def test_tgi_reserves_the_whole_budget_and_never_preempts(start):
         stream.close()
 
 
-def test_sglang_refuses_when_too_many_wait(start):
-    engine: EngineProcess = start("--flavour", "sglang", "--max-num-seqs", "1", "--max-queued-requests", "0")
+def test_sglang_refuses_when_too_many_wait_whatever_runs(start):
+    engine: EngineProcess = start("--flavour", "sglang", "--max-num-seqs", "1", "--max-queued-requests", "1")
     assert json.loads(engine.get("/get_model_info")[1])["served_model_name"] == NAME
-    # The first may not even wait for its first step, so a limit of none would refuse everything: one running is none.
+    running = engine.stream(max_tokens=2000, ignore_eos=True)
+    running.first_text()
+    waiting = engine.stream(max_tokens=2)
+    until(lambda: engine.state()["waiting"] == 1, "the second waits")
     status, answer = engine.chat(max_tokens=2)
     assert (status, answer["object"], answer["message"]) == (503, "error", "The request queue is full.")
+    refused = engine.stream(max_tokens=2)
+    assert refused.status == 200
+    assert json.loads(refused.event())["error"]["code"] == 503
+    running.close()
+    assert texts_of(waiting.rest()) == said(2)
+
+
+@pytest.mark.parametrize(("order", "first"), [((), 5), (("--schedule-low-priority-values-first",), -5)])
+def test_sglang_serves_the_higher_priority_first_unless_told_otherwise(start, order, first):
+    engine: EngineProcess = start("--flavour", "sglang", "--max-num-seqs", "1", "--priority-scheduling", *order)
+    running = engine.stream(max_tokens=30, ignore_eos=True)
+    running.first_text()
+    streams = {p: engine.stream(content=f"{p}", max_tokens=200, ignore_eos=True, priority=p) for p in (-5, 5)}
+    until(lambda: engine.state()["waiting"] == 2, "both wait")
+    streams[first].first_text()
+    assert engine.state()["waiting"] == 1, "the other still waits"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from typing import Any
 
@@ -191,6 +192,15 @@ def test_client_that_goes_away_frees_the_engine_within_a_moment(start):
     waiting.close()
 
 
+def test_client_that_gives_up_on_a_whole_answer_frees_the_engine_too(start):
+    engine: EngineProcess = start()
+    connection = http.client.HTTPConnection("127.0.0.1", engine.port)
+    connection.request("POST", "/v1/chat/completions", json.dumps(chat_body("x", max_tokens=3000, ignore_eos=True)))
+    until(lambda: engine.state()["running"] == 1, "it runs")
+    connection.close()
+    until(lambda: engine.state()["running"] == engine.state()["in_flight"] == 0, "the sequence is aborted", 5)
+
+
 def test_client_that_does_not_read_gets_everything_later_in_fewer_events(start):
     engine: EngineProcess = start("--speed", "1000")
     stream = engine.stream(max_tokens=30_000, ignore_eos=True)
@@ -212,7 +222,7 @@ def test_key_guards_v1_only(start):
 
 
 def test_full_queue_rejects_most_of_a_burst_of_streams_inside_a_200(start):
-    engine: EngineProcess = start("--max-num-seqs", "1", "--max-queued-requests", "1")
+    engine: EngineProcess = start("--max-num-seqs", "1", "--max-queued-requests", "2")
     streams = [engine.stream(max_tokens=60, ignore_eos=True) for _ in range(12)]
     inside = before = served = 0
     for stream in streams:
@@ -236,7 +246,7 @@ def test_full_queue_rejects_most_of_a_burst_of_streams_inside_a_200(start):
 
 
 def test_full_queue_refuses_whole_answers_with_503(start):
-    engine: EngineProcess = start("--max-num-seqs", "1", "--max-queued-requests", "0")
+    engine: EngineProcess = start("--max-num-seqs", "1", "--max-queued-requests", "1")
     stream = engine.stream(max_tokens=2000, ignore_eos=True)
     stream.first_text()
     status, answer = engine.chat(max_tokens=2)

@@ -74,17 +74,23 @@ def size_instance(options: Options) -> Instance:
 
 def limits(options: Options, instance: Instance) -> SchedulerLimits:
     """Return what bounds a step of this engine."""
-    orders = {EngineKind.VLLM: Order.LOW_FIRST, EngineKind.SGLANG: Order.HIGH_FIRST}
-    order = orders.get(options.flavour, Order.ARRIVAL) if options.priority_scheduling else Order.ARRIVAL
     return SchedulerLimits(
         max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=options.max_num_batched_tokens,
         kv_blocks=instance.kv_blocks,
         watermark_blocks=int(instance.kv_blocks * options.watermark),
-        order=order,
+        order=_order(options),
         prefix_caching=options.prefix_caching,
         reserves_output=options.flavour is EngineKind.TGI,
     )
+
+
+def _order(options: Options) -> Order:
+    # TGI knows no priorities.
+    if not options.priority_scheduling or options.flavour is EngineKind.TGI:
+        return Order.ARRIVAL
+    is_high_first = options.flavour is EngineKind.SGLANG and not options.low_values_first
+    return Order.HIGH_FIRST if is_high_first else Order.LOW_FIRST
 
 
 def _max_model_len(options: Options, model: ModelCard, capacity: int) -> int:

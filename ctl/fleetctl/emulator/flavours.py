@@ -12,10 +12,12 @@ from fleetctl.emulator.engine_metrics import EngineMetrics
 from fleetctl.emulator.scheduler import Scheduler
 from fleetctl.emulator.sglang import SglangDialect, SglangRoutes
 from fleetctl.emulator.sglang_metrics import SglangMetrics
-from fleetctl.emulator.tgi import TgiDialect, TgiRoutes
+from fleetctl.emulator.tgi import TgiDialect
 from fleetctl.emulator.tgi_metrics import TgiMetrics
-from fleetctl.emulator.vllm import VllmDialect, VllmRoutes
+from fleetctl.emulator.tgi_routes import TgiRoutes
+from fleetctl.emulator.vllm import VllmDialect
 from fleetctl.emulator.vllm_metrics import CacheConfig, VllmMetrics
+from fleetctl.emulator.vllm_routes import VllmRoutes
 from fleetctl.model.profile import EngineKind
 
 if TYPE_CHECKING:

@@ -44,6 +44,7 @@ class Options:
     max_queued_requests: int | None
     shutdown_timeout_s: float | None
     priority_scheduling: bool
+    low_values_first: bool  # SGLang's order turned round
     prefix_caching: bool
     watermark: float
     api_key: str
@@ -83,6 +84,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         max_queued_requests=given.max_queued_requests,
         shutdown_timeout_s=given.shutdown_timeout_s,
         priority_scheduling=given.priority_scheduling,
+        low_values_first=given.schedule_low_priority_values_first,
         prefix_caching=not given.no_prefix_caching,
         watermark=given.watermark,
         api_key=os.environ.get(given.api_key_env, "") if given.api_key_env else "",
@@ -126,9 +128,11 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     add(
         "--max-queued-requests",
         type=_none_or_more,
-        help="that may wait beside --max-num-seqs running; then vLLM and SGLang say 503, TGI 429 (it always has a limit)",
+        help="as the flavour counts: vLLM and TGI waiting and running, SGLang waiting only. When full vLLM and SGLang "
+        "answer 503, TGI 429 (its default: 128)",
     )
     add("--priority-scheduling", action="store_true", help="vLLM: lower first; SGLang: higher first")
+    add("--schedule-low-priority-values-first", action="store_true", help="SGLang: lower first, as vLLM")
     add("--no-prefix-caching", action="store_true")
     add("--watermark", type=_share, default=0.0, help="share of the KV cache kept free when admitting")
 

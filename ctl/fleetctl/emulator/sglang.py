@@ -9,8 +9,8 @@ from aiohttp import web
 
 from fleetctl.emulator.dialect import ShutdownManners
 from fleetctl.emulator.formats import DONE, event
+from fleetctl.emulator.openai_routes import OpenAiRoutes
 from fleetctl.emulator.refusals import Refusal, Why
-from fleetctl.emulator.vllm import OpenAiRoutes
 
 if TYPE_CHECKING:
     from fleetctl.emulator.engine import Engine

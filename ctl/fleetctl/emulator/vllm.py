@@ -1,4 +1,4 @@
-"""vLLM 0.32 from outside: routes, errors, overload and shutdown."""
+"""vLLM 0.32's manners: errors, overload and shutdown."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from fleetctl.emulator.bodies import ChatBody, CompletionBody, Message, chat_ask, completion_ask, read_body
 from fleetctl.emulator.dialect import ShutdownManners
-from fleetctl.emulator.formats import DONE, OpenAiFormat, event
+from fleetctl.emulator.formats import DONE, event
 from fleetctl.emulator.refusals import Refusal, Why
-from fleetctl.emulator.tokens import TOKEN_BYTES, Prompt, render_text
 
 if TYPE_CHECKING:
     from fleetctl.emulator.engine import Engine
-    from fleetctl.emulator.front import Front
     from fleetctl.emulator.options import Options
 
-VERSION = "0.32.0"
 _STATUS = {
     Why.MALFORMED: (400, "Bad Request"),
     Why.INVALID: (400, "BadRequestError"),
@@ -55,9 +51,7 @@ class VllmDialect:
         drain_s = options.shutdown_timeout_s or 0.0
         self.manners = ShutdownManners(drain_s=drain_s, refuses_new=True, keeps_listening=True, is_healthy=True)
         self._max_model_len = max_model_len
-        queued = options.max_queued_requests
-        # --max-num-queued-reqs counts the running ones too.
-        self._open_max = None if queued is None else queued + options.max_num_seqs
+        self._open_max = options.max_queued_requests  # --max-num-queued-reqs: the running ones count too
 
     def refuse(self, refusal: Refusal) -> web.Response:
         """Return the error in OpenAI's shape; 503 comes without Retry-After, as from vLLM."""
@@ -98,144 +92,3 @@ def _too_long(tokens: int, max_model_len: int) -> str:
         f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains {count} input "
         "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
     )
-
-
-class OpenAiRoutes:
-    """Serves the routes that vLLM and SGLang share."""
-
-    def __init__(self, front: Front, options: Options, *, checks_model: bool, owner: str) -> None:
-        self._front, self._options = front, options
-        self._checks_model, self._owner = checks_model, owner
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return the routes."""
-        return [
-            web.post("/v1/chat/completions", self.chat),
-            web.post("/v1/completions", self.completions),
-            web.get("/v1/models", self.models),
-        ]
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        """Answer a chat."""
-        body = read_body(ChatBody, await request.read())
-        self._check(body)
-        ask = chat_ask(body, seed=self._options.seed, request_id=self._id(request, "chatcmpl"))
-        return await self._front.respond(request, ask, self._format(ask, is_chat=True), is_chat=True)
-
-    async def completions(self, request: web.Request) -> web.StreamResponse:
-        """Answer a completion."""
-        body = read_body(CompletionBody, await request.read())
-        self._check(body)
-        ask = completion_ask(body, self._front.texts, seed=self._options.seed, request_id=self._id(request, "cmpl"))
-        return await self._front.respond(request, ask, self._format(ask, is_chat=False), is_chat=False)
-
-    async def models(self, _: web.Request) -> web.Response:
-        """Say what is served."""
-        card = {
-            "id": self._options.served_model_name,
-            "object": "model",
-            "created": int(self._front.now_s()),
-            "owned_by": self._owner,
-            "root": self._options.model,
-            "parent": None,
-            "max_model_len": self._front.max_model_len,
-        }
-        return web.json_response({"object": "list", "data": [card]})
-
-    def _format(self, ask: Any, *, is_chat: bool) -> OpenAiFormat:  # noqa: ANN401  # see asks.Ask
-        return OpenAiFormat(
-            is_chat=is_chat,
-            request_id=ask.request_id,
-            created_s=int(self._front.now_s()),
-            model=self._options.served_model_name,
-            wants_usage=ask.wants_usage,
-            wants_continuous_usage=ask.wants_continuous_usage,
-            prompts=len(ask.prompts),
-        )
-
-    def _id(self, request: web.Request, kind: str) -> str:
-        return f"{kind}-{request.headers.get('X-Request-Id') or self._front.new_id()}"
-
-    def _check(self, body: ChatBody | CompletionBody) -> None:
-        """Refuse what vLLM refuses before it looks at the prompt."""
-        served = self._options.served_model_name
-        if self._checks_model and body.model and body.model != served:
-            raise Refusal(
-                Why.UNKNOWN_MODEL,
-                f"The model `{body.model}` does not exist. Valid aliases: {served}.",
-                param="model",
-            )
-        limit, name = body.max_tokens, "max_tokens"
-        if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
-            limit, name = body.max_completion_tokens, "max_completion_tokens"
-        if limit is None:
-            return
-        if limit > self._front.max_model_len:
-            raise Refusal(
-                Why.INVALID,
-                f"{name}={limit} cannot be greater than max_model_len={self._front.max_model_len}. "
-                "Please request fewer output tokens.",
-                param=name,
-            )
-        if limit < 1:
-            raise Refusal(Why.INVALID, f"{name} must be at least 1, got {limit}.", param=name)
-        if body.min_tokens > limit:
-            message = f"min_tokens must be less than or equal to max_tokens={limit}, got {body.min_tokens}."
-            raise Refusal(Why.INVALID, message, param="min_tokens")
-
-
-class _TokenizeBody(msgspec.Struct, frozen=True):
-    prompt: str | None = None
-    messages: list[Message] | None = None
-    add_generation_prompt: bool = True
-
-
-class VllmRoutes:
-    """Serves vLLM's own routes."""
-
-    def __init__(self, front: Front, options: Options) -> None:
-        self._front = front
-        self._openai = OpenAiRoutes(front, options, checks_model=True, owner="vllm")
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return the routes."""
-        return [
-            *self._openai.routes(),
-            web.get("/health", self.health),
-            web.get("/ping", self.health),
-            web.post("/ping", self.health),
-            web.get("/version", self.version),
-            web.get("/load", self.load),
-            web.post("/tokenize", self.tokenize),
-        ]
-
-    async def health(self, _: web.Request) -> web.Response:
-        """Say that the engine lives: also while it drains."""
-        return web.Response(status=503 if "unhealthy" in self._front.board else 200)
-
-    async def version(self, _: web.Request) -> web.Response:
-        """Say which vLLM this looks like."""
-        return web.json_response({"version": VERSION})
-
-    async def load(self, _: web.Request) -> web.Response:
-        """Say how many requests are being served."""
-        return web.json_response({"server_load": self._front.in_flight})
-
-    async def tokenize(self, request: web.Request) -> web.Response:
-        """Return a prompt's tokens: its bytes in fours, as numbers."""
-        body = read_body(_TokenizeBody, await request.read())
-        prompt = _tokenized(body, self._front)
-        step = TOKEN_BYTES
-        ids = [int.from_bytes(prompt.content[at : at + step], "big") for at in range(0, len(prompt.content), step)]
-        return web.json_response(
-            {"count": len(ids), "max_model_len": self._front.max_model_len, "tokens": ids, "token_strs": None}
-        )
-
-
-def _tokenized(body: _TokenizeBody, front: Front) -> Prompt:
-    if body.messages is None:
-        return render_text((body.prompt or "").encode(), front.texts.of("0"))
-    ask = chat_ask(
-        ChatBody(messages=body.messages, add_generation_prompt=body.add_generation_prompt), seed=0, request_id=""
-    )
-    return ask.prompts[0]
