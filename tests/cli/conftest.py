@@ -9,7 +9,8 @@ import pytest
 from fleetctl.cli.main import main
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.replica import ReplicaState
-from fleetctl.paths import state_db
+from fleetctl.paths import FleetPaths, state_db
+from fleetctl.state.locks import FileLock
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 
@@ -59,8 +60,8 @@ def store() -> Iterator[SqliteStore]:
 
 
 @pytest.fixture
-def dead_fleet(store: SqliteStore) -> str:
-    """A fleet on record, two of its replicas too, and no process of it alive."""
+def dead_fleet(store: SqliteStore) -> Iterator[str]:
+    """A fleet on record, two of its replicas too, and no controller; its gateway lives, so no command starts one."""
     store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
     for age_s, (name, state) in enumerate((("short-1", ReplicaState.READY), ("long-1", ReplicaState.BOOTING))):
         at = samples.EPOCH + timedelta(seconds=age_s)
@@ -78,4 +79,7 @@ def dead_fleet(store: SqliteStore) -> str:
             ),
         )
     )  # fmt: skip
-    return "demo"
+    gateway = FileLock(FleetPaths(fleet="demo").gateway_lock, command="gateway")
+    assert gateway.try_acquire()
+    yield "demo"
+    gateway.release()

@@ -24,8 +24,9 @@ def down(
     """
     timeout_s = parse_duration_s(timeout)
     narrator = Narrator(quiet=quiet)
-    if fleet and fleet not in fleet_names():
-        narrator.say(f"there is no fleet {fleet}; nothing to do")
+    known = fleet_names()
+    if not known or (fleet and fleet not in known):
+        narrator.say(f"there is no fleet{f' {fleet}' if fleet else ''}; nothing to do")
         return
     name = chosen_fleet(fleet)
     seen = fleets.status(name)

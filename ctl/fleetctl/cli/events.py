@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.journal_views import events_view, plain_line
 from fleetctl.cli.options import Fleet, Output
 from fleetctl.cli.output import Format, View, emit, text_of, write
@@ -11,7 +12,6 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import encode
 from fleetctl.model.decision import JournalEntry
 from fleetctl.operations import fleets
-from fleetctl.operations.access import chosen_fleet
 
 _POLL_S = 0.5
 _BATCH = 1000
@@ -28,7 +28,7 @@ def events(
 
     With --follow, -o json prints one object per line.
     """
-    name = chosen_fleet(fleet)
+    name = attended_fleet(fleet)
     entries = fleets.events(name, limit=limit, subject=subject)
     if not follow:
         emit(events_view(entries, now=SYSTEM_CLOCK.now()), output)

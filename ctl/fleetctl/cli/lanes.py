@@ -1,11 +1,11 @@
 """`fleetctl lanes`."""
 
+from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.fleet_views import lanes_view
 from fleetctl.cli.options import Fleet, Output, Watch
 from fleetctl.cli.output import Format
 from fleetctl.cli.watching import show
 from fleetctl.operations import fleets
-from fleetctl.operations.access import chosen_fleet
 
 
 def lanes(fleet: Fleet = "", output: Output = Format.TABLE, watch: Watch = False) -> None:
@@ -15,5 +15,5 @@ def lanes(fleet: Fleet = "", output: Output = Format.TABLE, watch: Watch = False
     few samples. -o wide adds P50 and P95, end to end, and BURN: the share of bad requests over the share the objective
     allows; above 1x the error budget shrinks.
     """
-    name = chosen_fleet(fleet)
+    name = attended_fleet(fleet)
     show(lambda: lanes_view(fleets.status(name)), output, watch=watch)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.main import EXIT_BUG
 from fleetctl.cli.options import Fleet
 from fleetctl.cli.output import write
 from fleetctl.errors import ConfigError
 from fleetctl.operations import fleets
-from fleetctl.operations.access import chosen_fleet
 
 _PIPED_COLUMNS = 120  # where there is no terminal to ask
 _COLUMNS_MIN = 40
@@ -34,7 +34,7 @@ def top(
 
     Quitting leaves the fleet as it is.
     """
-    name = chosen_fleet(fleet)
+    name = attended_fleet(fleet)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         from fleetctl.tui.frame import once as frame
 

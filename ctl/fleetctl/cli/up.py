@@ -90,7 +90,8 @@ def _how_far(seen: FleetStatus) -> str:
         return "waiting for its controller"
     ready, wanted = sum(lane.ready for lane in seen.lanes), sum(lane.wanted for lane in seen.lanes)
     lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
-    return f"{ready} of {wanted} replicas ready ({lanes})" + ("" if seen.gateway_alive else ", gateway starting")
+    gateway = "" if seen.gateway_alive else ", gateway starting"
+    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 
 def _say_detached(fleet: str, narrator: Narrator) -> None:

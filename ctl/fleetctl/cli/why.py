@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import suggestions
+from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.journal_views import why_view
 from fleetctl.cli.options import FleetOption, Output
 from fleetctl.cli.output import Format, emit
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.operations import fleets
-from fleetctl.operations.access import chosen_fleet
 
 
 def why(
@@ -27,5 +27,5 @@ def why(
     output: Output = Format.TABLE,
 ) -> None:
     """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on."""
-    found = fleets.why(chosen_fleet(fleet), subject, limit=limit)
+    found = fleets.why(attended_fleet(fleet), subject, limit=limit)
     emit(why_view(found, now=SYSTEM_CLOCK.now()), output)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import UnavailableError
+from fleetctl.model.desired import Phase
 from fleetctl.operations import controller_api
+from fleetctl.operations.access import opened_store
 from fleetctl.paths import FleetPaths
 from fleetctl.state.locks import FileLock
 
@@ -73,6 +75,19 @@ def wake(fleet: str) -> bool:
     except UnavailableError:
         return False
     return True
+
+
+def is_abandoned(fleet: str) -> bool:
+    """Say whether a fleet has something to do and no process that would start doing it."""
+    paths = FleetPaths(fleet=fleet)
+    if any(FileLock(lock).is_held() for lock in (paths.controller_lock, paths.gateway_lock)):
+        return False
+    with opened_store() as store:
+        desired = store.fleet(fleet)
+        if desired is None:
+            return False
+        live = any(replica.state.is_live for replica in store.replicas(fleet))
+        return desired.phase is Phase.UP or live or bool(store.open_intents(fleet))
 
 
 def has_controller(fleet: str) -> bool:
