@@ -136,7 +136,7 @@ class FleetApp(App[None]):
         for known in Layout:
             self.screen_stack[0].set_class(known is layout, f"-{known.name.lower()}")
         self.screen_stack[0].set_class(event.size.height >= _TALL, "-tall")
-        self._draw()
+        self.call_after_refresh(self._draw)
 
     # What is shown
 

@@ -83,6 +83,6 @@ def sparkline(values: tuple[float, ...], width: int, marks: Glyphs, *, ceiling: 
     shown = values[-width:]
     spans: list[Span] = [(" " * (width - len(shown)), Tone.PLAIN)]
     for is_over, run in groupby(shown, key=lambda value: value > ceiling):
-        heights = [min(steps, round(value / ceiling * steps)) if ceiling > 0 else 0 for value in run]
+        heights = [round(min(1.0, value / ceiling) * steps) if ceiling > 0 else 0 for value in run]
         spans.append(("".join(marks.sparks[height] for height in heights), Tone.BAD if is_over else Tone.FAINT))
     return tuple(spans)

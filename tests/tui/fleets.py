@@ -1,0 +1,136 @@
+"""Fleets to look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from fleetctl.model.catalogue import Market
+from fleetctl.model.decision import JournalEntry
+from fleetctl.model.desired import Phase
+from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.profile import Mode
+from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
+from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.testing.samples import EPOCH, lane_slo, replica
+
+COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=4 * 3600.0),))
+
+
+def quantiles(p99_s: float, *, count: int = 900) -> Quantiles:
+    return Quantiles(count=count, p50_s=p99_s * 0.4, p95_s=p99_s * 0.8, p99_s=p99_s, max_s=p99_s * 1.3)
+
+
+def traffic(
+    name: str, *, ttft_s: float, itl_s: float, wait_s: float, rps: float, count: int = 900, refused: int = 0
+) -> LaneSnapshot:
+    window = LaneWindow(
+        seconds=60.0, offered=round(rps * 60), good=round(rps * 60 * 0.99), finished=round(rps * 60),
+        shed={"would-wait": refused} if refused else {},
+        ttft=quantiles(ttft_s, count=count), itl=quantiles(itl_s, count=count),
+        e2e=quantiles(ttft_s + itl_s * 120, count=count), queue_wait=quantiles(wait_s, count=count),
+    )  # fmt: skip
+    return LaneSnapshot(
+        name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s, drain_rate_rps=rps,
+        windows=(replace(window, seconds=10.0, offered=round(rps * 10)), window),
+    )  # fmt: skip
+
+
+def lanes() -> tuple[LaneStatus, ...]:
+    return (
+        LaneStatus(
+            name="short", slo=lane_slo(), wanted=3, ready=3, spot=1, on_demand=2, live=3, step=LadderStep.NORMAL,
+            burn={"5m": 0.4, "1h": 0.2}, validity=Validity.OK, pressure=0.41,
+            traffic=traffic("short", ttft_s=0.212, itl_s=0.022, wait_s=0.004, rps=12.4),
+            reason="3 wanted: 12.4 rps against a knee of 19.1",
+        ),
+        LaneStatus(
+            name="long", slo=lane_slo(ttft_s=2.0, itl_s=0.08), wanted=3, ready=2, spot=1, on_demand=2, live=3,
+            step=LadderStep.SPILL, burn={"5m": 18.2, "1h": 3.1}, validity=Validity.OK, pressure=0.93,
+            traffic=traffic("long", ttft_s=2.41, itl_s=0.071, wait_s=1.8, rps=5.2, refused=14),
+            reason="+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93", pending=1,
+        ),
+        LaneStatus(
+            name="batch", slo=COMPLETION, wanted=1, ready=1, spot=1, on_demand=0, live=1, step=LadderStep.PAUSE_BATCH,
+            burn={"5m": 0.0}, validity=Validity.FEW, pressure=0.1,
+            traffic=traffic("batch", ttft_s=1.1, itl_s=0.031, wait_s=42.0, rps=0.3, count=18),
+            reason="paused: long is above 0.8",
+        ),
+    )  # fmt: skip
+
+
+def replicas() -> tuple[ReplicaStatus, ...]:
+    spot: dict[str, Any] = {"market": Market.SPOT, "price_usd_per_hour": 0.7444}
+
+    def one(replica_id: str, state: ReplicaState, minutes: float, **changes: Any) -> ReplicaStatus:
+        kv = float(changes.pop("kv", 0.5))
+        running = int(kv * 40)
+        record = replica(
+            replica_id, state=state, created_at=EPOCH - timedelta(minutes=minutes), changed_at=EPOCH, **changes
+        )
+        ok = state in (ReplicaState.READY, ReplicaState.DRAINING)
+        engine = EngineSignals(validity=Validity.OK, at=EPOCH, running=running, waiting=int(kv * 3), kv_usage=kv)
+        return ReplicaStatus(record=record, engine=engine if ok else EngineSignals(), in_flight=running if ok else 0)
+
+    return (
+        one("short-1", ReplicaState.READY, 184, kv=0.38, reason="in rotation"),
+        one("short-2", ReplicaState.READY, 184, kv=0.35, reason="in rotation"),
+        one("short-3", ReplicaState.READY, 61, kv=0.41, reason="in rotation", **spot),
+        one("long-10", ReplicaState.BOOTING, 0.6, reason="waiting for /health", **spot),
+        one("long-1", ReplicaState.READY, 184, kv=0.94, reason="in rotation"),
+        one("long-2", ReplicaState.DRAINING, 184, kv=0.82, reason="interruption notice; long-10 replaces it",
+            notice_deadline=EPOCH + timedelta(seconds=97), **spot),
+        one("batch-1", ReplicaState.READY, 12, kv=0.0, reason="in rotation", **spot),
+        one("batch-2", ReplicaState.FAILED, 30, fault="exit 1 while booting", **spot),
+        one("batch-3", ReplicaState.GONE, 300, reason="scaled down", **spot),
+    )  # fmt: skip
+
+
+def decisions() -> tuple[JournalEntry, ...]:
+    def one(
+        seq: int, seconds_ago: float, kind: str, subject: str, action: str, reason: str, **changes: Any
+    ) -> JournalEntry:
+        base = JournalEntry(
+            seq=seq, at=EPOCH - timedelta(seconds=seconds_ago), fleet="demo", kind=kind, subject=subject,
+            action=action, reason=reason,
+        )  # fmt: skip
+        return replace(base, **changes)
+
+    return (
+        one(101, 184, "lifecycle", "batch-2", "mark-gone", "exit 1 while booting; the next try waits 20 s", ok=False),
+        one(102, 122, "operator", "short", "scale", "replicas 2 -> 3, by hand"),
+        one(103, 60, "decision", "batch", "set-step", "pause-batch: long is above 0.8"),
+        one(104, 48, "decision", "short", "launch", "would add one; shadow", shadow=True),
+        one(105, 36, "decision", "long", "launch", "+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93"),
+        one(106, 23, "notice", "long-2", "drain", "interruption notice: taken in 120 s; out of rotation at once"),
+        one(107, 23, "decision", "long", "launch", "long-10 replaces long-2"),
+        one(108, 2, "decision", "long", "set-step", "spill: pressure 0.93 for 10 s"),
+    )
+
+
+def busy(**changes: Any) -> FleetStatus:
+    """Return a fleet with something of everything."""
+    base = FleetStatus(
+        fleet="demo", at=EPOCH, phase=Phase.UP, mode=Mode.ACTIVE, model="meta-llama/Llama-3.1-8B-Instruct",
+        provider="local", generation=4, gateway_url="http://127.0.0.1:8080", gateway_alive=True,
+        controller_alive=True, controller_pid=4242, gateway_pid=4243, cost_usd_per_hour=9.3,
+        max_cost_usd_per_hour=55.0, cost_usd_per_1m_tokens=0.41, lanes=lanes(), replicas=replicas(),
+        decisions=decisions(),
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def calm() -> FleetStatus:
+    """Return a fleet that is up and well, before its first request."""
+    quiet = tuple(
+        replace(lane, wanted=2, ready=2, live=2, pending=0, step=LadderStep.NORMAL, burn={}, validity=Validity.NONE,
+                traffic=LaneSnapshot(name=lane.name, in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0,
+                                     windows=()), pressure=None, reason="as planned")
+        for lane in lanes()
+    )  # fmt: skip
+    kept = tuple(r for r in replicas() if r.record.id in ("short-1", "short-2", "long-1", "batch-1"))
+    return busy(lanes=quiet, replicas=kept, decisions=(), cost_usd_per_1m_tokens=None, max_cost_usd_per_hour=None)

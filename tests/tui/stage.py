@@ -1,0 +1,125 @@
+"""A screen to try keys on: statuses are fed by hand, actions are recorded, time stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from textual.pilot import Pilot
+
+from fleetctl.errors import BudgetExceededError
+from fleetctl.operations.fleets import Explanation
+from fleetctl.operations.words import step_name
+from fleetctl.testing.clocks import ManualClock
+from fleetctl.testing.samples import EPOCH, lane_plan
+from fleetctl.tui.app import FleetApp
+from tests.tui.fleets import busy, decisions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fleetctl.model.overload import LadderStep
+    from fleetctl.model.status import FleetStatus
+
+
+class FedSource:
+    """Implements StatusSource: what is fed is what is seen; None ends it."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[FleetStatus | None] = asyncio.Queue()
+
+    def feed(self, *statuses: FleetStatus | None) -> None:
+        for status in statuses:
+            self._queue.put_nowait(status)
+
+    async def watch(self) -> AsyncIterator[FleetStatus]:
+        while (status := await self._queue.get()) is not None:
+            yield status
+
+    async def explain(self, subject: str) -> Explanation:
+        entries = tuple(e for e in decisions() if e.subject == subject)
+        return Explanation(
+            fleet="demo", subject=subject, now=f"{subject} is as it should be", lane=None, replica=None,
+            plan=lane_plan("short"), entries=entries,
+        )  # fmt: skip
+
+
+@dataclass
+class RecordedActions:
+    """Implements Actions: remembers what was done, and refuses more than eight replicas as the real ones would."""
+
+    done: list[tuple[str, str, object]] = field(default_factory=list)
+
+    async def drain(self, replica_id: str, *, dry_run: bool) -> str:
+        return self._note("drain", replica_id, None, dry_run=dry_run)
+
+    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool) -> str:
+        if replicas is not None and replicas > 8:
+            raise BudgetExceededError("9 nodes would be over the cap of 8", hint="raise capacity.max_nodes")
+        return self._note("scale", lane, replicas, dry_run=dry_run)
+
+    async def shed(self, lane: str, step: LadderStep | None, *, dry_run: bool) -> str:
+        return self._note("shed", lane, step_name(step) if step is not None else None, dry_run=dry_run)
+
+    def _note(self, what: str, subject: str, value: object, *, dry_run: bool) -> str:
+        if not dry_run:
+            self.done.append((what, subject, value))
+        return f"{subject}: {what} {value}"
+
+
+@dataclass
+class Stage:
+    """Everything a test may touch."""
+
+    app: FleetApp
+    pilot: Pilot[None]
+    source: FedSource
+    actions: RecordedActions
+    clock: ManualClock
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def feed(self, *statuses: FleetStatus | None) -> None:
+        self.source.feed(*statuses)
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(2):
+            await self.pilot.pause()
+
+    async def pass_time(self, seconds: float) -> None:
+        self.clock.jump(seconds)
+        self.app._draw()
+        await self.settle()
+
+    @property
+    def modal(self) -> str:
+        """The name of what is open above the screen, or nothing."""
+        top = self.app.screen
+        return type(top).__name__ if len(self.app.screen_stack) > 1 else ""
+
+    def text(self) -> str:
+        """Return what is on the screen as plain lines."""
+        width = self.app.size.width
+        lines = ["".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()]
+        return "\n".join(line.ljust(width).rstrip() for line in lines)
+
+    def picture(self) -> str:
+        return self.app.export_screenshot(title="fleetctl top", simplify=True)
+
+
+@asynccontextmanager
+async def staged(
+    *statuses: FleetStatus, size: tuple[int, int] = (120, 40), is_readonly: bool = False, is_ascii: bool = False
+) -> AsyncIterator[Stage]:
+    source, actions, clock = FedSource(), RecordedActions(), ManualClock(EPOCH)
+    app = FleetApp(source, actions, is_readonly=is_readonly, is_ascii=is_ascii, clock=clock, zone=UTC)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        stage = Stage(app=app, pilot=pilot, source=source, actions=actions, clock=clock)
+        await stage.feed(*(statuses or (busy(),)))
+        yield stage

@@ -1,0 +1,172 @@
+"""The plain frame, and the tables it shares with the screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl.model.slo import Quantiles
+from fleetctl.testing.samples import EPOCH
+from fleetctl.tui.cells import Cell, Column, Layout, Row, Table, Tone, cell, cut, fit, layout_of, line
+from fleetctl.tui.frame import once
+from fleetctl.tui.glyphs import ASCII, UNICODE, Canvas, bar, ratio_tone, sparkline
+from fleetctl.tui.lanes_view import lanes_table
+from fleetctl.tui.replicas_view import number_of, replicas_table
+from tests.tui.fleets import busy, calm, lanes, replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.model.gateway import LaneSnapshot
+
+WIDE = Canvas(width=200, marks=UNICODE, zone=UTC)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_frame_of_a_busy_fleet(width: int, same_text: Callable[[str], None]) -> None:
+    same_text(once(busy(), width=width, zone=UTC))
+
+
+def test_frame_in_ascii_is_ascii(same_text: Callable[[str], None]) -> None:
+    text = once(busy(), width=120, is_ascii=True, zone=UTC)
+    assert text.isascii()
+    same_text(text)
+
+
+def test_frame_of_a_fleet_without_traffic(same_text: Callable[[str], None]) -> None:
+    same_text(once(calm(), width=80, zone=UTC))
+
+
+def test_frame_without_a_controller_shows_records_and_no_figures() -> None:
+    text = once(busy(controller_alive=False), width=120, zone=UTC)
+    assert "STALE" in text
+    assert "long-10" in text
+    for figure in ("212ms", "12.4", "18.2", "94"):
+        assert figure not in text
+
+
+@given(width=st.integers(40, 260))
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    for status in (busy(), calm()):
+        assert max(len(text) for text in once(status, width=width, zone=UTC).splitlines()) <= width
+
+
+def test_columns_stand_one_under_another_in_every_layout() -> None:
+    for width in (80, 120, 200):
+        rows = once(busy(), width=width, zone=UTC).splitlines()
+        head = next(row for row in rows if row.startswith("LANE"))
+        at = head.index("STEP")
+        lane_rows = rows[rows.index(head) + 1 : rows.index(head) + 4]
+        assert [row[at:].split()[0] for row in lane_rows] == ["normal", "spill", "pause-batch"]
+        slashes = {row.index("/") for row in lane_rows[:2]}
+        assert len(slashes) == 1
+
+
+def test_figures_on_few_samples_are_grey_and_without_a_bar() -> None:
+    few = replace(lanes()[0], traffic=_with_samples(20))
+    sure, unsure = (
+        lanes_table(busy(lanes=(lane,)), WIDE, is_stale=False).rows[0].cells[1] for lane in (lanes()[0], few)
+    )
+    assert sure.spans[0] == ("212ms", Tone.PLAIN)
+    assert unsure.spans[0] == ("212ms", Tone.DIM)
+    assert UNICODE.full in sure.text
+    assert UNICODE.full not in unsure.text
+
+
+def _with_samples(count: int) -> LaneSnapshot:
+    traffic = lanes()[0].traffic
+    assert traffic is not None
+    window = traffic.window(60.0)
+    few = replace(window, ttft=Quantiles(count=count, p50_s=0.1, p95_s=0.2, p99_s=0.212, max_s=0.3))
+    return replace(traffic, windows=(few,))
+
+
+def test_a_figure_over_its_promise_is_red_and_one_near_it_yellow() -> None:
+    table = lanes_table(busy(), WIDE, is_stale=False)
+    tones = {row.key: (row.cells[1].spans[0][1], row.cells[2].spans[0][1]) for row in table.rows}
+    assert tones["long"] == (Tone.BAD, Tone.WARN)
+    assert tones["short"] == (Tone.PLAIN, Tone.PLAIN)
+    assert [ratio_tone(ratio) for ratio in (0.0, 0.79, 0.8, 1.0, 1.01)] == [
+        Tone.PLAIN, Tone.PLAIN, Tone.WARN, Tone.WARN, Tone.BAD,
+    ]  # fmt: skip
+
+
+def test_replicas_are_ordered_by_lane_and_number_whatever_their_state() -> None:
+    expected = ["short-1", "short-2", "short-3", "long-1", "long-2", "long-10", "batch-1", "batch-2", "batch-3"]
+    for order in (replicas(), tuple(reversed(replicas()))):
+        table = replicas_table(busy(replicas=order), WIDE, now=EPOCH, is_stale=False)
+        assert [row.key for row in table.rows] == expected
+    assert sorted(["a-10", "a-9", "a-1"], key=number_of) == ["a-1", "a-9", "a-10"]
+
+
+def test_a_replica_that_left_is_shown_for_two_minutes_and_a_failed_one_stays() -> None:
+    later = replicas_table(busy(), WIDE, now=EPOCH + timedelta(minutes=3), is_stale=False)
+    keys = [row.key for row in later.rows]
+    assert "batch-3" not in keys
+    assert "batch-2" in keys
+
+
+def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
+    def words(seconds: float) -> str:
+        table = replicas_table(busy(), WIDE, now=EPOCH + timedelta(seconds=seconds), is_stale=False)
+        return next(row for row in table.rows if row.key == "long-2").cells[-1].text
+
+    assert words(0).startswith("taken in 01:37")
+    assert words(96).startswith("taken in 00:01")
+    assert words(500).startswith("taken in 00:00")
+
+
+def test_filter_keeps_or_with_a_bang_hides() -> None:
+    table = replicas_table(busy(), WIDE, now=EPOCH, is_stale=False)
+    assert [row.key for row in table.matching("LONG").rows] == ["long-1", "long-2", "long-10"]
+    kept = {row.key for row in table.matching("spot").rows}
+    hidden = {row.key for row in table.matching("!spot").rows}
+    assert kept | hidden == {row.key for row in table.rows}
+    assert not kept & hidden
+    assert table.matching("!") == table
+
+
+@given(ratio=st.floats(0, 3), width=st.integers(0, 30))
+def test_a_bar_is_as_wide_as_asked_and_full_only_at_the_limit(ratio: float, width: int) -> None:
+    for marks in (UNICODE, ASCII):
+        text = "".join(part for part, _ in bar(ratio, width, marks, Tone.PLAIN))
+        assert len(text) == width
+        if ratio >= 1:
+            assert text == marks.full * width
+
+
+@given(values=st.lists(st.floats(0, 100), max_size=40), width=st.integers(1, 30), ceiling=st.floats(0, 50))
+def test_a_sparkline_is_as_wide_as_asked_and_red_over_the_ceiling(
+    values: list[float], width: int, ceiling: float
+) -> None:
+    spans = sparkline(tuple(values), width, UNICODE, ceiling=ceiling)
+    assert sum(len(text) for text, _ in spans) == width
+    over = sum(len(text) for text, tone in spans if tone is Tone.BAD)
+    assert over == sum(value > ceiling for value in values[-width:])
+
+
+@given(text=st.text(alphabet="abc ", max_size=30), width=st.integers(0, 30))
+def test_a_cut_cell_is_never_too_wide_and_says_that_something_is_missing(text: str, width: int) -> None:
+    shown = cut(Cell(spans=((text[:4], Tone.BAD), (text[4:], Tone.DIM))), width, ellipsis="…")
+    assert len(shown) <= width
+    assert shown.text == text or width == 0 or shown.text.endswith("…")
+
+
+def test_flexible_column_takes_what_is_left() -> None:
+    table = Table(
+        columns=(Column(title="A"), Column(title="N", is_right=True), Column(title="WHY", is_flexible=True)),
+        rows=(Row(key="1", cells=(cell("aa"), cell("7"), cell("because of this and that"))),),
+    )
+    placed = fit(table, 20)
+    assert sum(placed.widths) + placed.gap * 2 == 20
+    assert "".join(text for text, _ in line(table, table.rows[0].cells, placed, ellipsis="…")) == "aa  7  because of t…"
+
+
+def test_layouts_change_at_100_and_160_columns() -> None:
+    assert [layout_of(width) for width in (79, 99, 100, 159, 160)] == [
+        Layout.COMPACT, Layout.COMPACT, Layout.NORMAL, Layout.NORMAL, Layout.WIDE,
+    ]  # fmt: skip
