@@ -78,6 +78,20 @@ def test_completion_scripts_call_back_into_fleetctl(shell, fleetctl):
     assert "_FLEETCTL_COMPLETE" in ran.out
 
 
+def test_completion_is_installed_where_the_shell_looks(fleetctl, home, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "share"))
+    monkeypatch.setenv("HOME", str(home))
+    for shell, place in (
+        ("bash", home / "share/bash-completion/completions/fleetctl"),
+        ("zsh", home / ".zfunc/_fleetctl"),
+        ("fish", home / "conf/fish/completions/fleetctl.fish"),
+    ):
+        ran = fleetctl("completion", shell, "--install")
+        assert (ran.code, ran.out) == (0, "")
+        assert str(place) in ran.err
+        assert place.read_text() == fleetctl("completion", shell).out
+
+
 def complete(line: str, at: int) -> list[str]:
     environment = {**os.environ, "COMP_WORDS": line, "COMP_CWORD": str(at), "_FLEETCTL_COMPLETE": "complete_bash"}
     ran = subprocess.run([*FLEETCTL], env=environment, capture_output=True, text=True, check=False, timeout=30)

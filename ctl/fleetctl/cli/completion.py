@@ -1,12 +1,18 @@
 """`fleetctl completion`."""
 
+import contextlib
+import io
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli.main import command
+from fleetctl.cli.narrate import Narrator
+from fleetctl.cli.output import write
+from fleetctl.errors import ConfigError
 
 _VARIABLE = "_FLEETCTL_COMPLETE"
 
@@ -19,18 +25,55 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
-    """Print the completion script of a shell.
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="Which shell.")],
+    *,
+    install: Annotated[bool, typer.Option("--install", help="Write it where the shell looks for it.")] = False,
+) -> None:
+    """Print the completion script of a shell, or install it for this user; no start-up file is touched.
 
-    bash: fleetctl completion bash > ~/.local/share/bash-completion/completions/fleetctl
-
-    zsh:  fleetctl completion zsh > ~/.zfunc/_fleetctl   (with fpath+=~/.zfunc before compinit in ~/.zshrc)
-
-    fish: fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish
+    It completes commands, options, fleets, lanes, replicas and packaged profiles.
     """
+    script = _script(shell)
+    if not install:
+        write(script)
+        return
+    path, remark = _place(shell)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(
+            f"{path} cannot be written: {exc.strerror}", hint=f"fleetctl completion {shell} > FILE"
+        ) from exc
+    Narrator().say(f"wrote {path}; {remark}")
+
+
+def _script(shell: Shell) -> str:
+    said = io.StringIO()
     # This is how every typer program is asked for its script; it prints it and exits.
     os.environ[_VARIABLE] = f"source_{shell.value}"
     try:
-        command()(args=[], prog_name="fleetctl")
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            command()(args=[], prog_name="fleetctl")
     finally:
         del os.environ[_VARIABLE]
+    return said.getvalue()
+
+
+def _place(shell: Shell) -> tuple[Path, str]:
+    """Return where the shell looks for a user's completions, and what else it needs."""
+    again = "it takes effect in new shells"
+    match shell:
+        case Shell.BASH:
+            completions = _xdg("XDG_DATA_HOME", ".local/share") / "bash-completion" / "completions"
+            return completions / "fleetctl", f"{again}, where the bash-completion package is installed"
+        case Shell.ZSH:
+            return Path.home() / ".zfunc" / "_fleetctl", "zsh needs `fpath+=~/.zfunc` before `compinit` in ~/.zshrc"
+        case Shell.FISH:
+            return _xdg("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "fleetctl.fish", again
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    value = os.environ.get(variable, "")
+    return Path(value) if value.startswith("/") else Path.home() / fallback
