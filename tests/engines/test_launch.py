@@ -137,6 +137,12 @@ def test_the_emulator_reads_back_what_the_plan_says() -> None:
     assert options_read.max_queued_requests == 128
 
 
+def test_an_emulated_sglang_orders_priorities_as_the_real_one_is_told_to() -> None:
+    argv = launch("emulator", flavour=EngineKind.SGLANG, priority_scheduling=True).argv
+    assert parse_options(argv[3:]).low_values_first
+    assert parse_options(launch("emulator", priority_scheduling=True).argv[3:]).priority_scheduling
+
+
 def test_the_emulator_gets_the_very_cards_of_the_plan() -> None:
     card = ModelCard(
         id="acme/tiny", params=1, active_params=1, num_layers=1, hidden_size=8, num_heads=2, num_kv_heads=1, head_dim=4,

@@ -88,6 +88,9 @@ def _behaviour(lane: LaneSpec, settings: LaunchSettings) -> Options:
         "--startup-s": lane.emulator.startup_s,
         "--speed": lane.emulator.speed,
         "--max-queued-requests": _queue(lane.emulator.flavour, settings),
+        "--schedule-low-priority-values-first": (
+            settings.priority_scheduling and lane.emulator.flavour is EngineKind.SGLANG
+        ),
     }
 
 
