@@ -90,6 +90,7 @@ def test_completion_is_installed_where_the_shell_looks(fleetctl, home, monkeypat
         assert (ran.code, ran.out) == (0, "")
         assert str(place) in ran.err
         assert place.read_text() == fleetctl("completion", shell).out
+    assert (home / ".zfunc/_fleetctl").read_text().startswith("#compdef fleetctl\n")
 
 
 def complete(line: str, at: int) -> list[str]:

@@ -58,7 +58,7 @@ def _script(shell: Shell) -> str:
             command()(args=[], prog_name="fleetctl")
     finally:
         del os.environ[_VARIABLE]
-    return said.getvalue()
+    return said.getvalue().lstrip("\n")  # zsh autoloads a file only if it begins with #compdef
 
 
 def _place(shell: Shell) -> tuple[Path, str]:
