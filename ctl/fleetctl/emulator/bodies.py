@@ -141,7 +141,7 @@ def _ask(body: _Common, prompts: tuple[Prompt, ...], limit: int | None, *, seed:
         max_tokens=limit,
         min_tokens=body.min_tokens,
         ignores_eos=body.ignore_eos,
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        stop=_stops(body),
         is_stream=bool(body.stream),
         wants_usage=bool(options.include_usage),
         wants_continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
@@ -150,13 +150,22 @@ def _ask(body: _Common, prompts: tuple[Prompt, ...], limit: int | None, *, seed:
     )
 
 
+def _stops(body: _Common) -> tuple[str, ...]:
+    return (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+
+
 def _seed(body: _Common, engine_seed: int) -> str:
     return str(engine_seed if body.seed is None else body.seed)
 
 
 def _refuse_unsupported(body: _Common) -> None:
-    _refuse_if((body.n or 1) > N_MAX, f"n must be at most {N_MAX}, got {body.n}.", "n")
-    _refuse_if((body.n or 1) < 1, f"n must be at least 1, got {body.n}.", "n")
+    n = 1 if body.n is None else body.n
+    _refuse_if(n > N_MAX, f"n must be at most {N_MAX}, got {n}.", "n")
+    _refuse_if(n < 1, f"n must be at least 1, got {n}.", "n")
+    _refuse_if(
+        body.min_tokens < 0, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.", "min_tokens"
+    )
+    _refuse_if("" in _stops(body), "stop cannot contain an empty string.", "stop")
     _refuse_if(bool(body.echo), "echo is not emulated", "echo")
     _refuse_if(body.use_beam_search, "beam search is not emulated", "use_beam_search")
     wanted = (body.response_format or {}).get("type", "text")

@@ -175,6 +175,8 @@ class TgiRoutes:
     def _checked(self, ask: Ask) -> Ask:
         """Refuse what TGI's validation refuses, and fill in its default length."""
         total = self._front.max_model_len
+        if "" in ask.stop:
+            raise Refusal(Why.INVALID, "`stop` cannot contain an empty string")
         if len(ask.stop) > _STOP_SEQUENCES_MAX:
             message = f"`stop` supports up to {_STOP_SEQUENCES_MAX} stop sequences. Given: {len(ask.stop)}"
             raise Refusal(Why.INVALID, message)
