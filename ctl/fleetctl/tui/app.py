@@ -89,7 +89,7 @@ class FleetApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the panels; their places depend on the width, see app.tcss."""
-        yield Head(id="head")
+        yield Head()
         yield Grid("lanes", title="1 Lanes", marks=self._marks)
         with Container(id="lower"):
             yield Grid("replicas", title="2 Replicas", marks=self._marks, has_marks=True)

@@ -45,6 +45,7 @@ class Grid(ScrollView, can_focus=True):
         self._has_marks = has_marks
         self._follows_tail = follows_tail  # the cursor stays on the newest row until it is moved off it
         self._table = Table()
+        self._given: tuple[Table, str, str, frozenset[str]] | None = None  # what the last `show` was told
         self._empty = ""
         self.pattern = ""
         self.marked: set[str] = set()
@@ -57,6 +58,9 @@ class Grid(ScrollView, can_focus=True):
 
     def show(self, table: Table, *, empty: str) -> None:
         """Replace what is shown; the cursor and the scroll position stay with their row."""
+        given = (table, empty, self.pattern, frozenset(self.marked))
+        if given == self._given:
+            return  # a still fleet costs nothing to look at
         before, was_at = len(self.rows), self._cursor_at()
         was_last = before == 0 or was_at == before - 1
         self._table, self._empty = table.matching(self.pattern), empty
@@ -72,6 +76,7 @@ class Grid(ScrollView, can_focus=True):
             self._reveal()
         elif before and moved and self.scroll_offset.y:
             self.scroll_to(y=self.scroll_offset.y + moved, animate=False)
+        self._given = (table, empty, self.pattern, frozenset(self.marked))
         self._entitle()
         self.refresh()
 

@@ -51,7 +51,7 @@ def help_lines(bindings: Iterable[Binding], *, is_readonly: bool) -> tuple[tuple
     lines: list[tuple[Span, ...]] = [
         (
             (key.ljust(wide + 2), Tone.STRONG),
-            (b.description.ljust(24), Tone.PLAIN),
+            (b.description.ljust(9), Tone.PLAIN),
             (_HINTS.get(b.id or "", ""), Tone.DIM),
         )
         for key, b in zip(keys, shown, strict=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.widgets import Static
 
 from fleetctl.model.status import FleetStatus
-from fleetctl.tui.cells import Tone
+from fleetctl.tui.cells import Span, Tone
 from fleetctl.tui.decisions_view import decisions_table
 from fleetctl.tui.glyphs import Canvas
 from fleetctl.tui.grid import Grid
@@ -32,6 +32,16 @@ class Head(Static):
     """The two lines above the panels."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = TONE_CLASSES
+
+    def __init__(self) -> None:
+        super().__init__(id="head")
+        self._spans: tuple[Span, ...] = ()
+
+    def show(self, spans: tuple[Span, ...]) -> None:
+        """Replace the text, if it differs."""
+        if spans != self._spans:
+            self._spans = spans
+            self.update(to_text(spans, tone_styles(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,7 @@ def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
     first, second = header_lines(
         status, canvas.narrowed(2), now=moment.now, freshness=moment.freshness, is_readonly=moment.is_readonly
     )
-    head.update(to_text((*first, ("\n", Tone.PLAIN), *second), tone_styles(head)))
+    head.show((*first, ("\n", Tone.PLAIN), *second))
     height = min(len(status.lanes) + _FRAME_LINES, _LANES_HEIGHT_MAX)
     lanes, trends = screen.query_one("#lanes", Grid), screen.query_one("#trend", Grid)
     lanes.styles.height = trends.styles.height = height
