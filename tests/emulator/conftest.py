@@ -29,7 +29,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    """A vLLM look-alike ten times as fast as an L40S, shared by tests that leave it as it was."""
-    process = EngineProcess(tmp_path_factory.mktemp("quick"), "--speed", "10", "--max-model-len", "2048")
+    """A vLLM look-alike forty times as fast as an L40S, shared by tests that leave it as it was."""
+    process = EngineProcess(tmp_path_factory.mktemp("quick"), "--speed", "40", "--max-model-len", "2048")
     yield process
     process.close()

@@ -34,7 +34,7 @@ small_engine = st.builds(
     order=st.sampled_from(Order),
     prefix_caching=st.booleans(),
 )
-thorough = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def kv_is_never_oversubscribed(scheduler: Scheduler, result: StepResult) -> None:
@@ -88,7 +88,7 @@ def test_preempted_sequences_run_again_and_are_counted_only_then(engine, arrival
     assert sum(s.preemptions for s in bench.sequences) == len(preempted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(arrivals=st.lists(st.builds(
     Arrival, at_s=st.floats(0, 1), prompt=st.builds(prompt_of, st.integers(1, 180), topic=st.integers(0, 3)),
     output_tokens=st.integers(1, 60),
