@@ -261,6 +261,22 @@ async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local:
     await eventually(lambda: not any(kernel.is_alive(member) for member in family))
 
 
+async def test_the_family_of_a_leader_that_nobody_recorded_is_swept_too(local: LocalProvider, owner: str) -> None:
+    await local.create(order(owner, argv=FAMILY))
+    await said(log_of(), "family")
+    leader, family = leader_of(), family_of(owner)
+    (Registry().directory / "t-1.json").unlink()
+    os.kill(leader.pid, signal.SIGKILL)
+    await eventually(lambda: not kernel.is_alive(leader))
+    assert len(tagged_pids(owner)) == 2
+    # The one in a session of its own looks like a leader, so it may be adopted first; then it is nobody's engine.
+    for node in await LocalProvider().list_nodes(owner=owner, fleet="demo"):
+        await local.stop(node.id, grace_s=0)
+    await eventually(lambda: tagged_pids(owner) == [])
+    for member in family:  # without record, leader and tags, nothing tells the third from a stranger's process
+        kernel.send(member, signal.SIGKILL)
+
+
 async def test_an_interrupted_node_shows_its_notice_and_is_taken_at_the_deadline(
     local: LocalProvider, owner: str
 ) -> None:
