@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -23,7 +24,7 @@ LANE = RouteLane(
 )
 BATCH = replace(LANE, name="batch", interruptible=True)
 FREE = LaneLoad(queued=0, queue_max=4, max_wait_s=0.1, has_slot=True, drain_rate_rps=None)
-BUSY = replace(FREE, has_slot=False, drain_rate_rps=100.0)
+BUSY = msgspec.structs.replace(FREE, has_slot=False, drain_rate_rps=100.0)
 
 
 def at(step: LadderStep, lane: RouteLane = LANE) -> Effects:
@@ -34,14 +35,14 @@ def at(step: LadderStep, lane: RouteLane = LANE) -> Effects:
     ("load", "step", "lane", "expected"),
     [
         (FREE, LadderStep.NORMAL, LANE, Admission.DISPATCH),
-        (replace(FREE, queued=1), LadderStep.NORMAL, LANE, Admission.QUEUE),
+        (msgspec.structs.replace(FREE, queued=1), LadderStep.NORMAL, LANE, Admission.QUEUE),
         (BUSY, LadderStep.NORMAL, LANE, Admission.QUEUE),
-        (replace(BUSY, queued=4), LadderStep.NORMAL, LANE, Refusal.QUEUE_FULL),
-        (replace(BUSY, drain_rate_rps=5.0), LadderStep.NORMAL, LANE, Refusal.PREDICTED_WAIT),
-        (replace(BUSY, drain_rate_rps=None), LadderStep.NORMAL, LANE, Admission.QUEUE),
+        (msgspec.structs.replace(BUSY, queued=4), LadderStep.NORMAL, LANE, Refusal.QUEUE_FULL),
+        (msgspec.structs.replace(BUSY, drain_rate_rps=5.0), LadderStep.NORMAL, LANE, Refusal.PREDICTED_WAIT),
+        (msgspec.structs.replace(BUSY, drain_rate_rps=None), LadderStep.NORMAL, LANE, Admission.QUEUE),
         (FREE, LadderStep.PAUSE_BATCH, LANE, Admission.DISPATCH),
         (FREE, LadderStep.PAUSE_BATCH, BATCH, Admission.QUEUE),
-        (replace(FREE, queued=4), LadderStep.PAUSE_BATCH, BATCH, Refusal.QUEUE_FULL),
+        (msgspec.structs.replace(FREE, queued=4), LadderStep.PAUSE_BATCH, BATCH, Refusal.QUEUE_FULL),
         (FREE, LadderStep.SHED, LANE, Admission.DISPATCH),
         (BUSY, LadderStep.SHED, LANE, Refusal.SHED),
         (FREE, LadderStep.BREAKER, LANE, Refusal.BREAKER),

@@ -26,7 +26,7 @@ replicas = st.builds(
     st.uuids().map(str),
     in_rotation=st.booleans(),
     concurrency_max=st.integers(1, 64),
-    prefill_tokens_per_s=st.floats(0, 1e6),
+    prefill_tokens_per_s=st.one_of(st.just(0.0), st.floats(1e-3, 1e6)),
     in_flight=st.integers(0, 70),
     prefill_tokens=st.integers(0, 10**6),
     ejected_until_s=st.sampled_from([0.0, 5.0, 50.0]),
@@ -43,9 +43,10 @@ def chosen(candidates: list[Candidate], prompt: PromptLoad = PROMPT, seed: int =
 def test_every_score_lies_between_zero_and_one(candidates, data):
     if not candidates:
         return
-    cached = data.draw(st.dictionaries(st.sampled_from([c.id for c in candidates]), st.integers(0, 5000)))
+    tokens = data.draw(st.integers(0, 10**5))
+    cached = data.draw(st.dictionaries(st.sampled_from([c.id for c in candidates]), st.integers(0, tokens)))
     for scorer, _ in SCORERS:
-        scores = scorer(candidates, PromptLoad(data.draw(st.integers(0, 10**5)), cached))
+        scores = scorer(candidates, PromptLoad(tokens, cached))
         assert len(scores) == len(candidates)
         assert all(0.0 <= s <= 1.0 for s in scores)
 

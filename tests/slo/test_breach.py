@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fleetctl.core.slo.breach import Ending, Limits, Outcome, Uncounted, classify
 from fleetctl.model.slo import BreachKind, LaneSlo, LatencyTarget, Metric

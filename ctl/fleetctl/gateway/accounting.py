@@ -36,7 +36,7 @@ class LaneAccounts:
 
     def shed(self, now_s: float, refusal: Refusal) -> None:
         """Count a refusal."""
-        self.windows.open_cell(now_s).shed[refusal.value] += 1
+        self.windows.open_cell(now_s).shed[refusal] += 1
 
     def first_token(self, now_s: float, ttft_s: float, tokens: int) -> None:
         """Count the first content event of a stream."""
@@ -57,7 +57,7 @@ class LaneAccounts:
     def finished(self, now_s: float, outcome: Outcome, *, prompt_tokens: int, more_output_tokens: int) -> None:
         """Judge and count an ended request. `more_output_tokens` were not counted as they came."""
         cell = self.windows.open_cell(now_s)
-        self.endings[outcome.ending.value] += 1
+        self.endings[outcome.ending] += 1
         cell.prompt_tokens += prompt_tokens
         cell.output_tokens += max(0, more_output_tokens)
         if outcome.ending is Ending.COMPLETE:
@@ -69,7 +69,7 @@ class LaneAccounts:
         if verdict is None:
             cell.good += 1
         else:
-            cell.breached[verdict.value] += 1
+            cell.breached[verdict] += 1
 
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""

@@ -45,13 +45,10 @@ class Service(Protocol):
 
     limits: DoorLimits
     is_stopping: bool
+    body_bytes_max: int  # accepted now
 
     def clock(self) -> float:
         """Return seconds from any start."""
-        ...
-
-    def body_bytes_max(self) -> int:
-        """Return the largest body accepted now."""
         ...
 
     def opened(self, client: ClientConnection) -> bool:
@@ -99,6 +96,7 @@ class ClientConnection(asyncio.Protocol):
         "_headers",
         "_in_body",
         "_in_head",
+        "_is_chunked",
         "_is_closed",
         "_is_lingering",
         "_is_serving",
@@ -120,7 +118,7 @@ class ClientConnection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()
         self._waiting_bytes = 0
         self._current: Request | None = None
-        self._is_serving = self._is_lingering = self._is_closed = False
+        self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
         self._fault: tuple[int, str] | None = None
         self._behind_s = math.inf
         self._deadline_s = math.inf
@@ -238,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
             self._deadline_s = self._service.clock() + self._limits.body_timeout_s
         length = self._headers.get(b"content-length", b"")
         # llhttp has made sure that it is a number.
-        if length and int(length) > self._service.body_bytes_max():
+        if length and int(length) > self._service.body_bytes_max:
             self._blame(413, "the request's body is too long")
         elif self._fault is None and b"expect" in self._headers and not self._is_serving and not self._waiting:
             if self._headers[b"expect"].lower() == b"100-continue":
@@ -250,7 +248,7 @@ class ClientConnection(asyncio.Protocol):
         """Note a piece of the body."""
         self._body.append(piece)
         self._body_bytes += len(piece)
-        if self._body_bytes + self._waiting_bytes > self._service.body_bytes_max():
+        if self._body_bytes + self._waiting_bytes > self._service.body_bytes_max:
             self._body.clear()
             self._blame(413, "the request's body is too long")
 
@@ -305,16 +303,17 @@ class ClientConnection(asyncio.Protocol):
 
     def begin_pieces(self, status: int, headers: Iterable[wire.Header]) -> None:
         """Write the head of a response whose length is not known."""
-        coding = () if self._is_1_0 else ((b"transfer-encoding", b"chunked"),)
+        self._is_chunked = not self._is_1_0
+        coding = ((b"transfer-encoding", b"chunked"),) if self._is_chunked else ()
         self._write(wire.head(status, (*headers, *coding, *self._closing())))
 
     def write_piece(self, data: bytes) -> None:
         """Write a piece of it; not empty."""
-        self._write(data if self._is_1_0 else b"%x\r\n%b\r\n" % (len(data), data))
+        self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     def end_pieces(self) -> None:
         """Write its end."""
-        if not self._is_1_0:
+        if self._is_chunked:
             self._write(wire.LAST_CHUNK)
 
     def cut(self) -> None:

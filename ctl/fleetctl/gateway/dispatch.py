@@ -99,7 +99,10 @@ class Dispatcher:
         """Return what a prompt brings: its length, estimated unless it came as token ids, and who has it cached."""
         tokens = ask.prompt_tokens if ask.prompt_tokens is not None else self.ratio.tokens(len(ask.prompt))
         cached = self.prefixes.cached_bytes(hashes) if hashes else {}
-        return PromptLoad(tokens, {r: min(tokens, self.ratio.tokens(b)) for r, b in cached.items()})
+        per_token = self.ratio.bytes_per_token
+        for replica_id, length in cached.items():
+            cached[replica_id] = min(tokens, int(length / per_token))
+        return PromptLoad(tokens, cached)
 
     def lane_of(
         self, prompt: PromptLoad, *, header: str | None, batch_hint: bool, stream: bool

@@ -44,6 +44,7 @@ class Door:
         self.limits = limits
         self.clock = clock.monotonic_s
         self.is_stopping = False
+        self.body_bytes_max = _BODY_BYTES_BEFORE_TABLE
         self.dispatcher = Dispatcher(self.clock, rng, limits)
         self._fleet = fleet
         self._wall = clock
@@ -58,6 +59,7 @@ class Door:
         if at_work is not None and table.version < at_work.version:
             return False
         self._authenticator.apply(table.api_key_hashes)
+        self.body_bytes_max = table.body_bytes_max
         self.dispatcher.apply(table)
         return True
 
@@ -105,11 +107,6 @@ class Door:
             client.cut()
 
     # Service, for client connections.
-
-    def body_bytes_max(self) -> int:
-        """Return the largest body accepted now."""
-        table = self.dispatcher.table
-        return table.body_bytes_max if table is not None else _BODY_BYTES_BEFORE_TABLE
 
     def opened(self, client: ClientConnection) -> bool:
         """Note a connection; False: there are too many."""

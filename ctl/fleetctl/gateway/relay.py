@@ -107,7 +107,10 @@ class EventRelay:
         self.new_tokens = new
         self.tokens += new
         if self._sent is not None:
-            self._keep(data)
+            self._sent.append(data)
+            self._sent_bytes += len(data)
+            if self._sent_bytes > self._limits.transcript_bytes_max:
+                self._sent = None
         return data
 
     def restart(self, splice: Splice) -> None:
@@ -152,14 +155,6 @@ class EventRelay:
             self._marker = found[0][1:]
             self._empty = self._marker + b'"'
         return data, len(found)
-
-    def _keep(self, data: bytes) -> None:
-        if self._sent is None:
-            return
-        self._sent.append(data)
-        self._sent_bytes += len(data)
-        if self._sent_bytes > self._limits.transcript_bytes_max:
-            self._sent = None
 
 
 def _engine_fault(raw: bytes) -> Fault:

@@ -41,7 +41,7 @@ class UpstreamConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answered", "_bodies", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
+        "_answered", "_body", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
         "_keeps_alive", "_parser", "_pool", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._clock = clock
         self._receiver: Receiver | None = None
         self._reused = False
-        self._bodies: list[bytes] = []
+        self._body = b""
         self.idle_since_s = 0.0
         self.is_closed = False
         self._clear()
@@ -116,7 +116,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Note a piece of the body."""
-        self._bodies.append(data)
+        self._body = self._body + data if self._body else data
 
     def on_message_complete(self) -> None:
         """Note the end. llhttp forgets whether to keep the connection right after this call."""
@@ -142,11 +142,11 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._headers_new:
             self._headers_new = False
-            receiver.head(self._parser.get_status_code(), self._headers)
-        if self._bodies:
-            bodies, self._bodies = self._bodies, []
-            if self._receiver is receiver:
-                receiver.body(bodies[0] if len(bodies) == 1 else b"".join(bodies), self._clock())
+            receiver.head(self._parser.get_status_code(), self._headers)  # Only notes: the receiver stays.
+        body = self._body
+        if body:
+            self._body = b""
+            receiver.body(body, self._clock())
         if self._done and self._receiver is receiver:
             self._finish(receiver)
 

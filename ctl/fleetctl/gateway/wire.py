@@ -31,7 +31,7 @@ def status_line(status: int) -> bytes:
 
 def head(status: int, headers: Iterable[Header]) -> bytes:
     """Return a response head, its empty line included."""
-    return b"".join((status_line(status), *(b"%b: %b\r\n" % header for header in headers), b"\r\n"))
+    return b"".join([status_line(status), *[b"%b: %b\r\n" % header for header in headers], b"\r\n"])
 
 
 def whole(status: int, headers: Iterable[Header], body: bytes) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from fleetctl.core.admission.drain_rate import predicted_wait_s
 from fleetctl.core.admission.refusal import Refusal
@@ -20,8 +21,7 @@ class Admission(Enum):
     QUEUE = "queue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLoad:
+class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
     """A lane at the moment a request arrives."""
 
     queued: int

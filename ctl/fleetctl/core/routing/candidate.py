@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Candidate:
@@ -11,8 +13,8 @@ class Candidate:
 
     id: str
     in_rotation: bool
-    concurrency_max: int
-    prefill_tokens_per_s: float
+    concurrency_max: int  # at least 1
+    prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
@@ -23,13 +25,12 @@ class Candidate:
         return self.in_flight < self.concurrency_max
 
 
-@dataclass(frozen=True, slots=True)
-class PromptLoad:
+class PromptLoad(msgspec.Struct, frozen=True):
     """What a request brings."""
 
     prompt_tokens: int
-    cached_tokens: dict[str, int]  # replica id -> prompt tokens its prefix cache should hold; absent: none
+    cached_tokens: dict[str, int]  # replica id -> of these, what its prefix cache should hold; absent: none
 
     def uncached(self, replica_id: str) -> int:
         """Return the prompt tokens this replica would have to work through."""
-        return max(0, self.prompt_tokens - self.cached_tokens.get(replica_id, 0))
+        return self.prompt_tokens - self.cached_tokens.get(replica_id, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.routing.scorers import Scorer, least_loaded, least_predicted_ttft, prefix_affinity
+from fleetctl.core.routing.scorers import Scorer, least_predicted_ttft, prefix_affinity
 
 if TYPE_CHECKING:
     import random
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import Candidate, PromptLoad
 
 # Weights of the sum; the time to the first token is what the lanes promise.
-SCORERS: tuple[tuple[Scorer, float], ...] = ((least_predicted_ttft, 2.0), (least_loaded, 1.0), (prefix_affinity, 1.0))
+SCORERS: tuple[tuple[Scorer, float], ...] = ((least_predicted_ttft, 3.0), (prefix_affinity, 1.0))
 # Scores closer than this are a tie.
 _TIE = 1e-3
 
@@ -30,8 +30,8 @@ def pick(
         return candidates[0] if candidates else None
     totals = [0.0] * len(candidates)
     for scorer, weight in scorers:
-        for index, score in enumerate(scorer(candidates, prompt)):
-            totals[index] += weight * score
+        scores = scorer(candidates, prompt)
+        totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
     best = max(totals) - _TIE
     tied = [c for c, total in zip(candidates, totals, strict=True) if total >= best]
     return tied[0] if len(tied) == 1 else tied[int(rng.random() * len(tied))]

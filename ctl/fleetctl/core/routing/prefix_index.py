@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from zlib import crc32
 
-# About 64 tokens: four of vLLM's blocks, and small beside the lanes' boundaries.
-BLOCK_BYTES = 256
+# About 128 tokens: eight of vLLM's blocks, and small beside the lanes' boundaries.
+BLOCK_BYTES = 512
 # A prompt is followed for 64 KiB; beyond that one more block changes no decision.
-BLOCKS_MAX = 256
+BLOCKS_MAX = 128
 # A hot prefix (a system prompt) lives on several replicas.
 _HOLDERS_MAX = 4
 
@@ -37,17 +37,23 @@ class PrefixIndex:
 
     def cached_bytes(self, hashes: list[int]) -> dict[str, int]:
         """Return, for each replica that holds a leading run of these blocks, that run's length in bytes."""
+        running = self._holders.get(hashes[0]) if hashes else None
+        if running is None:
+            return {}
         found: dict[str, int] = {}
-        running: tuple[str, ...] | None = None
-        for index, block in enumerate(hashes):
-            holders = self._holders.get(block)
-            if not holders:
-                break
-            running = holders if running is None else tuple(r for r in running if r in holders)
-            if not running:
-                break
-            for replica_id in running:
-                found[replica_id] = (index + 1) * BLOCK_BYTES
+        length = BLOCK_BYTES
+        for block in hashes[1:]:
+            holders = self._holders.get(block, ())
+            if holders != running:
+                for replica_id in running:
+                    if replica_id not in holders:
+                        found[replica_id] = length
+                running = tuple([r for r in running if r in holders])
+                if not running:
+                    return found
+            length += BLOCK_BYTES
+        for replica_id in running:
+            found[replica_id] = length
         return found
 
     def remember(self, hashes: list[int], replica_id: str) -> None:
@@ -57,7 +63,7 @@ class PrefixIndex:
         for block in reversed(hashes):
             known = holders.get(block, ())
             if not known or known[0] != replica_id:
-                holders[block] = (replica_id, *(r for r in known if r != replica_id))[:_HOLDERS_MAX]
+                holders[block] = (replica_id, *[r for r in known if r != replica_id])[:_HOLDERS_MAX]
             holders.move_to_end(block)
         while len(holders) > self.blocks_max:
             holders.popitem(last=False)

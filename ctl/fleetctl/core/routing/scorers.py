@@ -16,28 +16,24 @@ _RESOLUTION_S = 1e-3
 
 
 def least_predicted_ttft(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
-    """Score by the prefill work in front of the first token: the shortest gets 1, twice as long 0.5."""
+    """Score by the predicted time to the first token: the shortest gets 1, twice as long 0.5.
+
+    The prefill work in front of it, stretched by the batch it runs in: up to twofold when every slot is taken.
+    """
+    tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
     predicted = [
-        _RESOLUTION_S + (c.prefill_tokens + prompt.uncached(c.id)) / max(c.prefill_tokens_per_s, 1.0)
+        (_RESOLUTION_S + (c.prefill_tokens + tokens - cached.get(c.id, 0)) / (c.prefill_tokens_per_s or 1.0))
+        * (1.0 + c.in_flight / c.concurrency_max)
         for c in candidates
     ]
     best = min(predicted)
     return [best / p for p in predicted]
 
 
-def least_loaded(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
-    """Score by free slots: decode steps get longer with every request in the batch."""
-    del prompt
-    return [max(0.0, 1.0 - c.in_flight / max(c.concurrency_max, 1)) for c in candidates]
-
-
 def prefix_affinity(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
     """Score by the share of the prompt found in the prefix cache, 0 for replicas over the load bound."""
     if not prompt.cached_tokens:
         return [0.0] * len(candidates)
-    bound = LOAD_BOUND * (sum(c.in_flight for c in candidates) + 1) / len(candidates)
-    total = max(prompt.prompt_tokens, 1)
-    return [
-        min(1.0, prompt.cached_tokens.get(c.id, 0) / total) if c.in_flight + 1 <= max(bound, 1.0) else 0.0
-        for c in candidates
-    ]
+    bound = max(1.0, LOAD_BOUND * (sum([c.in_flight for c in candidates]) + 1) / len(candidates)) - 1
+    total, cached = prompt.prompt_tokens or 1, prompt.cached_tokens
+    return [cached.get(c.id, 0) / total if c.in_flight <= bound else 0.0 for c in candidates]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from fleetctl.model.slo import BreachKind, LaneSlo, Metric
 
 
@@ -49,8 +51,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one request."""
 
     ending: Ending
