@@ -1,0 +1,110 @@
+"""The gateway in front of emulated engines: real processes, killed and stopped under load."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.emulator.engine_process import NAME, EngineProcess, said
+from tests.gateway.scripted import Scripted
+from tests.gateway.stage import Answer, Stage, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., EngineProcess]]:
+    started: list[EngineProcess] = []
+
+    def one(*arguments: str) -> EngineProcess:
+        started.append(EngineProcess(tmp_path, "--max-model-len", "4096", "--startup-s", "0", *arguments))
+        return started[-1]
+
+    yield one
+    for process in started:
+        process.close()
+
+
+def stand_for(stage: Stage, engine: EngineProcess, id_: str, **options: Any) -> Scripted:
+    """Put an engine into the table."""
+    replica = Scripted(id_, port=engine.port, **options)
+    stage.replicas.append(replica)
+    stage.apply()
+    return replica
+
+
+async def ask(stage: Stage, tokens: int, **body: Any) -> Answer:
+    options = {"include_usage": True} if body.get("stream") else None
+    messages = [{"role": "user", "content": "What is a lane?"}]
+    return await stage.ask(model=NAME, messages=messages, max_tokens=tokens, stream_options=options, **body)
+
+
+@pytest.mark.parametrize("flavour", ["vllm", "tgi", "sglang"])
+async def test_every_flavour_streams_and_counts_its_tokens(stage, start, flavour):
+    stand_for(stage, start("--flavour", flavour, "--speed", "20"), flavour)
+    answer = await ask(stage, 40, stream=True)
+    assert answer.status == 200
+    assert answer.is_whole
+    assert answer.text.strip()
+    whole = await ask(stage, 40)
+    assert whole.json["usage"]["completion_tokens"] == 40
+    window = stage.window()
+    assert (window.good, window.finished) == (2, 2)
+    assert window.output_tokens == 80
+    assert window.ttft.count == 1
+    assert window.itl.count in (38, 39)
+
+
+async def test_a_killed_engine_loses_no_stream(stage, start):
+    engines = [start("--speed", "4") for _ in range(3)]
+    for index, engine in enumerate(engines):
+        stand_for(stage, engine, f"r{index}")
+    asking = [asyncio.create_task(ask(stage, 120, stream=True)) for _ in range(24)]
+    waiting = [asyncio.create_task(ask(stage, 60)) for _ in range(6)]
+    await until(lambda: stage.window().output_tokens > 300, wait_s=20)
+    engines[0].tell(signal.SIGKILL)
+    streams = await asyncio.gather(*asking)
+    wholes = await asyncio.gather(*waiting)
+    assert [a.status for a in (*streams, *wholes)] == [200] * 30
+    assert all(a.is_whole for a in streams)
+    assert {a.text for a in streams} == {said(120)}
+    usages = [e["usage"] for a in streams for e in a.events if e != "[DONE]" and e.get("usage")]
+    assert len(usages) == 24
+    assert {u["completion_tokens"] for u in usages} == {120}
+    assert stage.window().breached == {}
+
+
+async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(stage, start):
+    engines = [start("--speed", "4") for _ in range(2)]
+    for index, engine in enumerate(engines):
+        stand_for(stage, engine, f"r{index}")
+    asking = [asyncio.create_task(ask(stage, 120, stream=True)) for _ in range(12)]
+    await until(lambda: stage.window().output_tokens > 100, wait_s=20)
+    engines[0].tell(signal.SIGTERM)
+    found = await asyncio.gather(*asking)
+    assert all(a.is_whole for a in found)
+    assert {a.text for a in found} == {said(120)}
+
+
+async def test_a_full_engine_sends_the_overflow_to_the_others(stage, start):
+    full = start("--speed", "4", "--max-num-seqs", "1", "--max-queued-requests", "1")
+    free = start("--speed", "4")
+    stand_for(stage, full, "full")
+    stand_for(stage, free, "free")
+    found = await asyncio.gather(*(ask(stage, 30, stream=True) for _ in range(16)))
+    assert [a.status for a in found] == [200] * 16
+    assert {a.text for a in found} == {said(30)}
+
+
+async def test_a_disconnect_frees_the_engine(stage, start):
+    engine = start("--speed", "1")
+    stand_for(stage, engine, "r1")
+    asking = asyncio.create_task(ask(stage, 2000, stream=True))
+    await until(lambda: stage.window().output_tokens > 2, wait_s=20)
+    asking.cancel()
+    await until(lambda: engine.metric("vllm:num_requests_running") == 0)
