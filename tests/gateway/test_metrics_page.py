@@ -1,0 +1,42 @@
+"""The gateway's /metrics is what Prometheus reads, and agrees with the snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fleetctl import codec
+from fleetctl.model.gateway import GatewaySnapshot
+from tests.gateway.scripted import answers, rejects
+from tests.gateway.stage import CHAT, Stage
+
+
+def families(page: bytes) -> dict[str, dict[tuple[str, ...], float]]:
+    return {
+        sample.name: {tuple(s.labels.values()): s.value for s in family.samples if s.name == sample.name}
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
+    async with Stage(lanes=(replace(CHAT, queue_max=1),)) as stage:
+        await stage.add("r1", answers(["a", "b", "c"], gap_s=0.05), concurrency_max=1)
+        await asyncio.gather(*(stage.ask(stream=True) for _ in range(4)))
+        stage.replicas[0].script = rejects(500)
+        await stage.ask()
+        page = families((await stage.get("/metrics")).body)
+        snapshot = codec.decode(GatewaySnapshot, codec.encode(stage.door.snapshot(1)))
+        window = snapshot.lanes[0].window(60.0)
+        prefix = "fleetctl_gateway_"
+        assert page[prefix + "requests_total"] == {("chat", "complete"): 2.0, ("chat", "error"): 1.0}
+        assert page[prefix + "shed_total"] == {("chat", "queue-full"): float(window.shed["queue-full"])}
+        assert page[prefix + "breaches_total"] == {("chat", "error"): float(window.breached["error"])}
+        assert page[prefix + "tokens_total"]["chat", "output"] == window.output_tokens == 6
+        assert page[prefix + "ttft_seconds_count"]["chat",] == window.ttft.count == 2
+        assert page[prefix + "replica_failures_total"]["r1", "chat"] == snapshot.replicas[0].failures == 1
+        buckets = [v for k, v in page[prefix + "itl_seconds_bucket"].items() if k[0] == "chat"]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == window.itl.count == 4

@@ -1,0 +1,161 @@
+"""How events are recognised: boundaries, content, ends, errors; in every spelling engines use."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl.gateway import wire
+from fleetctl.gateway.classify import classify
+from fleetctl.gateway.limits import DoorLimits
+from fleetctl.gateway.relay import EventRelay, read_usage
+from tests.gateway.scripted import delta, usage_event
+
+COMPACT, SPACED = (",", ":"), (", ", ": ")
+
+
+def event(payload: Any, *, separators: tuple[str, str] = COMPACT, end: bytes = b"\n\n") -> bytes:
+    return b"data: " + json.dumps(payload, separators=separators).encode() + end
+
+
+def answer(words: list[str], *, separators: tuple[str, str] = COMPACT, end: bytes = b"\n\n") -> bytes:
+    payloads = [delta(role=True), *(delta(w) for w in words), delta(finish="stop"), usage_event(9, len(words))]
+    return b"".join(event(p, separators=separators, end=end) for p in payloads) + b"data: [DONE]" + end
+
+
+def relay(**limits: int) -> EventRelay:
+    return EventRelay(replace(DoorLimits(), **limits), keeps_transcript=True)
+
+
+def feed(stream: EventRelay, data: bytes, cuts: list[int]) -> bytes:
+    edges = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
+    return b"".join(stream.feed(data[a:b]) for a, b in itertools.pairwise(edges))
+
+
+@given(
+    words=st.lists(st.text(min_size=1, max_size=12), max_size=12),
+    cuts=st.lists(st.integers(0, 10**6), max_size=8),
+    separators=st.sampled_from([COMPACT, SPACED]),
+    end=st.sampled_from([b"\n\n", b"\r\n\r\n"]),
+)
+def test_however_a_stream_is_cut_up_it_comes_out_the_same_and_counts_the_same(words, cuts, separators, end):
+    data = answer(words, separators=separators, end=end)
+    stream = relay()
+    assert feed(stream, data, cuts) == data
+    assert stream.tokens == len(words)
+    assert stream.is_finished
+    assert stream.is_done
+    assert stream.fault is None
+    assert stream.transcript == data
+    assert stream.usage is not None
+    assert (stream.usage.prompt_tokens, stream.usage.completion_tokens) == (9, len(words))
+
+
+@given(
+    text=st.sampled_from(
+        ["data: [DONE]\n\n", '"finish_reason":"stop"', '{"error":{"code":503}}', '"content":"x"', "\n\n"]
+    )
+)
+def test_an_answer_about_the_protocol_is_not_taken_for_it(text):
+    stream = relay()
+    data = event(delta(text))
+    assert stream.feed(data) == data
+    assert (stream.tokens, stream.is_finished, stream.is_done, stream.fault) == (1, False, False, None)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [{"reasoning_content": "hm"}, {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, {"content": "x"}],
+)
+def test_reasoning_and_tool_calls_are_content_too(inner):
+    stream = relay()
+    stream.feed(event({"choices": [{"delta": inner}]}))
+    assert stream.tokens == 1
+
+
+def test_a_switch_from_reasoning_to_content_is_followed():
+    stream = relay()
+    for inner in ({"reasoning_content": "a"}, {"content": "b"}, {"reasoning": "c"}, {"content": "d"}):
+        stream.feed(event({"choices": [{"delta": inner}]}))
+    assert stream.tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("payload", "status"),
+    [
+        ({"error": {"message": "m", "code": 503}}, 503),
+        ({"error": {"message": "m", "code": "429"}}, 429),
+        ({"object": "error", "message": "m", "code": 400}, 400),
+        ({"error": {"message": "m", "code": None}}, 500),
+        ({"error": {"message": "m", "code": 7}}, 500),
+    ],
+)
+def test_error_events_are_faults_with_a_status(payload, status):
+    stream = relay()
+    assert stream.feed(event(payload) + wire.DONE_EVENT) == b""
+    assert stream.fault is not None
+    assert stream.fault.status == status
+    assert stream.fault.error["error"]["message"] == "m"
+
+
+def test_what_came_before_an_error_event_is_passed_on():
+    stream = relay()
+    before = event(delta("a"))
+    assert stream.feed(before + event({"error": {"message": "m", "code": 500}})) == before
+    assert stream.fault is not None
+
+
+def test_done_without_a_finish_reason_is_held_back():
+    stream = relay()
+    data = event(delta("a"))
+    assert stream.feed(data + wire.DONE_EVENT) == data
+    assert stream.fault is not None
+    assert not stream.is_done
+
+
+def test_an_endless_event_is_a_fault():
+    stream = relay(event_bytes_max=1000)
+    stream.feed(b"data: " + b"x" * 2000)
+    assert stream.fault is not None
+
+
+def test_usage_is_found_in_whole_answers_and_nowhere_else():
+    usage = read_usage(b'{"choices":[],"usage": {"prompt_tokens": 5, "total_tokens": 9, "completion_tokens": 4}}')
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (5, 4)
+    assert read_usage(b'{"usage":null}') is None
+    assert read_usage(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": [{"role": "user", "content": "abcd"}]}, (6, None, False, False)),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": []}], "stream": True},
+            (4, None, True, False),
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}]}]}, (6, None, False, False)),
+        ({"prompt": "abcd", "stream": None}, (6, None, False, False)),
+        ({"prompt": [1, 2, 3]}, (9, 3, False, False)),
+        ({"prompt": [[1, 2], [3]]}, (13, 3, False, False)),
+        ({"prompt": ["a", "b"], "service_tier": "flex"}, (10, None, False, True)),
+        ({}, (0, None, False, False)),
+    ],
+)
+def test_bodies_are_read_as_far_as_routing_needs(body, expected):
+    ask = classify(json.dumps(body).encode())
+    assert (len(ask.prompt), ask.prompt_tokens, ask.stream, ask.batch_hint) == expected
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_body_or_a_decode_error(data):
+    with contextlib.suppress(msgspec.DecodeError):
+        classify(data)
