@@ -1,1 +1,1 @@
-"""observe -> reconcile -> apply."""
+"""observe -> reconcile -> apply: the process that keeps one fleet."""

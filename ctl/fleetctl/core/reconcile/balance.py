@@ -36,6 +36,7 @@ class Lane:
     ordered: int  # the replicas a person ordered: by `scale`, else by the plan's `up`
     shadow: bool
     outcomes: tuple[Outcome, ...]
+    refused: str = ""  # why the last launch could not even be ordered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ def balance(lane: Lane, scene: Scene, room: Room) -> Balanced:
 
 
 def _count_failures(lane: Lane, scene: Scene) -> LaneMemory:
-    failed = sum(outcome.failed_start for outcome in lane.outcomes)
+    failed = sum(outcome.failed_start for outcome in lane.outcomes) + bool(lane.refused)
     if failed:
         return replace(lane.memory, failures=lane.memory.failures + failed, last_failure=scene.now)
     if any(o.state is ReplicaState.READY and o.action is not None for o in lane.outcomes):
@@ -118,7 +119,8 @@ def _launch_lacking(lane: Lane, scene: Scene, room: Room, notes: tuple[str, ...]
     if launches and lane.memory.failures and wait_s > 0:
         # The room stays claimed while this lane waits: another lane's launch must not take its place.
         note = f"{lane.memory.failures} failed starts in a row: the next in {format_duration(wait_s)}"
-        return _balanced(lane, [], room, (*notes, note))
+        why = f"; {lane.refused}" if lane.refused else ""
+        return _balanced(lane, [], room, (*notes, note + why))
     return _balanced(lane, launches, room, notes + refusals)
 
 

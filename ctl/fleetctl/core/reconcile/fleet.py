@@ -150,12 +150,12 @@ def _lanes(
             pinned=desired.overrides.step.get(spec.name),
             interactive_level=level,
         )
-        answers[spec.name] = _answer(view, ours, scene, room)
+        answers[spec.name] = _answer(view, ours, scene, room, observation.refused.get(spec.name, ""))
         room = answers[spec.name].balanced.room
     return {spec.name: answers[spec.name] for spec in specs}
 
 
-def _answer(view: LaneView, outcomes: tuple[Outcome, ...], scene: Scene, room: Room) -> _LaneAnswer:
+def _answer(view: LaneView, outcomes: tuple[Outcome, ...], scene: Scene, room: Room, refused: str) -> _LaneAnswer:
     rung = climb(view)
     aim = target(replace(view, memory=rung.memory))
     lane = Lane(
@@ -166,6 +166,7 @@ def _answer(view: LaneView, outcomes: tuple[Outcome, ...], scene: Scene, room: R
         ordered=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
         shadow=view.control.mode is Mode.SHADOW,
         outcomes=outcomes,
+        refused=refused,
     )
     return _LaneAnswer(view=view, target=aim, rung=rung, balanced=balance(lane, scene, room))
 

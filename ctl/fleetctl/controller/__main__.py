@@ -1,0 +1,105 @@
+"""`python -m fleetctl.controller FLEET`: keeps one fleet until it is down."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+from functools import lru_cache
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.controller import api
+from fleetctl.controller.gateway_process import CONTROLLER_ARGV, LISTEN_FDS, GatewayProcess
+from fleetctl.controller.http import HttpEngineDoor, HttpGatewayDoor
+from fleetctl.controller.loop import Controller
+from fleetctl.controller.world import World
+from fleetctl.errors import FleetctlError, NotFoundError
+from fleetctl.paths import FleetPaths, state_db
+from fleetctl.plugins import load_engine, load_provider
+from fleetctl.state.locks import FileLock
+from fleetctl.state.sqlite import SqliteStore
+
+_log = logging.getLogger("fleetctl.controller")
+
+
+def main() -> int:
+    """Keep one fleet until it is down or we are told to go; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fleetctl.controller", description=__doc__)
+    parser.add_argument("fleet", help="name of the fleet")
+    fleet = parser.parse_args().fleet
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # The sockets and how we were started are ours to hand on; nothing else that we start may take them for its own.
+    environ = dict(os.environ)
+    for variable in (LISTEN_FDS, CONTROLLER_ARGV):
+        os.environ.pop(variable, None)
+    paths = FleetPaths(fleet=fleet)
+    paths.make()
+    lock = FileLock(paths.controller_lock, command=f"controller of {fleet}")
+    if not lock.try_acquire():
+        holder = lock.holder()
+        _log.info("fleet %s has its controller%s; nothing to do", fleet, f", process {holder.pid}" if holder else "")
+        return 0
+    try:
+        asyncio.run(_keep(fleet, paths, environ))
+    except FleetctlError as exc:
+        _log.error("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
+        return exc.exit_code
+    finally:
+        lock.release()
+    return 0
+
+
+async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
+    store = SqliteStore(state_db())
+    try:
+        desired = store.fleet(fleet)
+        if desired is None:
+            raise NotFoundError(f"there is no fleet {fleet!r} to keep", hint="bring one up: fleetctl up PROFILE")
+        async with AsyncExitStack() as stack:
+            world = World(
+                fleet=fleet,
+                paths=paths,
+                store=store,
+                provider=load_provider(desired.profile.provider),
+                engine_of=lru_cache(lambda kind: load_engine(kind.value)),
+                engines=await stack.enter_async_context(HttpEngineDoor()),
+                gateway=await stack.enter_async_context(HttpGatewayDoor(paths.gateway_socket)),
+                gateway_host=GatewayProcess(
+                    paths, SYSTEM_CLOCK, environ=environ, argv=[sys.executable, "-m", "fleetctl.controller", fleet]
+                ),
+                clock=SYSTEM_CLOCK,
+                pid=os.getpid(),
+            )
+            await _serve(world)
+    finally:
+        store.close()
+
+
+async def _serve(world: World) -> None:
+    controller = Controller(world)
+    runner = await api.serve(
+        api.app(controller.status, controller.broadcast, controller.wake), world.paths.controller_socket
+    )
+    keeping = asyncio.ensure_future(controller.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, keeping.cancel)
+    try:
+        await keeping
+    except asyncio.CancelledError:
+        _log.info("told to go; fleet %s stays as it is", world.fleet)
+    else:
+        _log.info("fleet %s is down", world.fleet)
+        world.paths.routing_table.unlink(missing_ok=True)
+        world.paths.gateway_socket.unlink(missing_ok=True)
+    finally:
+        await runner.cleanup()
+        world.paths.controller_socket.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

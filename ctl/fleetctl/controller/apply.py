@@ -1,0 +1,188 @@
+"""Carries out a decision: journalled first, then done; what takes time goes on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, assert_never
+
+from fleetctl.errors import FleetctlError, ProviderError
+from fleetctl.model.decision import (
+    AdmitReplica,
+    AnyAction,
+    DrainReplica,
+    LaunchReplica,
+    MarkBooting,
+    MarkGone,
+    SetStep,
+    StartGateway,
+    StopGateway,
+    StopReplica,
+    StopStray,
+    WarmReplica,
+)
+from fleetctl.model.replica import ReplicaState
+from fleetctl.ports.store import IntentState
+
+if TYPE_CHECKING:
+    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.journal import Journal
+    from fleetctl.controller.launch import Launcher
+    from fleetctl.controller.observe import Observer
+    from fleetctl.controller.probes import Probes
+    from fleetctl.controller.records import Records
+    from fleetctl.controller.warm import Warmups
+    from fleetctl.controller.world import World
+    from fleetctl.model.decision import Decision, Memory
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.observation import Observation
+    from fleetctl.model.replica import Replica
+
+_STOP_S = 30.0  # for the provider to take the order, not for the node to end
+_GATEWAY_STOP_S = 12.0
+_GATEWAY = "gateway"
+
+
+class Applier:
+    """Does what was decided."""
+
+    def __init__(  # noqa: PLR0913  # the hands of the controller, each named
+        self,
+        world: World,
+        *,
+        records: Records,
+        effects: Effects,
+        journal: Journal,
+        launcher: Launcher,
+        warmups: Warmups,
+        probes: Probes,
+        observer: Observer,
+    ) -> None:
+        self._world = world
+        self._records = records
+        self._effects = effects
+        self._journal = journal
+        self._launcher = launcher
+        self._warmups = warmups
+        self._probes = probes
+        self._observer = observer
+        self._memory = world.store.memory(world.fleet)
+
+    @property
+    def memory(self) -> Memory:
+        """What the last decision left, an earlier controller's included."""
+        return self._memory
+
+    async def apply(self, desired: Desired, observation: Observation, decision: Decision) -> None:
+        """Journal the decision, keep its memory, and do it; shadow's ideas are only journalled."""
+        actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
+        self._journal.decided(decision, actions, {r.id: r.lane for r in self._records.all})
+        if decision.memory != self._memory:
+            self._world.store.put_memory(self._world.fleet, decision.memory)
+            self._memory = decision.memory
+        self._note_notices(observation)
+        for action in actions:
+            await self._do(desired, action)
+
+    def _is_under_way(self, action: AnyAction) -> bool:
+        if isinstance(action, StopGateway):
+            return self._effects.is_running(_GATEWAY)
+        return isinstance(action, StopStray) and self._effects.is_running(f"stop/{action.node_id}")
+
+    def _note_notices(self, observation: Observation) -> None:
+        for seen in observation.replicas:
+            deadline = seen.notice_deadline
+            if deadline is not None and deadline != seen.record.notice_deadline:
+                self._records.change(seen.record.id, notice_deadline=deadline)
+
+    async def _do(self, desired: Desired, action: AnyAction) -> None:
+        match action:
+            case LaunchReplica():
+                record = await self._launcher.launch(desired, action)
+                if record is not None:
+                    self._ordered(record)
+            case StartGateway():
+                self._start_gateway(desired)
+            case StopGateway():
+                self._effects.start(_GATEWAY, lambda: self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S))
+            case StopStray():
+                self._begin_stop(action.node_id, action.node_id, action.grace_s)
+            case SetStep():
+                pass  # the step is in the decision's memory, and the routing table is built from that
+            case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
+                self._move(desired, action)
+            case _ as never:
+                assert_never(never)
+
+    def _move(
+        self,
+        desired: Desired,
+        action: WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting,
+    ) -> None:
+        record = self._records.get(action.replica_id)
+        if record is None:
+            return
+        match action:
+            case WarmReplica():
+                self._records.move(record.id, ReplicaState.WARMING, action.reason)
+                self._warmups.begin(record, desired.profile.model.name)
+            case AdmitReplica():
+                self._observer.admitted(record.id)
+                ready_at = record.ready_at or self._world.clock.now()
+                self._records.move(record.id, ReplicaState.READY, action.reason, ready_at=ready_at)
+            case DrainReplica():
+                deadline = action.deadline
+                self._records.move(record.id, ReplicaState.DRAINING, action.reason, drain_deadline=deadline)
+            case StopReplica():
+                self._stop(record, action)
+            case MarkGone():
+                self._mark_gone(record, action)
+            case MarkBooting():
+                self._forget(record.id)
+                self._records.move(record.id, ReplicaState.BOOTING, action.reason)
+
+    def _stop(self, record: Replica, action: StopReplica) -> None:
+        node_id = record.node_id
+        self._forget(record.id)
+        if node_id:
+            fault = record.fault or action.fault
+            self._records.move(record.id, ReplicaState.STOPPING, action.reason, fault=fault)
+            self._begin_stop(record.id, node_id, action.grace_s)
+
+    def _begin_stop(self, subject: str, node_id: str, grace_s: float) -> None:
+        self._effects.start(f"stop/{node_id}", lambda: self._ask_to_stop(subject, node_id, grace_s))
+
+    async def _ask_to_stop(self, subject: str, node_id: str, grace_s: float) -> None:
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._world.provider.stop(node_id, grace_s=grace_s)
+        except ProviderError as exc:
+            self._journal.failed(subject, "stop", exc)
+        except TimeoutError:
+            self._journal.failed(subject, "stop", ProviderError(f"the provider took no stop order in {_STOP_S:g} s"))
+
+    def _mark_gone(self, record: Replica, action: MarkGone) -> None:
+        self._forget(record.id)
+        state = ReplicaState.FAILED if action.failed else ReplicaState.GONE
+        fault = record.fault or (action.reason if action.failed else "")
+        if record.state is ReplicaState.PENDING:
+            for intent in self._world.store.open_intents(self._world.fleet):
+                if intent.replica_id == record.id:
+                    self._world.store.settle_intent(intent.token, IntentState.ABANDONED)
+        self._records.move(record.id, state, action.reason, fault=fault)
+
+    def _forget(self, replica_id: str) -> None:
+        self._probes.forget(replica_id)
+        self._warmups.forget(replica_id)
+
+    def _ordered(self, record: Replica) -> None:
+        reason = f"{record.reason}; on {record.offering}, port {record.port}"
+        inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
+        self._journal.note("lifecycle", record.id, "ordered", reason, inputs=inputs)
+
+    def _start_gateway(self, desired: Desired) -> None:
+        try:
+            pid = self._world.gateway_host.start(desired)
+        except FleetctlError as exc:
+            self._journal.failed("gateway", "start-gateway", exc)
+        else:
+            self._journal.note("gateway", "gateway", "started", f"as process {pid}")

@@ -1,0 +1,188 @@
+"""The gateway's process and the public port: the port outlives the process, and the process outlives us."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.state.locks import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.clock import Clock
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.profile import GatewaySpec
+    from fleetctl.paths import FleetPaths
+
+LISTEN_FDS = "FLEETCTL_LISTEN_FDS"
+CONTROLLER_ARGV = "FLEETCTL_CONTROLLER_ARGV"
+_BACKLOG = 4096
+_POLL_S = 0.05
+# What the gateway may take to finish its requests when told to end.
+_GATEWAY_FINISH_S = 10
+
+
+class _Detached(subprocess.Popen[bytes]):
+    """Is a child that outlives its parent by design, so that forgetting its handle is no leak to warn of."""
+
+    def __del__(self) -> None:
+        """Leave the child alone."""
+
+
+class GatewayProcess:
+    """Implements GatewayHost: holds the listening socket, starts the gateway, adopts one that lives already.
+
+    One plain socket, without SO_REUSEPORT: a stranger on the port is then noticed, and the gateway itself makes as
+    many listeners of it as it needs. While a killed gateway is started again, connections wait in its backlog.
+    """
+
+    def __init__(self, paths: FleetPaths, clock: Clock, *, environ: Mapping[str, str], argv: list[str]) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._environ = environ
+        self._argv = argv  # of this controller: how the gateway starts one that is missing
+        self._lock = FileLock(paths.gateway_lock)
+        self._child: _Detached | None = None
+        self._listener = _inherited(environ)
+
+    def is_alive(self) -> bool:
+        """Whether a gateway holds its lock, or one we started has not ended."""
+        return self._child_runs() or self._lock.is_held()
+
+    def start(self, desired: Desired) -> int:
+        """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""
+        listener = self._bound(desired.profile.gateway)
+        environ = {
+            **self._environ,
+            LISTEN_FDS: str(listener.fileno()),
+            CONTROLLER_ARGV: msgspec.json.encode(self._argv).decode(),
+        }
+        self._paths.make()
+        with (self._paths.logs / "gateway.log").open("ab") as log:
+            self._child = _Detached(
+                [sys.executable, "-m", "fleetctl.gateway", "--stop-timeout-s", str(_GATEWAY_FINISH_S), desired.fleet],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",  # it must not keep anybody's directory busy
+                pass_fds=(listener.fileno(),),
+                env=environ,
+            )
+        return self._child.pid
+
+    async def stop(self, *, within_s: float) -> None:
+        """Ask the gateway to end, and make it after `within_s`."""
+        pid = self._pid()
+        if pid is None:
+            return
+        for number, patience_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, 2.0)):
+            # The lock is looked at right before: while its holder lives, its pid is nobody else's.
+            if not self.is_alive():
+                return
+            _signal(pid, number)
+            deadline_s = self._clock.monotonic_s() + patience_s
+            while self.is_alive() and self._clock.monotonic_s() < deadline_s:
+                await self._clock.sleep(_POLL_S)
+
+    def release_port(self) -> bool:
+        """Close the public port, so that clients are refused at once instead of waiting for nobody."""
+        if self._listener is None:
+            return False
+        self._listener.close()
+        self._listener = None
+        return True
+
+    def _child_runs(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def _pid(self) -> int | None:
+        if self._child is not None and self._child_runs():
+            return self._child.pid
+        if not self._lock.is_held():
+            return None
+        try:
+            return _pid_in(self._lock.path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _bound(self, spec: GatewaySpec) -> socket.socket:
+        """Return the listening socket, bound anew if the profile's address has changed."""
+        if self._listener is not None and not _is_at(self._listener, spec):
+            self.release_port()
+        if self._listener is None:
+            self._listener = _listen(spec)
+        return self._listener
+
+
+def _inherited(environ: Mapping[str, str]) -> socket.socket | None:
+    """Return the first listening socket handed over by a gateway that started us; close the rest."""
+    found: list[socket.socket] = []
+    for part in environ.get(LISTEN_FDS, "").split(","):
+        if not part:
+            continue
+        try:
+            listener = socket.socket(fileno=int(part))
+            if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                raise ConfigError(f"{LISTEN_FDS}: descriptor {part} does not listen")
+        except (ValueError, OSError) as exc:
+            raise ConfigError(f"{LISTEN_FDS}: {part!r} is no open socket: {exc}") from exc
+        listener.set_inheritable(False)
+        found.append(listener)
+    for listener in found[1:]:
+        listener.close()
+    return found[0] if found else None
+
+
+def _is_at(listener: socket.socket, spec: GatewaySpec) -> bool:
+    host, port = listener.getsockname()[:2]
+    return bool(port == spec.port and host == _address(spec)[1][0])
+
+
+def _address(spec: GatewaySpec) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    family, _, _, _, address = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), int(address[1]))
+
+
+def _listen(spec: GatewaySpec) -> socket.socket:
+    family, address = _address(spec)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Without it a port whose last connections linger in TIME_WAIT could not be bound again.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as exc:
+        listener.close()
+        what = "is in use by another program" if exc.errno == errno.EADDRINUSE else f"cannot be had: {exc.strerror}"
+        raise UnavailableError(
+            f"the gateway's port {spec.port} on {spec.host} {what}",
+            hint="end what listens there, or give the gateway another port",
+        ) from exc
+    return listener
+
+
+def _pid_in(note: bytes) -> int | None:
+    """Return the pid in a lock file: a bare number, or a holder's note."""
+    try:
+        value = msgspec.json.decode(note)
+    except msgspec.DecodeError:
+        return None
+    pid = value.get("pid") if isinstance(value, dict) else value
+    return pid if isinstance(pid, int) and pid > 1 else None
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,144 @@
+"""The real doors: keep-alive HTTP to replicas over loopback and to the gateway over its Unix socket."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+import msgspec
+
+from fleetctl.codec import decode, encode
+from fleetctl.errors import UnavailableError
+from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEALTH_S = 2.0
+_METRICS_S = 2.0
+_COMPLETION_S = 60.0  # a cold engine may compile kernels for its first prompt
+_GATEWAY_S = 1.0
+_KEEPALIVE_S = 30.0  # longer than any probing interval, so that a probe costs no connect
+_ERROR_BYTES_SHOWN = 200
+
+
+class HttpEngineDoor:
+    """Implements EngineDoor."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit_per_host=4)
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def is_healthy(self, host: str, port: int, path: str) -> bool:
+        """Return whether the health route answers 200."""
+        async with self._ask("GET", host, port, path, deadline_s=_HEALTH_S) as response:
+            await response.read()
+            return response.status == 200
+
+    async def metrics(self, host: str, port: int, path: str) -> str:
+        """Return the metrics page."""
+        try:
+            async with self._ask("GET", host, port, path, deadline_s=_METRICS_S) as response:
+                text = await response.text()
+        except UnicodeDecodeError as exc:
+            raise UnavailableError(f"http://{host}:{port}{path} is no text: {exc}") from exc
+        if response.status != 200:
+            raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}")
+        return text
+
+    async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
+        """Send a completion and read it whole."""
+        async with self._ask("POST", host, port, path, deadline_s=_COMPLETION_S, body=body) as response:
+            answer = await response.read()
+        if response.status != 200 or not answer:
+            said = answer[:_ERROR_BYTES_SHOWN].decode(errors="replace")
+            raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}: {said}")
+
+    def _ask(
+        self, method: str, host: str, port: int, path: str, *, deadline_s: float, body: bytes | None = None
+    ) -> _Answer:
+        headers = {"content-type": "application/json"} if body is not None else {}
+        request = self._session.request(
+            method,
+            f"http://{host}:{port}{path}",
+            data=body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=deadline_s),
+        )
+        return _Answer(request, f"http://{host}:{port}{path}", deadline_s)
+
+
+class HttpGatewayDoor:
+    """Implements GatewayDoor."""
+
+    def __init__(self, socket: Path) -> None:
+        connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_GATEWAY_S))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def snapshot(self) -> GatewaySnapshot:
+        """Return the gateway's figures."""
+        request = self._session.get("http://gateway/v1/snapshot")
+        async with _Answer(request, "the gateway", _GATEWAY_S) as response:
+            raw = await response.read()
+        if response.status != 200:
+            raise UnavailableError(f"the gateway answered {response.status} to a snapshot")
+        try:
+            return decode(GatewaySnapshot, raw)
+        except msgspec.DecodeError as exc:
+            raise UnavailableError(f"the gateway's snapshot cannot be read: {exc}") from exc
+
+    async def put_table(self, table: RoutingTable) -> int:
+        """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
+        request = self._session.put("http://gateway/v1/table", data=encode(table))
+        async with _Answer(request, "the gateway", _GATEWAY_S) as response:
+            raw = await response.read()
+        if response.status not in (200, 409):
+            said = raw[:_ERROR_BYTES_SHOWN].decode(errors="replace")
+            raise UnavailableError(f"the gateway answered {response.status} to a table: {said}")
+        try:
+            return int(msgspec.json.decode(raw)["version"])
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as exc:
+            raise UnavailableError(f"the gateway's answer to a table cannot be read: {exc}") from exc
+
+
+class _Answer:
+    """Is a response as a context whose every failure, in the head or the body, is an UnavailableError."""
+
+    def __init__(
+        self, request: aiohttp.client._RequestContextManager, what: str, deadline_s: float
+    ) -> None:  # aiohttp gives its request contexts no public name
+        self._request = request
+        self._what = what
+        self._deadline_s = deadline_s
+
+    async def __aenter__(self) -> aiohttp.ClientResponse:
+        try:
+            return await self._request.__aenter__()
+        except (aiohttp.ClientError, OSError) as exc:
+            raise self._unavailable(exc) from exc
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
+        await self._request.__aexit__(kind, exc, None)
+        del trace
+        if isinstance(exc, aiohttp.ClientError | OSError):
+            raise self._unavailable(exc) from exc
+
+    def _unavailable(self, exc: BaseException) -> UnavailableError:
+        # aiohttp's timeouts are TimeoutErrors, and those are OSErrors.
+        why = (
+            f"no answer in {self._deadline_s:g} s" if isinstance(exc, TimeoutError) else str(exc) or type(exc).__name__
+        )
+        return UnavailableError(f"{self._what}: {why}")

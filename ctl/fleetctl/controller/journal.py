@@ -1,0 +1,143 @@
+"""Writes down what was decided, done and gone wrong; what has not changed is not said again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, assert_never
+
+from fleetctl.errors import FleetctlError
+from fleetctl.model.decision import (
+    AdmitReplica,
+    AnyAction,
+    DrainReplica,
+    JournalEntry,
+    LaunchReplica,
+    MarkBooting,
+    MarkGone,
+    SetStep,
+    StartGateway,
+    StopGateway,
+    StopReplica,
+    StopStray,
+    WarmReplica,
+)
+
+if TYPE_CHECKING:
+    from fleetctl.clock import Clock
+    from fleetctl.model.decision import Decision
+    from fleetctl.ports.store import StateStore
+
+_log = logging.getLogger("fleetctl.controller")
+# The same error again within this is the same news.
+_REPEAT_AFTER_S = 60.0
+_REMEMBERED_MAX = 500
+
+
+class Journal:
+    """Is the controller's pen."""
+
+    def __init__(self, store: StateStore, fleet: str, clock: Clock) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._shadowed: set[str] = set()
+        self._said_s: dict[str, float] = {}
+
+    def decided(self, decision: Decision, actions: list[AnyAction], lanes: dict[str, str]) -> None:
+        """Write the actions about to be taken, and shadow's ideas that are new. `lanes` is replica -> lane."""
+        ideas = {_key(action) for action in decision.actions if action.shadow}
+        fresh = [a for a in decision.actions if a.shadow and _key(a) not in self._shadowed]
+        self._shadowed = ideas
+        entries = [self._entry(action, decision, lanes) for action in [*actions, *fresh]]
+        for entry in entries:
+            _log.info("%s%s %s: %s", "shadow: " if entry.shadow else "", entry.action, entry.subject, entry.reason)
+        self._store.append(tuple(entries))
+
+    def note(
+        self, kind: str, subject: str, action: str, reason: str, *, inputs: dict[str, float | str] | None = None
+    ) -> None:
+        """Write one line on what happened."""
+        _log.info("%s %s: %s", action, subject, reason)
+        self._store.append((self._line(kind, subject, action, reason, inputs=inputs or {}),))
+
+    def failed(self, subject: str, action: str, error: BaseException) -> None:
+        """Write that something did not work, unless that was said a moment ago."""
+        reason = f"{error.message}; {error.hint}" if isinstance(error, FleetctlError) and error.hint else str(error)
+        key = f"{subject}/{action}/{reason}"
+        now_s = self._clock.monotonic_s()
+        if key in self._said_s and now_s - self._said_s[key] < _REPEAT_AFTER_S:
+            return
+        if len(self._said_s) >= _REMEMBERED_MAX:
+            self._said_s.clear()
+        self._said_s[key] = now_s
+        is_bug = not isinstance(error, FleetctlError | TimeoutError)
+        _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
+        self._store.append((self._line("error", subject, action, reason or type(error).__name__, ok=False),))
+
+    def _entry(self, action: AnyAction, decision: Decision, lanes: dict[str, str]) -> JournalEntry:
+        kind, subject = _place(action)
+        lane = lanes.get(subject, subject)
+        inputs = decision.inputs.get(lane, {}) if kind in ("decision", "notice") else {}
+        name = str(type(action).__struct_config__.tag)
+        return self._line(kind, subject, name, action.reason, inputs={**inputs, **_extra(action)}, shadow=action.shadow)
+
+    def _line(  # noqa: PLR0913  # a journal line's own columns
+        self,
+        kind: str,
+        subject: str,
+        action: str,
+        reason: str,
+        *,
+        inputs: dict[str, float | str] | None = None,
+        shadow: bool = False,
+        ok: bool = True,
+    ) -> JournalEntry:
+        return JournalEntry(
+            seq=0,
+            at=self._clock.now(),
+            fleet=self._fleet,
+            kind=kind,
+            subject=subject,
+            action=action,
+            reason=reason,
+            shadow=shadow,
+            ok=ok,
+            inputs=inputs or {},
+        )
+
+
+def _place(action: AnyAction) -> tuple[str, str]:
+    """Return the kind and subject under which people look for it."""
+    match action:
+        case LaunchReplica() | SetStep():
+            return "decision", action.lane
+        case DrainReplica():
+            return ("notice" if action.reason.startswith("spot notice") else "decision"), action.replica_id
+        case WarmReplica() | AdmitReplica() | StopReplica() | MarkGone() | MarkBooting():
+            return "lifecycle", action.replica_id
+        case StopStray():
+            return "lifecycle", action.node_id
+        case StartGateway() | StopGateway():
+            return "gateway", "gateway"
+        case _ as never:
+            assert_never(never)
+
+
+def _extra(action: AnyAction) -> dict[str, float | str]:
+    match action:
+        case LaunchReplica():
+            return {"market": action.market.value, "replaces": action.replaces}
+        case DrainReplica():
+            return {"deadline": action.deadline.isoformat(timespec="seconds")}
+        case StopReplica():
+            return {"grace_s": action.grace_s}
+        case SetStep():
+            return {"step": action.step.name.lower()}
+        case _:
+            return {}
+
+
+def _key(action: AnyAction) -> str:
+    """Name an idea so that the same one, a tick later and with other figures, is not news."""
+    kind, subject = _place(action)
+    return f"{kind}/{subject}/{type(action).__name__}/{_extra(action).get('step', '')}"

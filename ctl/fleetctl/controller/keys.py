@@ -1,0 +1,52 @@
+"""Resolves references to API keys (env:NAME, file:PATH) into hashes; a key itself goes nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from fleetctl.core.admission.keys import scrypt_hash, sha256_hash
+from fleetctl.errors import ConfigError
+
+# Keys this long are taken for generated ones, whose entropy needs no slow hash.
+_GENERATED_CHARS_MIN = 32
+
+
+class KeyHashes:
+    """Hashes each key once: a slow hash takes tens of milliseconds, and the table is built every tick."""
+
+    def __init__(self, fleet: str) -> None:
+        self._fleet = fleet
+        self._known: dict[tuple[str, str], str] = {}
+
+    def of(self, references: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the references' hashes. Raises ConfigError naming the one that leads nowhere."""
+        return tuple(self._hash(reference, _resolve(reference)) for reference in references)
+
+    def _hash(self, reference: str, key: str) -> str:
+        mark = (reference, hashlib.sha256(key.encode()).hexdigest())
+        if mark not in self._known:
+            # A salt from names keeps the table the same across restarts; each fleet and key still has its own.
+            salt = hashlib.sha256(f"{self._fleet}/{reference}".encode()).digest()[:16]
+            is_generated = len(key) >= _GENERATED_CHARS_MIN
+            self._known[mark] = sha256_hash(key) if is_generated else scrypt_hash(key, salt=salt)
+        return self._known[mark]
+
+
+def _resolve(reference: str) -> str:
+    kind, _, name = reference.partition(":")
+    if kind == "env":
+        key = os.environ.get(name, "")
+        hint = f"set {name} where `fleetctl up` runs, or use file:PATH"
+    elif kind == "file":
+        try:
+            key = Path(name).expanduser().read_text().strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"the API key {reference!r} cannot be read: {exc}", hint="mend the file") from exc
+        hint = "put one key on the file's only line"
+    else:
+        raise ConfigError(f"the API key reference {reference!r} has no known kind", hint="env:NAME or file:PATH")
+    if not key:
+        raise ConfigError(f"the API key {reference!r} is empty", hint=hint)
+    return key

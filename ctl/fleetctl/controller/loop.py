@@ -1,0 +1,177 @@
+"""The loop: load, decide, apply; woken early by what happens, and by nothing that goes wrong thrown off its feet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fleetctl.controller import api
+from fleetctl.controller.apply import Applier
+from fleetctl.controller.effects import Effects
+from fleetctl.controller.intents import Resolver
+from fleetctl.controller.journal import Journal
+from fleetctl.controller.launch import Launcher
+from fleetctl.controller.listing import Listing
+from fleetctl.controller.observe import Observer
+from fleetctl.controller.probes import Probes
+from fleetctl.controller.publish import Publisher
+from fleetctl.controller.records import Records
+from fleetctl.controller.status import DECISIONS_SHOWN, Moment, fleet_status
+from fleetctl.controller.warm import Warmups
+from fleetctl.core.reconcile import reconcile
+from fleetctl.core.reconcile.limits import since_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.controller.world import World
+    from fleetctl.model.decision import Decision, JournalEntry
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.observation import Observation
+    from fleetctl.model.status import FleetStatus
+
+# Wakes come in bunches; this much is gathered into one tick.
+_GATHER_S = 0.05
+_FAILED_TICK_S_MAX = 30.0
+# A gateway that does not come back for this long: better to refuse clients than to let them wait in the backlog.
+_PORT_HELD_S = 30.0
+_SETTLE_S = 2.0
+_DEFAULT_TICK_S = 1.0
+
+
+class Controller:
+    """Keeps one fleet. `run` returns when the fleet is down and forgotten, or when it is cancelled."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._woken = asyncio.Event()
+        self._moment: Moment | None = None
+        self._shown: tuple[JournalEntry, ...] = ()
+        self._tick_s = _DEFAULT_TICK_S
+        self._failed_ticks = 0
+        self.broadcast = api.Broadcast()
+
+    def wake(self) -> None:
+        """Decide soon instead of at the next tick."""
+        self._woken.set()
+
+    def status(self) -> FleetStatus | None:
+        """Return what the last tick saw and decided; None before the first."""
+        if self._moment is None:
+            return None
+        after = self._shown[-1].seq if self._shown else 0
+        new = self._world.store.journal(self._world.fleet, after=after, limit=DECISIONS_SHOWN)
+        self._shown = (*self._shown, *new)[-DECISIONS_SHOWN:]
+        return fleet_status(self._moment, self._shown, pid=self._world.pid)
+
+    async def run(self) -> None:
+        """Keep the fleet until it is down. Cancelled, it leaves everything running."""
+        async with asyncio.TaskGroup() as group:
+            hands = _Hands(self._world, group, self.wake)
+            try:
+                await hands.listing.refresh()
+                while not await self._tick_safely(hands):
+                    await self._pause()
+            finally:
+                # What was begun at the provider is given a moment to be noted; else its intent stays open.
+                await hands.effects.settle("create/", within_s=_SETTLE_S)
+                hands.effects.cancel_all()
+
+    async def _tick_safely(self, hands: _Hands) -> bool:
+        try:
+            is_over = await self._tick(hands)
+        except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
+            self._failed_ticks += 1
+            hands.journal.failed("fleet", "tick", exc)
+            return False
+        self._failed_ticks = 0
+        return is_over
+
+    async def _tick(self, hands: _Hands) -> bool:
+        """Load, decide, apply. Return whether the fleet is down and nothing is left to do."""
+        loaded = await self._load(hands)
+        if loaded is None:
+            return True
+        desired, observation = loaded
+        decision = self._decide(hands, desired, observation)
+        await self._apply(hands, desired, observation, decision)
+        self.broadcast.announce()
+        if decision.is_down:
+            self._world.store.remove_fleet(desired.fleet)
+        return decision.is_down
+
+    async def _load(self, hands: _Hands) -> tuple[Desired, Observation] | None:
+        desired = self._world.store.fleet(self._world.fleet)
+        if desired is None:
+            return None
+        self._tick_s = desired.profile.control.tick_s
+        hands.effects.start("listing", lambda: hands.listing.keep_fresh(lambda: self._tick_s / 2), wakes=False)
+        hands.records.read()
+        hands.resolver.resolve(desired, hands.listing.latest(self._tick_s))
+        hands.probes.begin(hands.records.all)
+        refused = hands.launcher.take_refused()
+        return desired, await hands.observer.observe(hands.records.all, tick_s=self._tick_s, refused=refused)
+
+    def _decide(self, hands: _Hands, desired: Desired, observation: Observation) -> Decision:
+        return reconcile(desired, observation, hands.applier.memory, observation.at)
+
+    async def _apply(self, hands: _Hands, desired: Desired, observation: Observation, decision: Decision) -> None:
+        await hands.applier.apply(desired, observation, decision)
+        await hands.publisher.publish(desired, hands.records.all, decision.memory, gateway=observation.gateway)
+        self._hold_port(hands, observation, decision)
+        self._moment = Moment(desired=desired, records=hands.records.all, observation=observation, decision=decision)
+
+    def _hold_port(self, hands: _Hands, observation: Observation, decision: Decision) -> None:
+        silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
+        if observation.gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
+            return
+        if self._world.gateway_host.release_port() and not decision.is_down:
+            reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
+            hands.journal.note("gateway", "gateway", "release-port", reason)
+
+    async def _pause(self) -> None:
+        """Wait for the next tick, or for a wake; longer after failures."""
+        pause_s = self._tick_s
+        if self._failed_ticks:
+            pause_s = min(_FAILED_TICK_S_MAX, self._tick_s * 2.0 ** min(self._failed_ticks, 10))
+        if self._moment is not None and not self._failed_ticks:
+            at = self._moment.decision.requeue_at
+            pause_s = min(pause_s, max(0.0, (at - self._world.clock.now()).total_seconds()))
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._woken.clear()
+        await self._world.clock.sleep(_GATHER_S)
+
+
+class _Hands:
+    """Everything a tick works with, put together once."""
+
+    def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
+        self.journal = Journal(world.store, world.fleet, world.clock)
+        self.effects = Effects(group, on_end=wake, on_error=self._report)
+        self.records = Records(world.store, world.fleet, world.clock)
+        self.listing = Listing(world, self.journal, wake)
+        self.probes = Probes(world, self.effects, wake)
+        self.warmups = Warmups(world, self.effects, self.journal)
+        self.publisher = Publisher(world, self.journal)
+        self.launcher = Launcher(world, self.records, self.effects, self.journal)
+        self.resolver = Resolver(world, self.records, self.effects, self.launcher, self.journal)
+        self.observer = Observer(world, self.effects, self.listing, self.probes, self.warmups, self.publisher)
+        self.applier = Applier(
+            world,
+            records=self.records,
+            effects=self.effects,
+            journal=self.journal,
+            launcher=self.launcher,
+            warmups=self.warmups,
+            probes=self.probes,
+            observer=self.observer,
+        )
+
+    def _report(self, key: str, error: Exception) -> None:
+        work, _, subject = key.partition("/")
+        self.journal.failed(subject or "fleet", work, error)

@@ -1,0 +1,109 @@
+"""Asks replicas how they are: /health and /metrics, each at its own pace, and keeps the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import UnavailableError
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.slo import Validity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.world import World
+
+_BOOTING_S = 0.5  # a start is waited for by people
+_READY_S = 5.0
+_FAILING_S = 1.0  # once it failed: know soon whether it stays so
+_METRICS_S = 5.0
+_STALE_S = 15.0
+
+_PROBED = (ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING)
+_SCRAPED = (ReplicaState.READY, ReplicaState.DRAINING)
+
+
+@dataclass(slots=True)
+class _Pulse:
+    healthy: bool | None = None
+    health_due_s: float = 0.0
+    metrics_due_s: float = 0.0
+    metrics_at_s: float = 0.0
+    signals: EngineSignals = field(default_factory=EngineSignals)
+
+
+class Probes:
+    """Holds every live replica's last answers; `begin` starts what is due and never waits."""
+
+    def __init__(self, world: World, effects: Effects, on_change: Callable[[], None]) -> None:
+        self._world = world
+        self._effects = effects
+        self._on_change = on_change
+        self._pulses: dict[str, _Pulse] = {}
+
+    def begin(self, records: Iterable[Replica]) -> None:
+        """Start the probes that are due; forget replicas that are no longer probed."""
+        probed = {r.id: r for r in records if r.state in _PROBED and r.port}
+        self._pulses = {rid: self._pulses.get(rid) or self._new(number) for number, rid in enumerate(probed)}
+        now_s = self._world.clock.monotonic_s()
+        for record in probed.values():
+            pulse = self._pulses[record.id]
+            if now_s >= pulse.health_due_s:
+                self._start(f"health/{record.id}", record, self._ask_health)
+            if record.state in _SCRAPED and now_s >= pulse.metrics_due_s:
+                self._start(f"metrics/{record.id}", record, self._ask_metrics)
+
+    def healthy(self, replica_id: str) -> bool | None:
+        """Return the last answer of /health; None: not asked yet."""
+        pulse = self._pulses.get(replica_id)
+        return pulse.healthy if pulse else None
+
+    def signals(self, replica_id: str) -> EngineSignals:
+        """Return the last figures; STALE when they have not come for a while."""
+        pulse = self._pulses.get(replica_id)
+        if pulse is None:
+            return EngineSignals()
+        age_s = self._world.clock.monotonic_s() - pulse.metrics_at_s
+        if pulse.signals.validity is Validity.OK and age_s > _STALE_S:
+            return replace(pulse.signals, validity=Validity.STALE)
+        return pulse.signals
+
+    def forget(self, replica_id: str) -> None:
+        """Ask a replica anew: what it said belongs to an earlier life."""
+        self._pulses.pop(replica_id, None)
+
+    def _new(self, number: int) -> _Pulse:
+        # Replicas that came together are scraped one after the other, not all in one tick.
+        return _Pulse(metrics_due_s=self._world.clock.monotonic_s() + number % 5)
+
+    def _start(
+        self, key: str, record: Replica, ask: Callable[[Replica, _Pulse], Coroutine[object, object, None]]
+    ) -> None:
+        pulse = self._pulses[record.id]
+        self._effects.start(key, lambda: ask(record, pulse), wakes=False)
+
+    async def _ask_health(self, record: Replica, pulse: _Pulse) -> None:
+        path = self._world.engine_of(record.engine).health_path
+        try:
+            healthy = await self._world.engines.is_healthy(record.host, record.port, path)
+        except UnavailableError:
+            healthy = False
+        interval_s = _BOOTING_S if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
+        pulse.health_due_s = self._world.clock.monotonic_s() + interval_s
+        if healthy is not pulse.healthy:
+            pulse.healthy = healthy
+            self._on_change()
+
+    async def _ask_metrics(self, record: Replica, pulse: _Pulse) -> None:
+        world = self._world
+        engine = world.engine_of(record.engine)
+        pulse.metrics_due_s = world.clock.monotonic_s() + _METRICS_S
+        try:
+            page = await world.engines.metrics(record.host, record.port, engine.metrics_path)
+        except UnavailableError:
+            return  # the last figures age into STALE
+        pulse.signals = replace(engine.signals(page), at=world.clock.now())
+        pulse.metrics_at_s = world.clock.monotonic_s()

@@ -1,0 +1,107 @@
+"""Publishes routing tables: to a file, which a restarted gateway reads first, and to the gateway itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.codec import decode, encode
+from fleetctl.controller.keys import KeyHashes
+from fleetctl.controller.table import build_table
+from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleetctl.controller.journal import Journal
+    from fleetctl.controller.world import World
+    from fleetctl.model.decision import Memory
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.replica import Replica
+
+# No key hashes to this: a door whose keys cannot be read stays shut.
+_SHUT = ("unreadable",)
+
+
+class Publisher:
+    """Numbers tables so that versions only grow, across restarts of the controller and of the gateway."""
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self._world = world
+        self._journal = journal
+        self._keys = KeyHashes(world.fleet)
+        self._table = _read(world.paths.routing_table)
+        # Replica id -> the version from which it gets no new requests.
+        self._out_since: dict[str, int] = {}
+        self._note_rotation()
+
+    async def publish(
+        self,
+        desired: Desired,
+        records: tuple[Replica, ...],
+        memory: Memory,
+        *,
+        gateway: GatewaySnapshot | None,
+    ) -> None:
+        """Write and send the table if it changed, or send it again if the gateway has another."""
+        at_work = gateway.table_version if gateway is not None else 0
+        table = self._next(desired, records, memory, at_work)
+        if table != self._table:
+            write_whole(self._world.paths.routing_table, encode(table))
+            self._table = table
+            self._note_rotation()
+        if gateway is not None and at_work != table.version:
+            await self._push(table)
+
+    def is_excluded(self, replica_id: str, gateway: GatewaySnapshot | None) -> bool:
+        """Whether the gateway has acknowledged a table that sends this replica nothing new."""
+        since = self._out_since.get(replica_id)
+        return gateway is not None and since is not None and gateway.table_version >= since
+
+    def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
+        version = self._table.version if self._table else 0
+        table = build_table(desired, records, memory, key_hashes=self._hashes(desired), version=version)
+        if table == self._table and at_work <= version:
+            return table
+        return replace(table, version=max(version, at_work) + 1)
+
+    def _hashes(self, desired: Desired) -> tuple[str, ...]:
+        try:
+            return self._keys.of(desired.profile.gateway.api_keys)
+        except ConfigError as exc:
+            self._journal.failed("gateway", "api-keys", exc)
+            return self._table.api_key_hashes if self._table and self._table.api_key_hashes else _SHUT
+
+    def _note_rotation(self) -> None:
+        table = self._table
+        if table is None:
+            return
+        out = [replica.id for replica in table.replicas if not replica.in_rotation]
+        self._out_since = {rid: self._out_since.get(rid, table.version) for rid in out}
+
+    async def _push(self, table: RoutingTable) -> None:
+        try:
+            await self._world.gateway.put_table(table)
+        except UnavailableError as exc:
+            self._journal.failed("gateway", "put-table", exc)
+
+
+def write_whole(path: Path, raw: bytes) -> None:
+    """Replace a file in one step, so that no reader ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".draft")
+    draft.touch(mode=0o600)
+    draft.write_bytes(raw)
+    os.replace(draft, path)  # noqa: PTH105  # Path.replace is the same call
+
+
+def _read(path: Path) -> RoutingTable | None:
+    """Return the last table written, by an earlier controller perhaps; a broken file counts as none."""
+    try:
+        return decode(RoutingTable, path.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,110 @@
+"""Builds the routing table from what should be and what is; pure but for its arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.overload import effective_step
+from fleetctl.core.perf.step import step_model
+from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
+from fleetctl.model.profile import EngineKind
+from fleetctl.model.replica import Replica, ReplicaState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import LaneSpec, Profile
+
+# A capped answer is not cut below this: shorter ones are of no use to anybody.
+_MAX_TOKENS_CAP_MIN = 16
+
+
+def build_table(
+    desired: Desired, records: Iterable[Replica], memory: Memory, *, key_hashes: tuple[str, ...], version: int
+) -> RoutingTable:
+    """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
+    profile = desired.profile
+    names = {lane.name for lane in profile.lanes}
+    return RoutingTable(
+        fleet=desired.fleet,
+        version=version,
+        model=profile.model.name,
+        lanes=tuple(_lane(desired, spec, memory) for spec in profile.lanes),
+        replicas=tuple(
+            _replica(desired, record)
+            for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
+            if _is_routed(record) and record.lane in names
+        ),
+        api_key_hashes=key_hashes,
+        request_timeout_s=profile.gateway.request_timeout_s,
+        stall_timeout_s=profile.gateway.stall_timeout_s,
+        body_bytes_max=profile.gateway.body_bytes_max,
+    )
+
+
+def _is_routed(record: Replica) -> bool:
+    if record.state in (ReplicaState.READY, ReplicaState.DRAINING):
+        return True
+    return record.ready_at is not None and record.state in (ReplicaState.BOOTING, ReplicaState.WARMING)
+
+
+def _lane(desired: Desired, spec: LaneSpec, memory: Memory) -> RouteLane:
+    return RouteLane(
+        name=spec.name,
+        match=spec.match,
+        slo=spec.slo,
+        max_wait_s=spec.max_wait_s,
+        queue_max=spec.queue_max,
+        spill_to=spec.spill_to,
+        interruptible=spec.interruptible,
+        step=effective_step(desired, spec.name, memory.lanes.get(spec.name, LaneMemory())),
+        max_tokens_cap=max_tokens_cap(desired.profile),
+    )
+
+
+def max_tokens_cap(profile: Profile) -> int:
+    """Return what the ladder cuts answers to: the median one, so that half of them are not cut at all."""
+    return max(_MAX_TOKENS_CAP_MIN, round(profile.workload.output_tokens.p50))
+
+
+def _replica(desired: Desired, record: Replica) -> RouteReplica:
+    lane_plan = desired.plan.lane(record.lane)
+    spec = desired.profile.lane(record.lane)
+    return RouteReplica(
+        id=record.id,
+        lane=record.lane,
+        host=record.host,
+        port=record.port,
+        in_rotation=record.state is ReplicaState.READY,
+        concurrency_max=lane_plan.launch.max_num_seqs,
+        prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, spec),
+        continues=_continues(spec),
+    )
+
+
+def _continues(spec: LaneSpec) -> bool:
+    """Whether the lane's engine can go on with another's half-finished message: vLLM can."""
+    if spec.engine is EngineKind.EMULATOR:
+        return spec.emulator.flavour is EngineKind.VLLM
+    return spec.engine is EngineKind.VLLM
+
+
+def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, spec: LaneSpec) -> float:
+    """Return how fast one replica reads a mean prompt, by the performance model; else by the plan's own forecast."""
+    speed = spec.emulator.speed if spec.engine is EngineKind.EMULATOR else 1.0
+    tokens = max(1, round(lane_plan.prompt_tokens_mean))
+    gpu = lane_plan.gpu_spec or plan.gpu_spec
+    if plan.model_card is None or gpu is None:
+        return tokens / max(1e-3, lane_plan.forecast.ttft_p50_s) * speed
+    launch = lane_plan.launch
+    model = step_model(
+        plan.model_card,
+        gpu,
+        tensor_parallel=lane_plan.tensor_parallel,
+        precision=launch.quantization,
+        kv_precision=launch.kv_cache or plan.model_card.native_precision,
+    )
+    return round(tokens / model.prefill_s(tokens) * speed, 1)

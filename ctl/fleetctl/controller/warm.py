@@ -1,0 +1,71 @@
+"""Warms replicas: a real completion each, before any client's request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fleetctl.core.reconcile.limits import WARM_FAILURES_MAX
+from fleetctl.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.journal import Journal
+    from fleetctl.controller.world import World
+    from fleetctl.model.replica import Replica
+
+_AGAIN_S = 1.0
+_DEADLINE_S = 90.0  # the door has its own, shorter one; this also covers a door that hangs
+
+
+class Warmups:
+    """Knows who is being warmed, who is warm, and whose attempts failed."""
+
+    def __init__(self, world: World, effects: Effects, journal: Journal) -> None:
+        self._world = world
+        self._effects = effects
+        self._journal = journal
+        self._warm: set[str] = set()
+        self._failures: dict[str, int] = {}
+
+    def begin(self, record: Replica, served_name: str) -> None:
+        """Start warming; attempts follow one another until one succeeds or too many have failed."""
+        if record.id not in self._warm:
+            self._effects.start(_key(record.id), lambda: self._attempts(record, served_name))
+
+    def is_warming(self, replica_id: str) -> bool:
+        """Whether a completion is on its way, or about to be tried again."""
+        return self._effects.is_running(_key(replica_id))
+
+    def is_warm(self, replica_id: str) -> bool:
+        """Whether a completion has come back."""
+        return replica_id in self._warm
+
+    def failures(self, replica_id: str) -> int:
+        """Return how many attempts failed."""
+        return self._failures.get(replica_id, 0)
+
+    def forget(self, replica_id: str) -> None:
+        """Forget an earlier life."""
+        self._effects.cancel(_key(replica_id))
+        self._warm.discard(replica_id)
+        self._failures.pop(replica_id, None)
+
+    async def _attempts(self, record: Replica, served_name: str) -> None:
+        path, body = self._world.engine_of(record.engine).warm_body(served_name=served_name)
+        while self.failures(record.id) < WARM_FAILURES_MAX:
+            try:
+                async with asyncio.timeout(_DEADLINE_S):
+                    await self._world.engines.complete(record.host, record.port, path, body)
+            except (UnavailableError, TimeoutError) as exc:
+                self._failures[record.id] = self.failures(record.id) + 1
+                self._journal.failed(record.id, "warm", exc)
+                await self._world.clock.sleep(_AGAIN_S)
+            else:
+                self._warm.add(record.id)
+                self._failures.pop(record.id, None)
+                return
+
+
+def _key(replica_id: str) -> str:
+    return f"warm/{replica_id}"

@@ -1,0 +1,82 @@
+"""What a controller works with: the store, the provider, and doors to engines and gateway. All may be fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from fleetctl.clock import Clock
+from fleetctl.model.profile import EngineKind
+from fleetctl.paths import FleetPaths
+from fleetctl.ports.engine import Engine
+from fleetctl.ports.provider import Provider
+from fleetctl.ports.store import StateStore
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+
+
+class EngineDoor(Protocol):
+    """Speaks HTTP to replicas. Every call has its own deadline and raises UnavailableError when it is not met."""
+
+    async def is_healthy(self, host: str, port: int, path: str) -> bool:
+        """Return whether the health route answers 200."""
+        ...
+
+    async def metrics(self, host: str, port: int, path: str) -> str:
+        """Return the metrics page."""
+        ...
+
+    async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
+        """Send a completion and read it whole; anything but a 200 with a body raises UnavailableError."""
+        ...
+
+
+class GatewayDoor(Protocol):
+    """Speaks to the gateway's admin socket. Calls raise UnavailableError when it does not answer."""
+
+    async def snapshot(self) -> GatewaySnapshot:
+        """Return the gateway's figures."""
+        ...
+
+    async def put_table(self, table: RoutingTable) -> int:
+        """Hand over a table; return the version at work after it."""
+        ...
+
+
+class GatewayHost(Protocol):
+    """Holds the public port and the gateway's process."""
+
+    def is_alive(self) -> bool:
+        """Whether a gateway process lives, ours or one we adopted."""
+        ...
+
+    def start(self, desired: Desired) -> int:
+        """Start a gateway and return its pid. Raises FleetctlError when the port cannot be had."""
+        ...
+
+    async def stop(self, *, within_s: float) -> None:
+        """End the gateway: asked first, made to after `within_s`."""
+        ...
+
+    def release_port(self) -> bool:
+        """Let go of the public port; return whether it was held."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Everything outside the controller's own head."""
+
+    fleet: str
+    paths: FleetPaths
+    store: StateStore
+    provider: Provider
+    engine_of: Callable[[EngineKind], Engine]
+    engines: EngineDoor
+    gateway: GatewayDoor
+    gateway_host: GatewayHost
+    clock: Clock
+    pid: int

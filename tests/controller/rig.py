@@ -1,0 +1,218 @@
+"""A controller among fakes, on virtual time: provider, engines and gateway all live on one simulated clock."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.controller.loop import Controller
+from fleetctl.controller.world import World
+from fleetctl.errors import UnavailableError
+from fleetctl.model.desired import Phase
+from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable
+from fleetctl.model.replica import NodeState, Replica, ReplicaState
+from fleetctl.paths import FleetPaths
+from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing import samples
+from fleetctl.testing.clocks import LoopClock
+from fleetctl.testing.engine import FakeEngine
+from fleetctl.testing.provider import FakeProvider
+from fleetctl.testing.samples import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.profile import ControlSpec, Profile
+    from fleetctl.model.status import FleetStatus
+
+FLEET = "demo"
+
+
+@dataclass(slots=True)
+class FakeEngines:
+    """Implements EngineDoor over the fake provider's nodes: an engine is healthy `startup_s` after its node runs."""
+
+    provider: FakeProvider
+    clock: LoopClock
+    owner: str = ""
+    startup_s: float = 2.0
+    warm_s: float = 0.5
+    unhealthy: set[int] = field(default_factory=set)  # ports
+    cold: set[int] = field(default_factory=set)  # ports whose completions fail
+    page: str = "running 0\nwaiting 0\nkv_usage 0.0"
+    completions: list[tuple[float, int]] = field(default_factory=list)
+    _up_since: dict[int, float] = field(default_factory=dict)
+
+    async def is_healthy(self, host: str, port: int, path: str) -> bool:
+        assert (host, path) == ("127.0.0.1", "/health")
+        if not self._runs(port):
+            raise UnavailableError(f"nobody listens on {port}")
+        since = self._up_since.setdefault(port, self.clock.monotonic_s())
+        return port not in self.unhealthy and self.clock.monotonic_s() - since >= self.startup_s
+
+    async def metrics(self, host: str, port: int, path: str) -> str:
+        assert (host, path) == ("127.0.0.1", "/metrics")
+        if not self._runs(port):
+            raise UnavailableError(f"nobody listens on {port}")
+        return self.page
+
+    async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
+        assert host == "127.0.0.1"
+        assert path.startswith("/v1/")
+        assert body
+        await self.clock.sleep(self.warm_s)
+        if port in self.cold or not self._runs(port):
+            raise UnavailableError(f"{port} completes nothing")
+        self.completions.append((self.clock.monotonic_s(), port))
+
+    def _runs(self, port: int) -> bool:
+        # Not through the port: what is scripted for the controller's calls is not for ours.
+        nodes = [self.provider._seen(life) for life in self.provider._lives.values()]
+        runs = any(node.port == port and node.state is NodeState.RUNNING for node in nodes)
+        if not runs:
+            self._up_since.pop(port, None)
+        return runs
+
+
+@dataclass(slots=True)
+class FakeGateway:
+    """Implements GatewayDoor and GatewayHost: a gateway that is there `start_s` after it is started."""
+
+    clock: LoopClock
+    start_s: float = 0.5
+    up_at: float | None = None
+    hangs: bool = False
+    dies_at_once: bool = False
+    table: RoutingTable | None = None
+    tables: list[tuple[float, RoutingTable]] = field(default_factory=list)
+    in_flight: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    lanes: tuple[LaneSnapshot, ...] = ()
+    starts: list[float] = field(default_factory=list)
+    port_held: bool = False
+
+    def is_alive(self) -> bool:
+        return self.up_at is not None
+
+    def start(self, desired: Desired) -> int:
+        assert not self.is_alive(), "a second gateway was started"
+        assert desired.fleet == FLEET
+        self.starts.append(self.clock.monotonic_s())
+        self.port_held = True
+        if not self.dies_at_once:
+            self.up_at = self.clock.monotonic_s() + self.start_s
+        return 4242
+
+    async def stop(self, *, within_s: float) -> None:
+        await self.clock.sleep(min(1.0, within_s))
+        self.kill()
+
+    def kill(self) -> None:
+        self.up_at, self.table, self.hangs = None, None, False
+
+    def release_port(self) -> bool:
+        held, self.port_held = self.port_held, False
+        return held
+
+    async def snapshot(self) -> GatewaySnapshot:
+        self._must_answer()
+        now = self.clock.now()
+        known = self.table.replicas if self.table else ()
+        return GatewaySnapshot(
+            fleet=FLEET,
+            at=now,
+            started_at=EPOCH + timedelta(seconds=self.up_at or 0.0),
+            table_version=self.table.version if self.table else 0,
+            pid=4242,
+            connections=0,
+            lanes=self.lanes,
+            replicas=tuple(
+                ReplicaSnapshot(
+                    id=route.id,
+                    in_flight=self.in_flight.get(route.id, 0),
+                    requests=0,
+                    failures=self.failures.get(route.id, 0),
+                    consecutive_failures=self.failures.get(route.id, 0),
+                )
+                for route in known
+            ),
+        )
+
+    async def put_table(self, table: RoutingTable) -> int:
+        self._must_answer()
+        if self.table is not None and table.version <= self.table.version:
+            return self.table.version
+        self.table = table
+        self.tables.append((self.clock.monotonic_s(), table))
+        return table.version
+
+    def _must_answer(self) -> None:
+        if self.up_at is None or self.hangs or self.clock.monotonic_s() < self.up_at:
+            raise UnavailableError("the gateway does not answer")
+
+
+class Rig:
+    """One fleet's world, and controllers that come and go in it."""
+
+    def __init__(self, home: Path) -> None:
+        self.clock = LoopClock(EPOCH)
+        self.provider = FakeProvider(self.clock, boot_s=1.0, stop_s=1.0)
+        self.store = SqliteStore(home / "state.db", clock=self.clock)
+        self.engines = FakeEngines(self.provider, self.clock, owner=self.store.owner)
+        self.gateway = FakeGateway(self.clock)
+        self.world = World(
+            fleet=FLEET,
+            paths=FleetPaths(fleet=FLEET),
+            store=self.store,
+            provider=self.provider,
+            engine_of=lambda _: FakeEngine(),
+            engines=self.engines,
+            gateway=self.gateway,
+            gateway_host=self.gateway,
+            clock=self.clock,
+            pid=1,
+        )
+
+    def up(self, wish: Profile | None = None, *, control: ControlSpec | None = None) -> None:
+        """Write the wish; the sample has four replicas in the lanes short (2) and long (1 + 1 spot)."""
+        wish = wish or samples.profile(FLEET)
+        wish = replace(wish, control=control or wish.control)
+        self.store.put_fleet(wish, samples.plan(FLEET), now=self.clock.now())
+
+    @asynccontextmanager
+    async def controller(self) -> AsyncIterator[Controller]:
+        """Have a controller at work for a block; leaving it kills the controller where it stands."""
+        controller = Controller(self.world)
+        task = asyncio.ensure_future(controller.run())
+        try:
+            yield controller
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def run(self, seconds: float) -> FleetStatus | None:
+        """Have a controller at work for so long; return its last status."""
+        async with self.controller() as controller:
+            await self.clock.sleep(seconds)
+            return controller.status()
+
+    def replicas(self, state: ReplicaState | None = None) -> list[Replica]:
+        found = [r for r in self.store.replicas(FLEET) if r.state.is_live]
+        return [r for r in found if state is None or r.state is state]
+
+    def token(self, replica_id: str) -> str:
+        """Return the token of a replica's node."""
+        node_id = next(r.node_id for r in self.store.replicas(FLEET) if r.id == replica_id)
+        return next(token for token in self.provider.live_tokens if token in node_id)
+
+    def down(self) -> None:
+        self.store.set_phase(FLEET, Phase.DOWN, now=self.clock.now())
+
+    def journal(self, action: str = "") -> list[str]:
+        entries = self.store.journal(FLEET, limit=10_000)
+        return [f"{e.action} {e.subject}: {e.reason}" for e in entries if not action or e.action == action]
