@@ -1,4 +1,4 @@
-"""Prints how far the step model is from public measurements: python tests/bench/perf_validation.py DIRECTORY
+"""Prints how far the step model is from public measurements: python -m tests.bench.perf_validation DIRECTORY
 
 DIRECTORY holds, as far as they are there (a missing one is named and left out):
   silicon_dense_h100.csv                              aiconfigurator, Apache-2.0: closed loops on H100

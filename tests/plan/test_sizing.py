@@ -17,7 +17,7 @@ from fleetctl.model.profile import LaunchOverrides, Profile, ReplicaBounds
 from tests.plan.wishes import CATALOGUE, OFFERINGS, only_lane, planned, wish, with_launch
 
 # A plan takes a tenth of a second; shrinking a failure would take minutes and say little more.
-sampled = settings(deadline=None, max_examples=15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+sampled = settings(deadline=None, max_examples=8, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 lengths = st.tuples(st.integers(50, 2000), st.floats(1.0, 10.0)).map(lambda t: (t[0], t[0] * t[1]))
 
 
@@ -69,7 +69,7 @@ def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
     prompt: tuple[float, float], output: tuple[float, float], rps: float, gpu: str
 ) -> None:
     profile = wish(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 5s}")
-    lane = only_lane(profile)
+    lane = planned(profile, offerings=SINGLE).lanes[0]
     launch, card = lane.launch, CATALOGUE.models[profile.model.id]
     tokens = kv_capacity_tokens(
         card, CATALOGUE.gpus[gpu], tensor_parallel=lane.tensor_parallel, precision=Precision.FP8,
@@ -88,13 +88,13 @@ def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
 def test_every_promise_is_kept_and_the_budget_sums_to_it(
     prompt: tuple[float, float], output: tuple[float, float], rps: float
 ) -> None:
-    slo = "ttft: {p50: 400ms, p99: 2s}, itl: {p99: 70ms}, e2e: {p99: 120s}"
-    lane = only_lane(wish(prompt=prompt, output=output, rps=rps, slo=slo, gpus="H100"))
+    slo = "ttft: {p50: 400ms, p99: 2s}, itl: {p99: 70ms}, e2e: {p99: 600s}"
+    lane = planned(wish(prompt=prompt, output=output, rps=rps, slo=slo, gpus="H100"), offerings=SINGLE).lanes[0]
     forecast = lane.forecast
     assert forecast.ttft_p50_s <= 0.4
     assert forecast.ttft_p99_low_s < forecast.ttft_p99_s <= 2.0 < forecast.ttft_p99_high_s + 2.0
     assert forecast.itl_p99_s <= 0.07
-    assert forecast.e2e_p99_s <= 120
+    assert forecast.e2e_p99_s <= 600
     assert forecast.utilisation < 1
     assert lane.rps < forecast.knee_rps
     assert math.fsum(item.seconds for item in lane.budget) == pytest.approx(2.0)

@@ -12,7 +12,7 @@ from fleetctl.core.plan.workload import Z_99, LaneDemand
 
 OVERHEAD_S = FRONTEND_S + GATEWAY_S + NETWORK_S
 _FIXED_POINT_ROUNDS = 400
-_BISECTIONS = 50
+_BISECTIONS = 24  # of a doubling: one part in ten million
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHUNKS = (16384, 8192, 4096, 2048, 1024, 512, 256, 128)
 SEQS_MAX = 256  # vLLM's default on most GPUs; more is never needed to saturate one
 KV_FREE = 0.2  # of the KV cache stays free: the published reserve against preemption
-GPU_MEMORY_UTILIZATION = 0.92  # vLLM's default since 0.12
+GPU_MEMORY_UTILIZATION = 0.92  # the default of vLLM 0.32
 REPLICAS_SEARCHED_MAX = 4096
 _ALIKE = 1.05
 _CONTEXT_STEP_TOKENS = 1024
@@ -62,7 +62,9 @@ def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Sized | None
         for settings in choices(lane, instance, demand)
         if (sized := _fewest(lane, instance, demand, settings)) is not None
     ]
-    return min(found, key=lambda s: (s.needed, -_knee_band(s), s.state.ttft.quantile_s(0.99)), default=None)
+    best = min(((s.needed, -_knee_band(s)) for s in found), default=None)
+    alike = [s for s in found if (s.needed, -_knee_band(s)) == best]
+    return alike[0] if len(alike) == 1 else min(alike, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
 
 
 def _knee_band(sized: Sized) -> int:

@@ -11,14 +11,15 @@ from fleetctl.core.plan.replica import OVERHEAD_S
 if TYPE_CHECKING:
     from fleetctl.core.plan.replica import Operating, ReplicaModel
 
-_BISECTIONS = 60
+_BISECTIONS = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtftTail:
-    """TTFT as overhead + U(0, running step) + queue (an atom at 0, then exponential) + prefill over prompt points."""
+    """TTFT as overhead + running step (0 when idle, else uniform) + queue (0, else exponential) + prefill by prompt."""
 
     prefill_s: tuple[float, ...]
+    busy_chance: float  # of meeting a running step
     running_step_max_s: float
     wait_chance: float  # of queueing behind other prompts
     wait_rate: float  # 1/s, of the exponential part
@@ -34,8 +35,10 @@ class TtftTail:
         longest, rate = self.running_step_max_s, self.wait_rate
         inside = min(slack_s, longest)
         # Over u uniform in (0, longest): certain where u > slack, else the queue must make up slack - u.
-        queue = (math.exp(-rate * (slack_s - inside)) - math.exp(-rate * slack_s)) / rate
-        return (longest - inside + self.wait_chance * queue) / longest
+        idle = math.exp(-rate * slack_s)
+        queue = (math.exp(-rate * (slack_s - inside)) - idle) / rate
+        busy = (longest - inside + self.wait_chance * queue) / longest
+        return self.busy_chance * busy + (1.0 - self.busy_chance) * self.wait_chance * idle
 
     def quantile_s(self, fraction: float) -> float:
         """Return the TTFT not exceeded with this probability."""
@@ -62,7 +65,7 @@ class TtftTail:
             weights, total = [1.0] * len(slack), float(len(slack))
         waited = math.fsum(w * s for w, s in zip(weights, slack, strict=True)) / total
         waited = min(max(waited, 0.0), ttft_s - OVERHEAD_S)
-        running = min(waited, self.running_step_max_s / 2)
+        running = min(waited, self.running_step_max_s)
         return running, waited - running, ttft_s - OVERHEAD_S - waited
 
 
@@ -83,8 +86,9 @@ def ttft_tail(replica: ReplicaModel, state: Operating, replicas: int) -> TtftTai
     mean = (1 - state.mixed_share) * state.decode_step_s + state.mixed_share * state.mixed_step_s
     return TtftTail(
         prefill_s=tuple(replica.prefill_times_s(state)),
-        # An idle replica starts a prompt at once.
-        running_step_max_s=max(1e-6, square / mean * min(1.0, state.running + state.prefill_load)),
+        # Idle when no sequence is resident (M/G/infinity) and no prompt in work: then a prompt starts at once.
+        busy_chance=1.0 - (1.0 - load) * math.exp(-state.running),
+        running_step_max_s=square / mean,
         wait_chance=chance,
         wait_rate=chance / mean_wait_s if mean_wait_s > 0 else 1e9,
     )

@@ -112,7 +112,7 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
     output = Lengths(points=tuple(_lognormal_points(*lognormal(workload.output_tokens), [(0.0, 1.0, 1.0)])))
     segments: dict[str, list[tuple[float, float, float]]] = {lane.name: [] for lane in profile.lanes}
     for low, high in pairwise(_cdf_edges(profile, mu, sigma, hit)):
-        middle = math.exp(mu + sigma * NormalDist().inv_cdf((low + high) / 2)) * (1 - hit)
+        middle = math.exp(mu + sigma * _z((low + high) / 2)) * (1 - hit)
         for batch, share in ((False, 1 - workload.batch_share), (True, workload.batch_share)):
             name = _choose(profile.lanes, middle, batch=batch)
             segments[name].append((low, high, share * (high - low)))
@@ -166,8 +166,13 @@ def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, floa
 def _lognormal_mean(mu: float, sigma: float, low: float, high: float) -> float:
     """Return the mean of the lognormal between two cumulative probabilities."""
     if sigma == 0.0 or high - low < 1e-12:
-        return math.exp(mu + sigma * NormalDist().inv_cdf(min(max((low + high) / 2, 1e-12), 1 - 1e-12)))
+        return math.exp(mu + sigma * _z((low + high) / 2))
     return math.exp(mu + sigma**2 / 2) * (_shifted(high, sigma) - _shifted(low, sigma)) / (high - low)
+
+
+def _z(probability: float) -> float:
+    """Return the standard normal quantile, held short of its infinite ends."""
+    return NormalDist().inv_cdf(min(max(probability, 1e-12), 1 - 1e-12))
 
 
 def _shifted(probability: float, sigma: float) -> float:
