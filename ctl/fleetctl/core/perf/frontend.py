@@ -12,8 +12,8 @@ GATEWAY_S = 0.001
 # not in them.
 NETWORK_S = 0.001
 
-# Median absolute errors on rows that were not fitted, as `python -m tests.bench.perf_validation` prints them. TPOT: 3-11 % over
-# vLLM rows (Llama-3.1-70B TP4/TP8, gpt-oss-120b, an RTX PRO 6000 log, one more inference-perf variant); TTFT P99 below
-# the knee: 15-18 %; the knee itself: 8-15 % too high. gpt-oss-120b's TTFT is worse: 23-35 % too low.
+# Median absolute errors on rows that were not fitted, as `python -m tests.bench.perf_validation` prints them. TPOT: 4-11 %
+# (gpt-oss-120b TP4/TP8, another inference-perf variant, an RTX PRO 6000 log); TTFT P99 below the knee: 16-18 %; the knee
+# itself: 15 % too high. gpt-oss-120b's TTFT is worse: 23-27 % too low.
 TPOT_ERROR = 0.10
 TTFT_ERROR = 0.20
