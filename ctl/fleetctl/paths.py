@@ -91,7 +91,7 @@ class FleetPaths:
 
     def make(self) -> None:
         """Create the directories; sockets and logs are the user's alone."""
-        for directory in (self.runtime, self.logs):
+        for directory in (state_dir(), self.runtime, self.logs):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         root = _runtime_root()
         root.chmod(0o700)
