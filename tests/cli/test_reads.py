@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import Phase
 from fleetctl.testing import samples
 
@@ -95,3 +96,15 @@ def test_events_keep_to_a_subject_and_a_limit(dead_fleet, fleetctl):
     assert len(json.loads(fleetctl("events", "-o", "json").out)) == 2
     assert [e["action"] for e in json.loads(fleetctl("events", "-n", "1", "-o", "json").out)] == ["create"]
     assert [e["action"] for e in json.loads(fleetctl("events", "-s", "short", "-o", "json").out)] == ["launch"]
+
+
+def test_a_fleet_that_is_gone_keeps_its_journal(store, fleetctl):
+    store.append(
+        (
+            JournalEntry(
+                seq=0, at=samples.EPOCH, fleet="past", kind="operator", subject="fleet", action="down", reason="r"
+            ),
+        )
+    )
+    assert [event["action"] for event in json.loads(fleetctl("events", "past", "-o", "json").out)] == ["down"]
+    assert fleetctl("events", "future").code == 8

@@ -77,6 +77,26 @@ def test_shed_pins_a_step_and_lets_go(controller, store):
     assert overrides(store).step == {}
 
 
+@pytest.mark.parametrize(
+    ("interruptible", "step", "said"),
+    [
+        (False, None, ""),
+        (False, LadderStep.CAP_TOKENS, ""),
+        (False, LadderStep.SHED, "cannot dispatch at once"),
+        (False, LadderStep.BREAKER, "but a probe a second"),
+        (True, LadderStep.PAUSE_BATCH, "hold its queue"),
+        (True, LadderStep.NORMAL, ""),
+    ],
+)
+def test_what_pinning_a_lane_costs_is_said_before(interruptible, step, said, fleet, store):
+    profile = samples.profile()
+    lanes = tuple(replace(lane, interruptible=interruptible) for lane in profile.lanes)
+    store.put_fleet(replace(profile, lanes=lanes), samples.plan(), now=samples.EPOCH)
+    found = steering.consequence(fleet, "short", step)
+    assert said in found
+    assert bool(said) is bool(found)
+
+
 @pytest.mark.parametrize("call", [lambda f: steering.scale(f, "nope", 2), lambda f: steering.shed(f, "nope", None)])
 def test_an_unknown_lane_names_the_known(call, fleet):
     with pytest.raises(NotFoundError) as caught:

@@ -28,7 +28,8 @@ def events(
 
     With --follow, -o json prints one object per line.
     """
-    name = attended_fleet(fleet)
+    # A fleet that is gone keeps its journal.
+    name = fleet if fleets.is_remembered(fleet) else attended_fleet(fleet)
     entries = fleets.events(name, limit=limit, subject=subject)
     if not follow:
         emit(events_view(entries, now=SYSTEM_CLOCK.now()), output)

@@ -64,8 +64,8 @@ def shed(
     if not off and wanted is None:
         raise ConfigError(f"{step!r} is no ladder step", hint=f"steps: {_STEPS}")
     name = chosen_fleet(fleet)
-    refuses = wanted is not None and wanted >= LadderStep.SHED
-    if refuses and not dry_run and not confirm(f"Lane {lane} of {name} will refuse requests. Go on?", yes=yes):
+    loss = steering.consequence(name, lane, wanted)
+    if loss and not dry_run and not confirm(f"{name}: {loss}. Go on?", yes=yes):
         raise typer.Exit(1)
     _told(steering.shed(name, lane, wanted, dry_run=dry_run), "ladder step", output, dry_run=dry_run)
 

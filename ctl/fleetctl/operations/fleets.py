@@ -14,6 +14,7 @@ from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.operations import controller_api
 from fleetctl.operations.access import fleet_names, known_fleet, opened_store
 from fleetctl.operations.remembered import remembered_status
+from fleetctl.paths import state_db
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,6 +65,11 @@ def events(fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -
     """Return the journal's newest entries after `after`, oldest first. A fleet that is gone keeps its journal."""
     with opened_store() as store:
         return store.journal(fleet, after=after, limit=limit, subject=subject)
+
+
+def is_remembered(fleet: str) -> bool:
+    """Say whether a fleet is gone and its journal is still there."""
+    return bool(fleet) and state_db().exists() and fleet not in fleet_names() and bool(events(fleet, limit=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.desired import Phase
+from fleetctl.model.overload import LadderStep
 from fleetctl.operations import supervise
 from fleetctl.operations.access import known_fleet, known_lane, opened_store, write_down
 from fleetctl.operations.words import step_name
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetctl.model.desired import Desired
-    from fleetctl.model.overload import LadderStep
     from fleetctl.model.replica import Replica
     from fleetctl.ports.store import StateStore
 
@@ -73,6 +73,19 @@ def shed(fleet: str, lane: str, step: LadderStep | None, *, dry_run: bool = Fals
             write_down(store, fleet, subject=lane, action="shed", reason=f"ladder step {before} -> {after}, by hand")
     _put_to_work(fleet, dry_run=dry_run)
     return Steered(fleet=fleet, subject=lane, before=before, after=after)
+
+
+def consequence(fleet: str, lane: str, step: LadderStep | None) -> str:
+    """Return what a person should say yes to before a lane is pinned there; empty where nothing is lost by it."""
+    with opened_store() as store:
+        spec = known_lane(known_fleet(store, fleet), lane)
+    if step is None or step is LadderStep.NORMAL:
+        return ""
+    if spec.interruptible:
+        return f"{lane} will hold its queue: nothing of it is dispatched"
+    if step >= LadderStep.BREAKER:
+        return f"{lane} will refuse every request but a probe a second"
+    return f"{lane} will refuse what it cannot dispatch at once" if step >= LadderStep.SHED else ""
 
 
 def drain(fleet: str, target: str, *, dry_run: bool = False) -> Replica:
