@@ -233,7 +233,7 @@ def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
     claim = (
         f"lane {lane.name}: prefill-only sizing counts prompts alone: no decode time, KV memory, interference or tail. "
         f"It lets one {label} serve {rule.instance_rps:.3g} rps, that is "
-        f"{rule.instance_rps * demand.output.mean:,.0f} output tokens/s with "
+        f"{rule.instance_rps * demand.output.mean:,.0f} output tokens/s with at least "
         f"{rule.instance_rps * demand.output.mean * _step_floor_s(rule, demand):.0f} sequences resident; "
     )
     sized = size(lane, rule.instance, demand)
