@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.controller.homes import use_home
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
 def own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
-        directory = tmp_path / variable.lower()
-        directory.mkdir(mode=0o700)
-        monkeypatch.setenv(variable, str(directory))
-    for variable in ("FLEETCTL_LISTEN_FDS", "FLEETCTL_CONTROLLER_ARGV"):
-        monkeypatch.delenv(variable, raising=False)
+    use_home(tmp_path, monkeypatch)
     return tmp_path
