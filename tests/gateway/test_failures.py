@@ -111,6 +111,17 @@ async def test_when_no_replica_comes_the_orphan_ends_as_503():
         assert answer.headers["x-fleetctl-reason"] == "no-replica"
 
 
+async def test_a_lane_whose_replicas_are_all_ejected_is_broken_not_busy():
+    async with Stage(lanes=(replace(CHAT, max_wait_s=0.05),), limits=replace(LIMITS, orphan_wait_s=0.05)) as stage:
+        stage.replicas.append(Scripted("gone", port=free_port()))
+        stage.apply()
+        for _ in range(3):
+            await stage.ask()
+        answer = await stage.ask()
+        assert answer.status == 503
+        assert answer.headers["x-fleetctl-reason"] == "no-replica"
+
+
 async def test_an_orphan_does_not_block_the_queue_behind_it(stage):
     replica = await stage.add("only", dies)
     orphan = asyncio.create_task(stage.ask())

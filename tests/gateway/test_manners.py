@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.admission.keys import scrypt_hash, sha256_hash
+from fleetctl.gateway.door import Door
 from tests.gateway.scripted import answers
 from tests.gateway.stage import LIMITS, Stage, post, until
 
@@ -66,6 +68,16 @@ async def test_chunked_request_bodies_are_accepted(stage):
     assert statuses(data) == [200]
     assert replica.seen[0].body["messages"][0]["content"] == "Hi"
     assert replica.seen[0].headers["content-length"] == str(len(BODY))
+
+
+async def test_trailers_overrule_nothing(stage):
+    replica = await stage.add("r1")
+    data = await stage.say(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"%x\r\n%b\r\n0\r\nx-fleetctl-lane: nope\r\nx-evil: 1\r\n\r\n" % (len(BODY), BODY)
+    )
+    assert statuses(data) == [200]
+    assert "x-evil" not in replica.seen[0].headers
 
 
 @pytest.mark.parametrize("stream", [b"true", b"false"])
@@ -193,6 +205,16 @@ async def test_only_the_right_key_gets_in(stage, kind):
     assert (await stage.get("/v1/models")).status == 401
     assert (await stage.get("/health")).status == 200
     assert (await stage.get("/metrics")).status == 200
+
+
+async def test_a_port_others_can_reach_is_never_open_to_all(stage):
+    await stage.add("r1")
+    door = Door("stage", SYSTEM_CLOCK, random.Random(1), LIMITS, is_loopback=False)
+    door.apply(stage.table())
+    stage.door = door  # Connections made from here on.
+    assert (await stage.ask()).status == 401
+    stage.apply(api_key_hashes=(KEYS["fast"],))
+    assert (await stage.ask(headers={"authorization": "Bearer sk-right"})).status == 200
 
 
 async def test_a_revoked_key_is_out_at_once(stage):

@@ -50,7 +50,8 @@ def _run(arguments: argparse.Namespace) -> None:
                 hint="choose another gateway port, or stop what uses it",
             ) from exc
     limits = DoorLimits(stop_timeout_s=arguments.stop_timeout_s)
-    door = Door(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits)
+    is_loopback = listeners.are_loopback(sockets)
+    door = Door(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
     argv = watchdog.controller_argv(os.environ)
     try:
         uvloop.run(server.serve(door, paths, sockets, argv, SYSTEM_CLOCK))

@@ -18,7 +18,8 @@ _CHECKS_MAX = 8
 class Authenticator:
     """Checks keys. Those with a slow hash are checked in a thread, once, and then remembered by their digest."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open_without_keys: bool) -> None:
+        self._is_open_without_keys = is_open_without_keys
         self._fast: tuple[bytes, ...] = ()
         self._slow: tuple[str, ...] = ()
         self._known: OrderedDict[bytes, bool] = OrderedDict()
@@ -26,7 +27,7 @@ class Authenticator:
         self._threads: ThreadPoolExecutor | None = None
 
     def apply(self, hashes: tuple[str, ...]) -> None:
-        """Replace the accepted keys; none means that the door is open."""
+        """Replace the accepted keys; none means that the door is open, if it may be."""
         fast = tuple(h.removeprefix("sha256:").encode() for h in hashes if not is_slow(h))
         slow = tuple(h for h in hashes if is_slow(h))
         if slow != self._slow:
@@ -36,7 +37,7 @@ class Authenticator:
     def check(self, authorization: bytes) -> bool | None:
         """Return whether this header is accepted. None: only `check_slowly` can tell."""
         if not self._fast and not self._slow:
-            return True
+            return self._is_open_without_keys
         scheme, _, key = authorization.partition(b" ")
         key = key.strip()
         if scheme.lower() != b"bearer" or not key:

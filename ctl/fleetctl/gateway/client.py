@@ -1,43 +1,20 @@
-"""The client's side: an asyncio protocol around httptools that takes requests in order and writes answers."""
+"""The client's side of a connection: an asyncio protocol that takes requests in order and writes answers."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
-
-import httptools
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
+from fleetctl.gateway.requests import Request, RequestReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fleetctl.gateway.limits import DoorLimits
-
-# Not passed on to replicas: hop by hop, ours, or set anew. No encoding is accepted, for events must be readable.
-_KEPT_BACK = wire.HOP_BY_HOP | {
-    b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
-    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings",
-}  # fmt: skip
-_UPGRADING = frozenset((b"connection", b"upgrade", b"http2-settings"))
-
-
-@dataclass(slots=True)
-class Request:
-    """One request, whole."""
-
-    method: bytes
-    target: bytes
-    path: bytes
-    headers: dict[bytes, bytes]  # those not passed on
-    forwarded: bytes  # those passed on, as they go on the wire
-    body: bytes
-    keep_alive: bool
-    http_1_0: bool
 
 
 class Service(Protocol):
@@ -80,104 +57,54 @@ class Occupant(Protocol):
         ...
 
 
+class _Phase(Enum):
+    """What a connection is doing; each but SERVING has a time limit."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+    SERVING = "serving"
+    LINGERING = "lingering"
+    CLOSING = "closing"
+
+
 class ClientConnection(asyncio.Protocol):
     """Serves one request at a time. Pipelined ones wait, a bounded number of them, and are answered in order."""
 
     __slots__ = (
-        "_behind_s",
-        "_body",
-        "_body_bytes",
-        "_current",
-        "_deadline_s",
-        "_fault",
-        "_forwarded",
-        "_head_bytes",
-        "_header_count",
-        "_headers",
-        "_in_body",
-        "_in_head",
-        "_is_chunked",
-        "_is_closed",
-        "_is_lingering",
-        "_is_serving",
-        "_limits",
-        "_parser",
-        "_service",
-        "_target",
-        "_transport",
-        "_waiting",
-        "_waiting_bytes",
-        "_write",
-        "occupant",
+        "_behind_s", "_current", "_is_chunked", "_is_closed", "_is_lingering", "_is_serving", "_phase",
+        "_phase_since_s", "_reader", "_service", "_transport", "_write", "occupant",
     )  # fmt: skip
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limits = service.limits
+        self._reader = RequestReader(service.limits, service.body_bytes_max)
         self.occupant: Occupant | None = None
-        self._waiting: deque[Request] = deque()
-        self._waiting_bytes = 0
         self._current: Request | None = None
         self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
-        self._fault: tuple[int, str] | None = None
         self._behind_s = math.inf
-        self._deadline_s = math.inf
-        self._clear()
-
-    def _clear(self) -> None:
-        self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._forwarded: list[bytes] = []
-        self._body: list[bytes] = []
-        self._head_bytes = self._header_count = self._body_bytes = 0
-        self._in_head = self._in_body = False
+        self._phase = (_Phase.SERVING, 0)
+        self._phase_since_s = 0.0
 
     # The transport's callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self._limits.client_write_bytes_high)
+        self._transport.set_write_buffer_limits(high=self._service.limits.client_write_bytes_high)
         self._write = self._transport.write
-        self._parser = httptools.HttpRequestParser(self)
-        self._deadline_s = self._service.clock() + self._limits.header_timeout_s
         if not self._service.opened(self):
             self._refuse(503, "too many connections", reason=Refusal.CONNECTIONS)
 
     def data_received(self, data: bytes) -> None:
         """Parse, then serve what is whole."""
-        if self._is_lingering or self._is_closed or self._fault is not None:
+        reader = self._reader
+        if self._is_lingering or self._is_closed or reader.fault is not None:
             return
-        try:
-            self._feed(data)
-        except httptools.HttpParserError as exc:
-            self._blame(400, f"not HTTP: {exc}")
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self._limits.header_bytes_max:
-                self._blame(431, "the request's headers are too long")
+        reader.body_bytes_max = self._service.body_bytes_max
+        reader.feed(data)
         if not self._is_serving:
             self._serve_next()
-
-    def _feed(self, data: bytes) -> None:
-        while data and self._fault is None:
-            try:
-                self._parser.feed_data(data)
-                data = b""
-            except httptools.HttpParserUpgrade as exc:
-                # Java's client asks every server for h2c first; that is ignored, as RFC 9110 allows. llhttp stops at
-                # the end of such a head and would take the body for the other protocol: start over without.
-                data = self._head_without_upgrade() + data[exc.args[0] :]
-                self._clear()
-                self._parser = httptools.HttpRequestParser(self)
-
-    def _head_without_upgrade(self) -> bytes:
-        method = self._parser.get_method()
-        if method == b"CONNECT":
-            self._blame(400, "this is no proxy")
-            return b""
-        kept = [b"%b: %b\r\n" % header for header in self._headers.items() if header[0] not in _UPGRADING]
-        return b"".join((method, b" ", self._target, b" HTTP/1.1\r\n", *self._forwarded, *kept, b"\r\n"))
 
     def eof_received(self) -> bool:
         """Take a half-closed connection for a closed one: it is how clients leave, and the replica must learn it."""
@@ -188,7 +115,6 @@ class ClientConnection(asyncio.Protocol):
         """Stop whatever was being done for this client."""
         del exc
         self._is_closed = True
-        self._waiting.clear()
         self._leave_occupant()
         self._service.closed(self)
 
@@ -204,93 +130,23 @@ class ClientConnection(asyncio.Protocol):
         if self.occupant is not None:
             self.occupant.client_ready()
 
-    # The parser's callbacks: they only note.
-
-    def on_message_begin(self) -> None:
-        """Note the first byte of a request."""
-        self._in_head = True
-        if not self._is_serving:
-            self._deadline_s = self._service.clock() + self._limits.header_timeout_s
-
-    def on_url(self, piece: bytes) -> None:
-        """Note a piece of the target."""
-        self._target += piece
-        if len(self._target) > self._limits.url_bytes_max:
-            self._blame(414, "the request's target is too long")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
-        name = name.lower()
-        self._header_count += 1
-        if name in _KEPT_BACK:
-            self._headers[name] = value
-        else:
-            self._forwarded += (name, b": ", value, b"\r\n")
-        if self._header_count > self._limits.header_count_max:
-            self._blame(431, "the request has too many headers")
-
-    def on_headers_complete(self) -> None:
-        """Check what the head announces."""
-        self._in_head, self._in_body = False, True
-        if not self._is_serving:
-            self._deadline_s = self._service.clock() + self._limits.body_timeout_s
-        length = self._headers.get(b"content-length", b"")
-        # llhttp has made sure that it is a number.
-        if length and int(length) > self._service.body_bytes_max:
-            self._blame(413, "the request's body is too long")
-        elif self._fault is None and b"expect" in self._headers and not self._is_serving and not self._waiting:
-            if self._headers[b"expect"].lower() == b"100-continue":
-                self._write(wire.CONTINUE)
-            else:
-                self._blame(417, "this expectation cannot be met")
-
-    def on_body(self, piece: bytes) -> None:
-        """Note a piece of the body."""
-        self._body.append(piece)
-        self._body_bytes += len(piece)
-        if self._body_bytes + self._waiting_bytes > self._service.body_bytes_max:
-            self._body.clear()
-            self._blame(413, "the request's body is too long")
-
-    def on_message_complete(self) -> None:
-        """Line the request up. llhttp forgets whether to keep the connection right after this call."""
-        if self._parser.should_upgrade():
-            return
-        if self._fault is None:
-            if len(self._waiting) >= self._limits.pipelined_max:
-                self._blame(400, "too many pipelined requests")
-            else:
-                self._waiting.append(self._request())
-                self._waiting_bytes += self._body_bytes
-        self._clear()
-
-    def _request(self) -> Request:
-        target = self._target
-        return Request(
-            method=self._parser.get_method(),
-            target=target,
-            path=target.partition(b"?")[0],
-            headers=self._headers,
-            forwarded=b"".join(self._forwarded),
-            body=self._body[0] if len(self._body) == 1 else b"".join(self._body),
-            keep_alive=self._parser.should_keep_alive(),
-            http_1_0=self._parser.get_http_version() == "1.0",
-        )
-
     # Serving.
 
     def _serve_next(self) -> None:
-        """Serve those in line until one takes its time; then, if the client's bytes were at fault, say so and end."""
-        while self._waiting and not self._is_serving and not self._is_closed:
-            request = self._waiting.popleft()
-            self._waiting_bytes -= len(request.body)
-            self._current = request
+        """Serve those in line until one takes its time; then say what the client's next bytes ask for."""
+        reader = self._reader
+        while reader.ready and not self._is_serving and not self._is_closed:
+            self._current = reader.take()
             self._is_serving = True
-            self._deadline_s = math.inf
-            self._service.serve(self, request)
+            self._service.serve(self, self._current)
         # Answering the last of them may have come here already.
-        if self._fault is not None and not self._is_serving and not self._is_lingering:
-            self._refuse(*self._fault)
+        if self._is_serving or self._is_lingering or self._is_closed:
+            return
+        if reader.fault is not None:
+            self._refuse(reader.fault.status, reader.fault.message)
+        elif reader.wants_continue:
+            reader.wants_continue = False
+            self._write(wire.CONTINUE)
 
     @property
     def is_behind(self) -> bool:
@@ -303,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
 
     def begin_pieces(self, status: int, headers: Iterable[wire.Header]) -> None:
         """Write the head of a response whose length is not known."""
-        self._is_chunked = not self._is_1_0
+        self._is_chunked = self._current is not None and not self._current.http_1_0
         coding = ((b"transfer-encoding", b"chunked"),) if self._is_chunked else ()
         self._write(wire.head(status, (*headers, *coding, *self._closing())))
 
@@ -327,45 +183,20 @@ class ClientConnection(asyncio.Protocol):
         self._is_serving = False
         if self._is_closed:
             return
-        if self._current is None or not self._keeps_alive:
+        if not self._keeps_alive:
             self.close()
-            return
-        is_idle = not self._in_head and not self._in_body
-        limits = self._limits
-        self._deadline_s = self._service.clock() + (limits.idle_timeout_s if is_idle else limits.body_timeout_s)
-        if self._waiting or self._fault is not None:
+        else:
             self._serve_next()
 
     def close(self) -> None:
         """Close once everything is written."""
         self._is_closed = True
-        self._waiting.clear()
-        self._deadline_s = self._service.clock() + self._limits.client_stall_s
         self._transport.close()
 
     def stop(self) -> None:
         """Close if idle; else the answer at hand is the last."""
-        if not (self._is_serving or self._waiting or self._in_head or self._in_body):
+        if not self._is_serving and not self._reader.ready and self._reader.is_between:
             self.close()
-
-    def check(self, now_s: float) -> None:
-        """End what takes too long."""
-        if now_s - self._behind_s > self._limits.client_stall_s:
-            self.cut()
-        elif now_s > self._deadline_s:
-            if self._is_lingering or self._is_closed or not (self._in_head or self._in_body):
-                self.cut()
-            else:
-                self._refuse(408, "the request did not come in time")
-
-    def _blame(self, status: int, message: str) -> None:
-        """Note the first thing wrong with what the client sent; it is said once it is its turn."""
-        if self._fault is None:
-            self._fault = (status, message)
-
-    @property
-    def _is_1_0(self) -> bool:
-        return self._current is not None and self._current.http_1_0
 
     @property
     def _keeps_alive(self) -> bool:
@@ -389,7 +220,41 @@ class ClientConnection(asyncio.Protocol):
         kind = "server_error" if status >= 500 else "invalid_request_error"
         self._write(wire.whole(status, headers, wire.error_body(message, kind=kind, code=status)))
         self._is_lingering = True
-        self._waiting.clear()
-        self._deadline_s = self._service.clock() + self._limits.linger_s
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        self._transport.write_eof()
+
+    # Deadlines. The sweep stamps phases, so that requests pass through them without looking at a clock.
+
+    def check(self, now_s: float) -> None:
+        """End what takes too long; called every so often."""
+        if now_s - self._behind_s > self._service.limits.client_stall_s:
+            self.cut()
+            return
+        phase = (self._phase_now(), self._reader.begun)
+        if phase != self._phase:
+            self._phase, self._phase_since_s = phase, now_s
+        elif now_s - self._phase_since_s > self._limit_s(phase[0]):
+            if phase[0] in (_Phase.HEAD, _Phase.BODY) and self._reader.begun:
+                self._refuse(408, "the request did not come in time")
+            else:
+                self.cut()
+
+    def _phase_now(self) -> _Phase:
+        if self._is_closed or self._is_lingering:
+            return _Phase.CLOSING if self._is_closed else _Phase.LINGERING
+        if self._is_serving:
+            return _Phase.SERVING
+        if self._reader.in_body:
+            return _Phase.BODY
+        # Who connects is expected to speak.
+        return _Phase.HEAD if self._reader.in_head or not self._reader.begun else _Phase.IDLE
+
+    def _limit_s(self, phase: _Phase) -> float:
+        limits = self._service.limits
+        return {
+            _Phase.IDLE: limits.idle_timeout_s,
+            _Phase.HEAD: limits.header_timeout_s,
+            _Phase.BODY: limits.body_timeout_s,
+            _Phase.SERVING: math.inf,
+            _Phase.LINGERING: limits.linger_s,
+            _Phase.CLOSING: limits.client_stall_s,
+        }[phase]

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.gateway.classify import Ask
-    from fleetctl.gateway.client import ClientConnection, Request
+    from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.lanes import LaneRuntime
     from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RoutingTable
 
 _log = logging.getLogger("fleetctl.gateway")
@@ -40,7 +41,9 @@ _BODY_BYTES_BEFORE_TABLE = 1024 * 1024
 class Door:
     """Serves client connections from one routing table after another."""
 
-    def __init__(self, fleet: str, clock: Clock, rng: random.Random, limits: DoorLimits) -> None:
+    def __init__(
+        self, fleet: str, clock: Clock, rng: random.Random, limits: DoorLimits, *, is_loopback: bool = True
+    ) -> None:
         self.limits = limits
         self.clock = clock.monotonic_s
         self.is_stopping = False
@@ -50,7 +53,8 @@ class Door:
         self._wall = clock
         self._started_at: datetime = clock.now()
         self._clients: set[ClientConnection] = set()
-        self._authenticator = Authenticator()
+        # A port that others can reach is never open to all.
+        self._authenticator = Authenticator(is_open_without_keys=is_loopback)
         self._checks: set[asyncio.Task[None]] = set()
 
     def apply(self, table: RoutingTable) -> bool:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from fleetctl.core.admission.queue import LaneQueue, Ticket
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.gateway.classify import Ask
-    from fleetctl.gateway.client import ClientConnection, Request
+    from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.dispatch import Dispatcher
     from fleetctl.gateway.lanes import LaneRuntime
     from fleetctl.gateway.replicas import ReplicaRuntime
+    from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RoutingTable
 
 _log = logging.getLogger("fleetctl.gateway")

@@ -58,8 +58,9 @@ class LaneRuntime:
 
     @property
     def has_replica(self) -> bool:
-        """Whether anybody is in rotation for it, spill lanes included."""
-        return any(c.in_rotation for c in self.candidates) or any(c.in_rotation for s in self.spill for c in s)
+        """Whether anybody in rotation answers, spill lanes included: full is overload, ejected is broken."""
+        pools = (self.candidates, *self.spill)
+        return any(c.in_rotation and not c.ejected_until_s for pool in pools for c in pool)
 
     def load(self, *, has_slot: bool) -> LaneLoad:
         """Return what admission decides on."""

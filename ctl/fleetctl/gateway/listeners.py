@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -55,6 +56,14 @@ def accepting(listeners: list[socket.socket]) -> list[socket.socket]:
     """Return at least LISTENERS sockets to accept from, duplicating those given: each gets its own turn."""
     copies = max(1, LISTENERS // max(1, len(listeners)))
     return [listener.dup() for listener in listeners for _ in range(copies)]
+
+
+def are_loopback(listeners: list[socket.socket]) -> bool:
+    """Whether only this machine can reach every one of them."""
+    return all(
+        listener.family == socket.AF_UNIX or ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        for listener in listeners
+    )
 
 
 def describe(listeners: list[socket.socket]) -> str:

@@ -63,13 +63,13 @@ def truncated() -> Fault:
 class EventRelay:
     """One client's stream, over however many replicas it takes.
 
-    `feed` returns complete events to be written, or the fault that ends this replica's part. The usual event costs two
-    counts of a short pattern; anything unusual (no content, an end) is looked at closely.
+    `feed` returns complete events to be written, or the fault that ends this replica's part. Events that all carry
+    content cost three counts of short patterns; any other is looked at closely.
     """
 
     __slots__ = (
-        "_empty", "_limits", "_marker", "_pending", "_previous", "_sent", "_sent_bytes", "fault", "is_done",
-        "is_finished", "new_tokens", "splice", "tokens", "usage",
+        "_empty", "_finish_seen", "_limits", "_marker", "_pending", "_previous", "_sent", "_sent_bytes", "fault", "is_done",
+        "new_tokens", "splice", "tokens", "usage",
     )  # fmt: skip
 
     def __init__(self, limits: DoorLimits, *, keeps_transcript: bool) -> None:
@@ -81,7 +81,7 @@ class EventRelay:
         self._sent_bytes = 0
         self.splice: Splice | None = None  # rewrites a continuation's events
         self.fault: Fault | None = None
-        self.is_finished = False  # a finish_reason was seen
+        self._finish_seen = False
         self.is_done = False  # [DONE] was seen
         self.tokens = 0  # content events
         self.new_tokens = 0  # of the last feed
@@ -101,7 +101,7 @@ class EventRelay:
             return b""
         marker = self._marker
         new = data.count(marker) - data.count(self._empty) if marker else 0
-        if not new or b"[DONE]" in data[-24:]:
+        if new != data.count(b"\n\n") or not new:
             data, new = self._look(data)
         self._previous = data
         self.new_tokens = new
@@ -125,6 +125,11 @@ class EventRelay:
         """Everything passed on so far. None: not kept, or too long."""
         return b"".join(self._sent) if self._sent is not None else None
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether a finish_reason was passed on; it may have come with the last content."""
+        return self._finish_seen or _FINISH.search(self._previous) is not None
+
     def _cut(self, data: bytes) -> bytes:
         end = wire.last_boundary(data)
         self._pending = data[end:]
@@ -139,12 +144,12 @@ class EventRelay:
         if error is not None:
             self.fault = _engine_fault(error[1])
             data = data[: error.start()]
-        if not self.is_finished:
-            self.is_finished = _FINISH.search(data) is not None or _FINISH.search(self._previous) is not None
+        if not self._finish_seen:
+            self._finish_seen = self.is_finished or _FINISH.search(data) is not None
         self.usage = read_usage(data) or self.usage
         done = _DONE.search(data)
         if done is not None:
-            if self.is_finished:
+            if self._finish_seen:
                 self.is_done = True
             else:
                 # vLLM ends aborted streams so: with [DONE], but without a finish_reason.

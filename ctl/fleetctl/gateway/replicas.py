@@ -40,7 +40,7 @@ class ReplicaRuntime:
         """Take over a new row; what is in flight stays."""
         self.route = route
         self.candidate.in_rotation = route.in_rotation
-        self.candidate.concurrency_max = route.concurrency_max
+        self.candidate.concurrency_max = max(1, route.concurrency_max)
         self.candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         key = b"authorization: Bearer %b\r\n" % route.api_key.encode() if route.api_key else b""
         self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n%b" % (route.host.encode(), route.port, key)

@@ -1,0 +1,191 @@
+"""Requests out of a client's bytes: httptools, bounds on everything, and no IO."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httptools
+
+from fleetctl.gateway import wire
+
+if TYPE_CHECKING:
+    from fleetctl.gateway.limits import DoorLimits
+
+# Not passed on to replicas: hop by hop, ours, or set anew. No encoding is accepted, for events must be readable.
+_KEPT_BACK = wire.HOP_BY_HOP | {
+    b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
+    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings",
+}  # fmt: skip
+_UPGRADING = frozenset((b"connection", b"upgrade", b"http2-settings"))
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, whole."""
+
+    method: bytes
+    target: bytes
+    path: bytes
+    headers: dict[bytes, bytes]  # those not passed on
+    forwarded: bytes  # those passed on, as they go on the wire
+    body: bytes
+    keep_alive: bool
+    http_1_0: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BadRequest:
+    """What is wrong with a client's bytes, as it is told."""
+
+    status: int
+    message: str
+
+
+class RequestReader:
+    """Bytes in, requests out. After a fault nothing more is read."""
+
+    __slots__ = (
+        "_body", "_body_bytes", "_forwarded", "_head_bytes", "_header_count", "_headers", "_limits", "_parser",
+        "_ready_bytes", "_target", "begun", "body_bytes_max", "fault", "in_body", "in_head", "ready",
+        "wants_continue",
+    )  # fmt: skip
+
+    def __init__(self, limits: DoorLimits, body_bytes_max: int) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self.body_bytes_max = body_bytes_max
+        self.ready: deque[Request] = deque()
+        self._ready_bytes = 0
+        self.fault: BadRequest | None = None
+        self.wants_continue = False  # the client waits for "100 Continue"
+        self.begun = 0  # requests, ever
+        self._clear()
+
+    def _clear(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._forwarded: list[bytes] = []
+        self._body: list[bytes] = []
+        self._head_bytes = self._header_count = self._body_bytes = 0
+        self.in_head = self.in_body = False
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no request has been begun and not finished."""
+        return not self.in_head and not self.in_body
+
+    def feed(self, data: bytes) -> None:
+        """Read bytes; `ready`, `fault` and `wants_continue` say what came of them."""
+        size = len(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as exc:
+            self._blame(400, f"not HTTP: {exc}")
+        if self.in_head:
+            self._head_bytes += size
+            if self._head_bytes > self._limits.header_bytes_max:
+                self._blame(431, "the request's headers are too long")
+
+    def take(self) -> Request:
+        """Return the next request."""
+        request = self.ready.popleft()
+        self._ready_bytes -= len(request.body)
+        return request
+
+    def _parse(self, data: bytes) -> None:
+        while data and self.fault is None:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as exc:
+                # Java's client asks every server for h2c first; that is ignored, as RFC 9110 allows. llhttp stops at
+                # the end of such a head and would take the body for the other protocol: start over without.
+                data = self._head_without_upgrade() + data[exc.args[0] :]
+                self._clear()
+                self._parser = httptools.HttpRequestParser(self)
+
+    def _head_without_upgrade(self) -> bytes:
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._blame(400, "this is no proxy")
+            return b""
+        kept = [b"%b: %b\r\n" % header for header in self._headers.items() if header[0] not in _UPGRADING]
+        return b"".join((method, b" ", self._target, b" HTTP/1.1\r\n", *self._forwarded, *kept, b"\r\n"))
+
+    def _blame(self, status: int, message: str) -> None:
+        if self.fault is None:
+            self.fault = BadRequest(status, message)
+
+    # The parser's callbacks: they only note.
+
+    def on_message_begin(self) -> None:
+        """Note the first byte of a request."""
+        self.in_head = True
+        self.begun += 1
+
+    def on_url(self, piece: bytes) -> None:
+        """Note a piece of the target."""
+        self._target += piece
+        if len(self._target) > self._limits.url_bytes_max:
+            self._blame(414, "the request's target is too long")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header; trailers, which could overrule what was already acted on, are dropped."""
+        if self.in_body:
+            return
+        name = name.lower()
+        self._header_count += 1
+        if name in _KEPT_BACK:
+            self._headers[name] = value
+        else:
+            self._forwarded += (name, b": ", value, b"\r\n")
+        if self._header_count > self._limits.header_count_max:
+            self._blame(431, "the request has too many headers")
+
+    def on_headers_complete(self) -> None:
+        """Check what the head announces."""
+        self.in_head, self.in_body = False, True
+        headers = self._headers
+        # llhttp has made sure that a length is a number.
+        if int(headers.get(b"content-length") or 0) > self.body_bytes_max:
+            self._blame(413, "the request's body is too long")
+        elif b"expect" in headers:
+            if headers[b"expect"].lower() == b"100-continue":
+                self.wants_continue = True
+            else:
+                self._blame(417, "this expectation cannot be met")
+
+    def on_body(self, piece: bytes) -> None:
+        """Note a piece of the body."""
+        self._body.append(piece)
+        self._body_bytes += len(piece)
+        if self._body_bytes + self._ready_bytes > self.body_bytes_max:
+            self._body.clear()
+            self._blame(413, "the request's body is too long")
+
+    def on_message_complete(self) -> None:
+        """Line the request up. llhttp forgets whether to keep the connection right after this call."""
+        parser = self._parser
+        if parser.should_upgrade():
+            return
+        if len(self.ready) >= self._limits.pipelined_max:
+            self._blame(400, "too many pipelined requests")
+        if self.fault is None:
+            self._ready_bytes += self._body_bytes
+            target, body = self._target, self._body
+            self.ready.append(
+                Request(
+                    method=parser.get_method(),
+                    target=target,
+                    path=target.partition(b"?")[0],
+                    headers=self._headers,
+                    forwarded=b"".join(self._forwarded),
+                    body=body[0] if len(body) == 1 else b"".join(body),
+                    keep_alive=parser.should_keep_alive(),
+                    http_1_0=parser.get_http_version() == "1.0",
+                )
+            )
+        self.wants_continue = False
+        self._clear()
