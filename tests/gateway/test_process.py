@@ -150,7 +150,7 @@ async def test_the_second_gateway_of_a_fleet_leaves_at_once(paths):
         )
         _, err = await asyncio.wait_for(process.communicate(), 30)
         assert process.returncode == 7
-        assert b"another gateway holds" in err
+        assert b"holds gateway.lock" in err
 
 
 async def test_a_taken_port_is_said_plainly(paths):

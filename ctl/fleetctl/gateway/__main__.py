@@ -16,6 +16,7 @@ from fleetctl.gateway import listeners, server, watchdog
 from fleetctl.gateway.door import Door
 from fleetctl.gateway.limits import DoorLimits
 from fleetctl.paths import FleetPaths
+from fleetctl.state.locks import FileLock
 
 
 def main() -> int:
@@ -38,7 +39,8 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> None:
     paths = FleetPaths(fleet=arguments.fleet)
     paths.make()
-    lock = server.take_lock(paths.gateway_lock)
+    lock = FileLock(paths.gateway_lock)
+    lock.acquire(wait_s=0.0)
     server.raise_descriptor_limit()
     sockets = listeners.inherited(os.environ)
     if not sockets:
@@ -56,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> None:
     try:
         uvloop.run(server.serve(door, paths, sockets, argv, SYSTEM_CLOCK))
     finally:
-        os.close(lock)
+        lock.release()
 
 
 if __name__ == "__main__":

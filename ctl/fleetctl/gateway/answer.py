@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,7 +34,7 @@ class Answer:
     """Writes to the client and keeps the stopwatch. Nothing is written before it is certain to be the answer."""
 
     __slots__ = (
-        "_client", "_clock", "_gaps", "_gaps_over", "_held", "_held_bytes", "_lane", "_last_token_s", "_limits",
+        "_client", "_clock", "_gap_limit_s", "_gaps", "_gaps_over", "_held", "_held_bytes", "_lane", "_last_token_s", "_limits",
         "degraded", "headers", "is_committed", "relay", "replica_id", "started_s", "status", "stream", "ttft_s",
         "usage", "wait_s",
     )  # fmt: skip
@@ -65,6 +66,8 @@ class Answer:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last_token_s = 0.0
+        itl_s = lane.accounts.limits.itl_s
+        self._gap_limit_s = itl_s if itl_s is not None else math.inf
         self._gaps = 0
         self._gaps_over = 0
 
@@ -83,8 +86,21 @@ class Answer:
     def events(self, relay: EventRelay, data: bytes, now_s: float) -> Fault | None:
         """Pass events on; return the fault that ends this replica's part, if it does."""
         events = relay.feed(data)
-        if relay.new_tokens:
-            self._time(now_s, relay.new_tokens)
+        new = relay.new_tokens
+        if new:
+            if self.ttft_s is None:
+                self.ttft_s = now_s - self.started_s
+                self._lane.accounts.first_token(now_s, self.ttft_s, new)
+                self._gaps += new - 1
+            else:
+                accounts = self._lane.accounts
+                gap_s = now_s - self._last_token_s
+                accounts.gaps_s.append(gap_s)
+                accounts.events += new
+                self._gaps += new
+                if gap_s > self._gap_limit_s:
+                    self._gaps_over += 1
+            self._last_token_s = now_s
         if events:
             if self.is_committed:
                 self._client.write_piece(events)
@@ -114,21 +130,6 @@ class Answer:
         self._client.begin_pieces(self.status, self._passed_headers())
         self._client.write_piece(b"".join((*self._held, events)))
         self._held = []
-
-    def _time(self, now_s: float, tokens: int) -> None:
-        accounts = self._lane.accounts
-        if self.ttft_s is None:
-            self.ttft_s = now_s - self.started_s
-            accounts.first_token(now_s, self.ttft_s, tokens)
-            self._gaps += tokens - 1
-        else:
-            gap_s = now_s - self._last_token_s
-            accounts.tokens(now_s, gap_s, tokens)
-            self._gaps += tokens
-            limit_s = accounts.limits.itl_s
-            if limit_s is not None and gap_s > limit_s:
-                self._gaps_over += 1
-        self._last_token_s = now_s
 
     # Ways out. Each ends the response; `_account` comes after the last byte.
 

@@ -255,6 +255,7 @@ class Dispatcher:
         for replica in self.replicas.values():
             replica.pool.expire()
         for lane in list(self.lanes.values()):
+            lane.accounts.fold(now_s)
             # An ejection that ends wakes nobody by itself.
             if lane.queue or lane.orphans:
                 self.pump(lane)

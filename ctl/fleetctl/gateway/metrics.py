@@ -24,6 +24,8 @@ Sample = tuple[dict[str, str], float]
 def exposition(dispatcher: Dispatcher, *, connections: int) -> bytes:
     """Return the page."""
     lines: list[str] = []
+    for lane in dispatcher.lanes.values():
+        lane.accounts.fold(dispatcher.clock())
     table = dispatcher.table
     _family(lines, "connections", "gauge", "Open client connections.", [({}, connections)])
     version = table.version if table is not None else 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 import resource
 import signal
 from typing import TYPE_CHECKING
@@ -14,7 +12,6 @@ import msgspec
 from aiohttp import web
 
 from fleetctl import codec
-from fleetctl.errors import LockHeldError
 from fleetctl.gateway import admin, listeners
 from fleetctl.gateway.client import ClientConnection
 from fleetctl.gateway.watchdog import INTERVAL_S, Watchdog
@@ -30,19 +27,6 @@ if TYPE_CHECKING:
     from fleetctl.paths import FleetPaths
 
 _log = logging.getLogger("fleetctl.gateway")
-
-
-def take_lock(path: Path) -> int:
-    """Hold the gateway's flock until this process ends. Raises LockHeldError when another gateway lives."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        os.close(descriptor)
-        raise LockHeldError(f"another gateway holds {path}", hint="it serves already; nothing is to be done") from exc
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, b"%d\n" % os.getpid())
-    return descriptor
 
 
 def read_table(path: Path) -> RoutingTable | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -12,11 +10,11 @@ import msgspec
 
 from fleetctl.errors import ConfigError
 from fleetctl.gateway.listeners import hand_over
+from fleetctl.state.locks import FileLock
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from fleetctl.paths import FleetPaths
 
@@ -40,22 +38,6 @@ def controller_argv(environ: Mapping[str, str]) -> list[str]:
         raise ConfigError(f"{CONTROLLER_ARGV} is not a JSON list of strings: {exc}") from exc
 
 
-def is_free(lock: Path) -> bool:
-    """Whether nobody holds this flock. A shared lock is tried, so that two who look do not see each other."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return False  # The runtime directory has gone: somebody is taking the fleet down.
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
-
-
 class Watchdog:
     """Looks once a second; `now_s` is any clock that does not go back."""
 
@@ -63,6 +45,7 @@ class Watchdog:
         self, paths: FleetPaths, argv: list[str], listeners: list[socket.socket], *, should_be_up: Callable[[], bool]
     ) -> None:
         self._paths = paths
+        self._lock = FileLock(paths.controller_lock)
         self._argv = argv
         self._listeners = listeners
         self._should_be_up = should_be_up
@@ -73,7 +56,8 @@ class Watchdog:
     def check(self, now_s: float) -> bool:
         """Start a controller if one is missing and may be started now; return whether that was done."""
         self._children = [child for child in self._children if child.poll() is None]
-        if not self._argv or not self._should_be_up() or not is_free(self._paths.controller_lock):
+        is_wanted = self._argv and self._should_be_up() and self._paths.runtime.is_dir()
+        if not is_wanted or self._lock.is_held():
             if now_s > self._not_before_s + _BACKOFF_S_MAX:
                 self._backoff_s = _BACKOFF_S_START
             return False
