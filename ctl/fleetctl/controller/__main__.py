@@ -17,7 +17,7 @@ from fleetctl.controller.gateway_process import CONTROLLER_ARGV, LISTEN_FDS, Gat
 from fleetctl.controller.http import HttpEngineDoor, HttpGatewayDoor
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
-from fleetctl.errors import FleetctlError, NotFoundError
+from fleetctl.errors import FleetctlError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import load_engine, load_provider
 from fleetctl.state.locks import FileLock
@@ -74,12 +74,25 @@ async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
             )
-            await _serve(world)
+            while await _serve(world):
+                if _is_forgotten(store, fleet):
+                    return
     finally:
         store.close()
 
 
-async def _serve(world: World) -> None:
+def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
+    """Forget a fleet that is down, as the last act; False: somebody wants it up again meanwhile."""
+    try:
+        store.remove_fleet(fleet)
+    except StateError:
+        _log.info("fleet %s is wanted again", fleet)
+        return False
+    return True
+
+
+async def _serve(world: World) -> bool:
+    """Keep the fleet and answer the faces; return whether it is down."""
     controller = Controller(world)
     runner = await api.serve(
         api.app(controller.status, controller.broadcast, controller.wake), world.paths.controller_socket
@@ -92,10 +105,12 @@ async def _serve(world: World) -> None:
         await keeping
     except asyncio.CancelledError:
         _log.info("told to go; fleet %s stays as it is", world.fleet)
+        return False
     else:
         _log.info("fleet %s is down", world.fleet)
         world.paths.routing_table.unlink(missing_ok=True)
         world.paths.gateway_socket.unlink(missing_ok=True)
+        return True
     finally:
         await runner.cleanup()
         world.paths.controller_socket.unlink(missing_ok=True)

@@ -72,8 +72,11 @@ class Applier:
         """What the last decision left, an earlier controller's included."""
         return self._memory
 
-    async def apply(self, desired: Desired, observation: Observation, decision: Decision) -> None:
-        """Journal the decision, keep its memory, and do it; shadow's ideas are only journalled."""
+    def apply(self, desired: Desired, observation: Observation, decision: Decision) -> list[LaunchReplica]:
+        """Journal the decision, keep its memory, and do what needs no waiting; return the launches, which do.
+
+        Shadow's ideas are only journalled.
+        """
         actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
         self._journal.decided(decision, actions, {r.id: r.lane for r in self._records.all})
         if decision.memory != self._memory:
@@ -81,7 +84,15 @@ class Applier:
             self._memory = decision.memory
         self._note_notices(observation)
         for action in actions:
-            await self._do(desired, action)
+            self._do(desired, action)
+        return [action for action in actions if isinstance(action, LaunchReplica)]
+
+    async def launch(self, desired: Desired, launches: list[LaunchReplica]) -> None:
+        """Order replicas; the provider is asked for ports and prices."""
+        for action in launches:
+            record = await self._launcher.launch(desired, action)
+            if record is not None:
+                self._ordered(record)
 
     def _is_under_way(self, action: AnyAction) -> bool:
         if isinstance(action, StopGateway):
@@ -94,12 +105,10 @@ class Applier:
             if deadline is not None and deadline != seen.record.notice_deadline:
                 self._records.change(seen.record.id, notice_deadline=deadline)
 
-    async def _do(self, desired: Desired, action: AnyAction) -> None:
+    def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
             case LaunchReplica():
-                record = await self._launcher.launch(desired, action)
-                if record is not None:
-                    self._ordered(record)
+                pass  # ordered when all that needs no waiting is done
             case StartGateway():
                 self._start_gateway(desired)
             case StopGateway():

@@ -40,7 +40,7 @@ _DEFAULT_TICK_S = 1.0
 
 
 class Controller:
-    """Keeps one fleet. `run` returns when the fleet is down and forgotten, or when it is cancelled."""
+    """Keeps one fleet. `run` returns when the fleet is down, or forgotten."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -96,8 +96,6 @@ class Controller:
         decision = self._decide(hands, desired, observation)
         await self._apply(hands, desired, observation, decision)
         self.broadcast.announce()
-        if decision.is_down:
-            self._world.store.remove_fleet(desired.fleet)
         return decision.is_down
 
     async def _load(self, hands: _Hands) -> tuple[Desired, Observation] | None:
@@ -116,8 +114,10 @@ class Controller:
         return reconcile(desired, observation, hands.applier.memory, observation.at)
 
     async def _apply(self, hands: _Hands, desired: Desired, observation: Observation, decision: Decision) -> None:
-        await hands.applier.apply(desired, observation, decision)
+        launches = hands.applier.apply(desired, observation, decision)
+        # Whoever leaves rotation leaves it now, however slowly the provider sells the replacement.
         await hands.publisher.publish(desired, hands.records.all, decision.memory, gateway=observation.gateway)
+        await hands.applier.launch(desired, launches)
         self._hold_port(hands, observation, decision)
         self._moment = Moment(desired=desired, records=hands.records.all, observation=observation, decision=decision)
 

@@ -27,7 +27,6 @@ class LaunchReplica(Action, frozen=True, kw_only=True, tag="launch"):
     lane: str
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
-    price_usd_per_hour_max: float | None = None  # what the fleet's cost cap leaves for it; None: no cap
 
 
 class WarmReplica(Action, frozen=True, kw_only=True, tag="warm"):

@@ -135,7 +135,7 @@ def _order(lane: Lane, room: Room, real: int, ideas: int) -> tuple[list[LaunchRe
         refusal = left.refusal(price)
         if refusal:
             return launches, room, (f"{real + ideas - number} more wanted, but {refusal}",)
-        launches.append(_launch(lane, market, left, leaving, shadow=number >= real))
+        launches.append(_launch(lane, market, leaving, shadow=number >= real))
         left = left.without(price)
         # What shadow mode only thinks of takes no room from what a person ordered for another lane.
         room = left if number < real else room
@@ -161,7 +161,7 @@ def _unreplaced(lane: Lane) -> list[Outcome]:
     return [o for o in _drained_by_hand(lane) if o.id not in lane.memory.replaced]
 
 
-def _launch(lane: Lane, market: Market, room: Room, leaving: list[str], *, shadow: bool) -> LaunchReplica:
+def _launch(lane: Lane, market: Market, leaving: list[str], *, shadow: bool) -> LaunchReplica:
     replaces = leaving.pop(0) if leaving else ""
     have = f"{len(_capacity(lane))} of {lane.target.wanted} there or coming"
     reason = f"replaces {replaces}; {have}" if replaces else f"{have}: {lane.target.reason}"
@@ -169,7 +169,6 @@ def _launch(lane: Lane, market: Market, room: Room, leaving: list[str], *, shado
         lane=lane.spec.name,
         market=market,
         replaces=replaces,
-        price_usd_per_hour_max=room.usd_per_hour,
         reason=reason,
         shadow=shadow,
     )

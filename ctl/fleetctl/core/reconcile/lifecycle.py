@@ -271,7 +271,7 @@ def _end(replica: ObservedReplica, grace_s: float, reason: str) -> Outcome:
 def _stopping(replica: ObservedReplica, scene: Scene) -> Outcome:
     """Return a second order to end when the first has not been followed."""
     told_s = since_s(replica.record.changed_at, scene.now)
-    if told_s >= STOP_AGAIN_S:
+    if told_s >= STOP_AGAIN_S and scene.listing_ok:
         return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(told_s)} after it was told to end")
     return _stay(replica)
 

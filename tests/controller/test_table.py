@@ -1,0 +1,168 @@
+"""Routing tables: who is in them, who gets new requests, and how their numbers grow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.codec import decode
+from fleetctl.controller.journal import Journal
+from fleetctl.controller.keys import KeyHashes
+from fleetctl.controller.publish import Publisher
+from fleetctl.controller.table import build_table, prefill_tokens_per_s
+from fleetctl.core.admission.keys import matches
+from fleetctl.errors import ConfigError
+from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.profile import EmulatorSpec, EngineKind, GatewaySpec
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.paths import FleetPaths
+from fleetctl.testing import samples
+from fleetctl.testing.samples import EPOCH
+from fleetctl.testing.virtual_time import run_virtual
+from tests.controller.rig import FLEET, Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATE = ReplicaState
+
+
+def desired(**gateway: object) -> Desired:
+    wish = replace(samples.profile(FLEET), gateway=GatewaySpec(**gateway))  # type: ignore[arg-type]  # its fields
+    return Desired(
+        fleet=FLEET,
+        phase=Phase.UP,
+        generation=1,
+        profile=wish,
+        plan=samples.plan(FLEET),
+        created_at=EPOCH,
+        changed_at=EPOCH,
+    )
+
+
+def replica(replica_id: str, state: ReplicaState, *, served: bool = False) -> Replica:
+    ready_at = EPOCH if served or state in (STATE.READY, STATE.DRAINING) else None
+    return samples.replica(replica_id, state=state, host="127.0.0.1", port=20001, ready_at=ready_at)
+
+
+def table(*records: Replica, memory: Memory | None = None) -> RoutingTable:
+    return build_table(desired(), records, memory or Memory(), key_hashes=(), version=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "served", "listed", "in_rotation"),
+    [
+        (STATE.PENDING, False, False, False),
+        (STATE.BOOTING, False, False, False),
+        (STATE.BOOTING, True, True, False),
+        (STATE.WARMING, False, False, False),
+        (STATE.READY, True, True, True),
+        (STATE.DRAINING, True, True, False),
+        (STATE.STOPPING, True, False, False),
+        (STATE.GONE, True, False, False),
+    ],
+)
+def test_only_ready_replicas_get_new_requests(state, served, listed, in_rotation):
+    routes = table(replica("short-1", state, served=served)).replicas
+    assert [r.id for r in routes] == (["short-1"] if listed else [])
+    assert [r.in_rotation for r in routes] == ([in_rotation] if listed else [])
+
+
+def test_the_ladders_step_and_its_cap_are_in_the_table():
+    memory = Memory(lanes={"short": LaneMemory(step=LadderStep.CAP_TOKENS)})
+    lanes = {lane.name: lane for lane in table(memory=memory).lanes}
+    assert (lanes["short"].step, lanes["long"].step) == (LadderStep.CAP_TOKENS, LadderStep.NORMAL)
+    assert lanes["short"].max_tokens_cap == 120
+
+
+def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():
+    wish = desired()
+    short = replace(wish.profile.lane("short"), emulator=EmulatorSpec(flavour=EngineKind.TGI))
+    wish = replace(wish, profile=replace(wish.profile, lanes=(short, wish.profile.lane("long"))))
+    records = (replica("short-1", STATE.READY), replica("long-1", STATE.READY))
+    routes = build_table(wish, records, Memory(), key_hashes=(), version=1).replicas
+    assert {r.id: r.continues for r in routes} == {"short-1": False, "long-1": True}
+
+
+def test_a_faster_emulator_is_predicted_faster():
+    plan, spec = samples.plan(), samples.profile().lane("short")
+    fast = replace(spec, emulator=EmulatorSpec(speed=2.0))
+    assert prefill_tokens_per_s(plan, plan.lane("short"), fast) == pytest.approx(
+        2 * prefill_tokens_per_s(plan, plan.lane("short"), spec)
+    )
+
+
+class TestPublishing:
+    """Through files and a gateway."""
+
+    def run(self, tmp_path: Path, versions_at_work: list[int | None]) -> list[RoutingTable]:
+        """Publish once for every version the gateway claims (None: it is silent), by a new publisher each time."""
+
+        async def scenario() -> list[RoutingTable]:
+            rig = Rig(tmp_path)
+            rig.gateway.up_at = 0.0
+            records = (replica("short-1", STATE.READY),)
+            for number, version in enumerate(versions_at_work):
+                journal = Journal(rig.store, FLEET, rig.clock)
+                snapshot = None if version is None else await claimed(rig, version)
+                changed = Memory(lanes={"short": LaneMemory(step=LadderStep(number % 2))})
+                await Publisher(rig.world, journal).publish(desired(), records, changed, gateway=snapshot)
+            rig.store.close()
+            return [sent for _, sent in rig.gateway.tables]
+
+        return run_virtual(scenario())
+
+    def test_every_change_is_a_higher_version_and_is_on_disk(self, tmp_path):
+        sent = self.run(tmp_path, [0, 1, 2])
+        assert [t.version for t in sent] == [1, 2, 3]
+        assert decode(RoutingTable, FleetPaths(fleet=FLEET).routing_table.read_bytes()) == sent[-1]
+
+    def test_it_outbids_a_gateway_whose_table_is_newer_than_the_file(self, tmp_path):
+        assert [t.version for t in self.run(tmp_path, [41])] == [42]
+
+    def test_while_the_gateway_is_silent_the_file_is_written_all_the_same(self, tmp_path):
+        assert self.run(tmp_path, [None]) == []
+        assert decode(RoutingTable, FleetPaths(fleet=FLEET).routing_table.read_bytes()).version == 1
+
+
+async def claimed(rig: Rig, version: int) -> GatewaySnapshot:
+    return replace(await rig.gateway.snapshot(), table_version=version)
+
+
+def test_api_keys_are_resolved_hashed_and_stable(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHORT_KEY", "correct horse")
+    path = tmp_path / "key"
+    path.write_text("k" * 40 + "\n")
+    hashes = KeyHashes(FLEET).of(("env:SHORT_KEY", f"file:{path}"))
+    assert hashes == KeyHashes(FLEET).of(("env:SHORT_KEY", f"file:{path}"))
+    assert matches("correct horse", hashes[0])
+    assert hashes[0].startswith("scrypt:")
+    assert matches("k" * 40, hashes[1])
+    assert hashes[1].startswith("sha256:")
+
+
+@pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/nonexistent/key", "plain"])
+def test_a_key_that_cannot_be_read_is_named(reference):
+    with pytest.raises(ConfigError, match="API key"):
+        KeyHashes(FLEET).of((reference,))
+
+
+def test_a_door_whose_keys_cannot_be_read_stays_shut(tmp_path):
+    async def scenario() -> RoutingTable:
+        rig = Rig(tmp_path)
+        rig.gateway.up_at = 0.0
+        publisher = Publisher(rig.world, Journal(rig.store, FLEET, rig.clock))
+        snapshot = await rig.gateway.snapshot()
+        await publisher.publish(desired(api_keys=("env:NOT_SET_ANYWHERE",)), (), Memory(), gateway=snapshot)
+        rig.store.close()
+        assert rig.gateway.table is not None
+        return rig.gateway.table
+
+    hashes = run_virtual(scenario()).api_key_hashes
+    assert len(hashes) == 1
+    assert not any(matches(key, hashes[0]) for key in ("", "unreadable", "env:NOT_SET_ANYWHERE"))

@@ -1,0 +1,370 @@
+"""A toy world for `reconcile`: nodes boot slowly, die, get notices, fail to start; checkers watch every step."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.core.reconcile import reconcile
+from fleetctl.model.catalogue import Market
+from fleetctl.model.decision import (
+    AdmitReplica,
+    AnyAction,
+    DrainReplica,
+    LaunchReplica,
+    MarkBooting,
+    MarkGone,
+    Memory,
+    SetStep,
+    StartGateway,
+    StopGateway,
+    StopReplica,
+    StopStray,
+    WarmReplica,
+)
+from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
+from fleetctl.model.observation import Observation, ObservedReplica
+from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
+from fleetctl.model.replica import Node, NodeState, Replica, ReplicaState
+from fleetctl.model.slo import Quantiles, Validity
+from fleetctl.testing import samples
+from fleetctl.testing.samples import EPOCH
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+STATE = ReplicaState
+BOUNDS = ReplicaBounds(min=1, max=4)
+CAPS = CapacitySpec(max_nodes=8, max_cost_usd_per_hour=13.0)
+
+
+@dataclass(slots=True)
+class ToyNode:
+    """The truth about one node."""
+
+    id: str
+    replica_id: str
+    market: Market
+    boots_at: float
+    healthy_at: float  # infinity: never
+    ends_at: float = float("inf")
+    ended: bool = False
+    exit_reason: str = ""
+    notice_at: float | None = None
+    taken_at: float = float("inf")
+    sick_until: float = 0.0
+    warm_done_at: float | None = None
+    warm: bool = False
+
+    def is_healthy(self, now_s: float) -> bool:
+        return not self.ended and now_s >= self.healthy_at and now_s >= self.sick_until
+
+
+@dataclass(slots=True)
+class Toy:
+    """The world, its dice, and everything that was done in it."""
+
+    seed: int
+    now_s: float = 0.0
+    desired: Desired = field(init=False)
+    memory: Memory = field(default_factory=Memory)
+    records: dict[str, Replica] = field(default_factory=dict)
+    nodes: dict[str, ToyNode] = field(default_factory=dict)
+    in_flight: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    creating: dict[str, float] = field(default_factory=dict)  # replica -> when its create answers
+    excluded: set[str] = field(default_factory=set)
+    gateway_up_at: float | None = None
+    listing_out_until: float = 0.0
+    load: dict[str, float] = field(default_factory=dict)  # lane -> requests per second
+    is_calm: bool = False
+    log: list[str] = field(default_factory=list)
+    dice: random.Random = field(init=False)
+    is_down: bool = False
+    noticed_seen: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        wish = samples.profile()
+        lanes = (
+            replace(wish.lane("short"), replicas=BOUNDS, spill_to=("long",)),
+            replace(wish.lane("long"), replicas=BOUNDS),
+            replace(wish.lane("long"), name="batch", replicas=BOUNDS, interruptible=True),
+        )
+        control = ControlSpec(scale_up_after_s=5.0, scale_down_after_s=30.0, start_timeout_s=40.0, drain_timeout_s=20.0)
+        wish = replace(wish, lanes=lanes, capacity=CAPS, control=control)
+        plans = (
+            samples.lane_plan("short", on_demand=1, spot=1),
+            samples.lane_plan("long", on_demand=1, spot=1),
+            samples.lane_plan("batch", on_demand=0, spot=1),
+        )
+        self.desired = Desired(
+            fleet="demo",
+            phase=Phase.UP,
+            generation=1,
+            profile=wish,
+            plan=replace(samples.plan(), lanes=plans),
+            created_at=EPOCH,
+            changed_at=EPOCH,
+        )
+
+    # One step
+
+    def step(self, dt_s: float = 1.0) -> None:
+        """Let time pass and things happen; then look, decide, do, and check."""
+        self.now_s += dt_s
+        self._nature()
+        if not self.is_calm:
+            self._misfortune()
+        seen = self._look()
+        decision = reconcile(self.desired, seen, self.memory, seen.at)
+        self.memory = decision.memory
+        for action in decision.actions:
+            self.log.append(f"{self.now_s:.0f} {type(action).__name__} {action}")
+            self._do(action)
+        self.is_down = decision.is_down
+        self._check(decision.reasons)
+
+    def live(self) -> list[Replica]:
+        return [record for record in self.records.values() if record.state.is_live]
+
+    def in_rotation(self) -> list[Replica]:
+        return [record for record in self.records.values() if record.state is STATE.READY]
+
+    def living_nodes(self) -> list[ToyNode]:
+        return [node for node in self.nodes.values() if not node.ended]
+
+    # What happens by itself
+
+    def _nature(self) -> None:
+        for node in self.living_nodes():
+            if self.now_s >= min(node.ends_at, node.taken_at):
+                node.ended = True
+                node.exit_reason = node.exit_reason or ("interrupted" if self.now_s >= node.taken_at else "exit 0")
+            if node.warm_done_at is not None and self.now_s >= node.warm_done_at:
+                node.warm, node.warm_done_at = node.is_healthy(self.now_s), None
+        for replica_id, answers_at in list(self.creating.items()):
+            if self.now_s >= answers_at:
+                del self.creating[replica_id]
+                self._created(replica_id)
+        for record in self.live():
+            if record.state is STATE.DRAINING:
+                self.excluded.add(record.id)
+                left = self.in_flight.get(record.id, 0)
+                self.in_flight[record.id] = max(0, left - self.dice.randrange(2))
+            elif record.state is STATE.READY:
+                self.excluded.discard(record.id)
+                self.in_flight[record.id] = self.dice.randrange(3)
+
+    def _created(self, replica_id: str) -> None:
+        record = self.records[replica_id]
+        outcome = self.dice.random()
+        if not self.is_calm and outcome < 0.08:
+            self.records[replica_id] = replace(record, fault="no stock")
+            return
+        boots_at = self.now_s + self.dice.uniform(1, 5)
+        healthy_at = float("inf") if not self.is_calm and self.dice.random() < 0.06 else boots_at + 3.0
+        node_id = f"node-{replica_id}"
+        assert node_id not in self.nodes, f"{replica_id} was given two nodes"
+        self.nodes[node_id] = ToyNode(
+            id=node_id, replica_id=replica_id, market=record.market, boots_at=boots_at, healthy_at=healthy_at
+        )
+        if not self.is_calm and outcome < 0.13:
+            return  # the answer is lost: the node is there, and nobody has been told
+        self._move(record, STATE.BOOTING, node_id=node_id)
+
+    def _misfortune(self) -> None:
+        dice = self.dice
+        for node in self.living_nodes():
+            if dice.random() < 0.004:
+                node.ends_at, node.exit_reason = self.now_s, "signal 9"
+            if node.market is Market.SPOT and node.notice_at is None and dice.random() < 0.005:
+                notice_s = dice.choice([0.0, 10.0, 30.0, 120.0])
+                node.notice_at, node.taken_at = self.now_s, self.now_s + notice_s
+            if dice.random() < 0.004:
+                node.sick_until = self.now_s + dice.choice([3.0, 12.0, 90.0])
+        if self.gateway_up_at is not None and dice.random() < 0.004:
+            self.gateway_up_at = None
+        if dice.random() < 0.004:
+            self.listing_out_until = self.now_s + dice.uniform(3, 60)
+        if dice.random() < 0.02:
+            self.load[dice.choice(["short", "long", "batch"])] = dice.choice([0.0, 0.5, 1.5, 3.0, 6.0])
+        self._people()
+
+    def _people(self) -> None:
+        dice = self.dice
+        if dice.random() < 0.004 and self.live():
+            record = dice.choice(sorted(self.live(), key=lambda r: r.id))
+            self.records[record.id] = replace(record, drain_requested=True)
+        if dice.random() < 0.004:
+            lane = dice.choice(["short", "long", "batch"])
+            wanted = {} if dice.random() < 0.5 else {lane: dice.randrange(7)}
+            self.desired = replace(self.desired, overrides=Overrides(replicas=wanted))
+
+    # What is seen
+
+    def at(self, seconds: float) -> datetime:
+        return EPOCH + timedelta(seconds=seconds)
+
+    def _look(self) -> Observation:
+        listed = self.now_s >= self.listing_out_until
+        answers = self.gateway_up_at is not None and self.now_s >= self.gateway_up_at
+        known = {record.id for record in self.live()}
+        replicas = [self._seen(record, listed=listed) for record in self.live()]
+        self.dice.shuffle(replicas)
+        return Observation(
+            at=self.at(self.now_s),
+            listing_ok=listed,
+            replicas=tuple(replicas),
+            gateway=self._snapshot() if answers else None,
+            gateway_validity=Validity.OK if answers else Validity.NONE,
+            gateway_alive=self.gateway_up_at is not None,
+            strays=tuple(self._node(n) for n in self.living_nodes() if n.replica_id not in known) if listed else (),
+        )
+
+    def _seen(self, record: Replica, *, listed: bool) -> ObservedReplica:
+        node = self.nodes.get(f"node-{record.id}") if listed else None
+        truth = self.nodes.get(f"node-{record.id}")
+        probed = truth is not None and record.state in (STATE.BOOTING, STATE.WARMING, STATE.READY, STATE.DRAINING)
+        notice = node is not None and node.notice_at is not None and not node.ended
+        if node is not None and notice:
+            self.noticed_seen.add(record.id)
+        return ObservedReplica(
+            record=record,
+            node=None if node is None else self._node(node).state,
+            exit_reason=node.exit_reason if node else "",
+            creating=record.id in self.creating,
+            healthy=truth.is_healthy(self.now_s) if probed and truth else None,
+            warming=truth is not None and truth.warm_done_at is not None,
+            warmed=truth is not None and truth.warm,
+            excluded=record.id in self.excluded,
+            in_flight=self.in_flight.get(record.id, 0),
+            notice_deadline=self.at(node.taken_at) if node is not None and notice else None,
+        )
+
+    def _node(self, node: ToyNode) -> Node:
+        if node.ended:
+            state = NodeState.GONE
+        else:
+            state = NodeState.RUNNING if self.now_s >= node.boots_at else NodeState.STARTING
+        return Node(
+            id=node.id,
+            token=node.id,
+            owner="owner-1",
+            fleet="demo",
+            replica_id=node.replica_id,
+            state=state,
+            market=node.market,
+            host="127.0.0.1",
+            port=1,
+            created_at=EPOCH,
+        )
+
+    def _snapshot(self) -> GatewaySnapshot:
+        return GatewaySnapshot(
+            fleet="demo",
+            at=self.at(self.now_s),
+            started_at=EPOCH,
+            table_version=1,
+            pid=1,
+            connections=0,
+            lanes=tuple(self._lane(spec.name) for spec in self.desired.profile.lanes),
+            replicas=(),
+        )
+
+    def _lane(self, name: str) -> LaneSnapshot:
+        """Return figures that get worse as load nears what the lane's ready replicas carry (1 rps each)."""
+        load = self.load.get(name, 0.5)
+        ready = sum(record.lane == name for record in self.in_rotation())
+        crowding = load / ready if ready else 2.5
+        ttft_s = 0.1 if crowding <= 1 else 0.3 * crowding
+        quantiles = Quantiles(count=200, p50_s=ttft_s / 2, p95_s=ttft_s, p99_s=ttft_s, max_s=ttft_s)
+        windows = tuple(
+            LaneWindow(seconds=s, offered=round(load * s), good=100, finished=100, ttft=quantiles)
+            for s in (10.0, 60.0, 300.0, 3600.0)
+        )
+        return LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=load, windows=windows)
+
+    # What is done
+
+    def _do(self, action: AnyAction) -> None:
+        match action:
+            case LaunchReplica():
+                self._launch(action)
+            case StartGateway():
+                assert self.gateway_up_at is None, "a second gateway was started"
+                self.gateway_up_at = self.now_s + 1.0
+            case StopGateway():
+                self.gateway_up_at = None
+            case StopStray():
+                self.nodes[action.node_id].ends_at = self.now_s + 1.0
+            case SetStep():
+                pass
+            case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
+                self._change(self.records[action.replica_id], action)
+
+    def _launch(self, action: LaunchReplica) -> None:
+        number = self.numbers.get(action.lane, 0) + 1
+        self.numbers[action.lane] = number
+        replica_id = f"{action.lane}-{number}"
+        spot = action.market is Market.SPOT
+        self.records[replica_id] = samples.replica(
+            replica_id,
+            market=action.market,
+            price_usd_per_hour=0.7444 if spot else 1.861,
+            created_at=self.at(self.now_s),
+            changed_at=self.at(self.now_s),
+        )
+        self.creating[replica_id] = self.now_s + self.dice.uniform(0.5, 4.0)
+
+    def _change(
+        self,
+        record: Replica,
+        action: WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting,
+    ) -> None:
+        node = self.nodes.get(f"node-{record.id}")
+        match action:
+            case WarmReplica():
+                self._move(record, STATE.WARMING)
+                if node is not None:
+                    node.warm, node.warm_done_at = False, self.now_s + 1.5
+            case AdmitReplica():
+                assert node is not None
+                assert node.warm, f"{record.id} was admitted cold"
+                self._move(record, STATE.READY, ready_at=record.ready_at or self.at(self.now_s))
+            case DrainReplica():
+                self._move(record, STATE.DRAINING, drain_deadline=action.deadline)
+            case StopReplica():
+                self._move(record, STATE.STOPPING, fault=record.fault or action.fault)
+                if node is not None:
+                    node.ends_at = self.now_s + min(action.grace_s, 2.0)
+            case MarkGone():
+                self._move(record, STATE.FAILED if action.failed else STATE.GONE)
+            case MarkBooting():
+                if node is not None:
+                    node.warm, node.warm_done_at = False, None
+                self._move(record, STATE.BOOTING, node_id=f"node-{record.id}")
+
+    def _move(self, record: Replica, state: ReplicaState, **changes: object) -> None:
+        moved = replace(record, state=state, changed_at=self.at(self.now_s), **changes)  # type: ignore[arg-type]
+        self.records[record.id] = replace(moved, drain_requested=self.records[record.id].drain_requested)
+
+    # What must hold
+
+    def _check(self, reasons: dict[str, str]) -> None:
+        live = self.live()
+        holding = len({r.id for r in live} | {n.replica_id for n in self.living_nodes()})
+        assert holding <= CAPS.max_nodes, f"{holding} nodes held"
+        cost = sum(record.price_usd_per_hour for record in live)
+        assert cost <= (CAPS.max_cost_usd_per_hour or 0) + 1e-6, f"${cost} an hour"
+        for spec in self.desired.profile.lanes:
+            assert reasons[spec.name], f"{spec.name} has no reason"
+            staying = [r for r in live if r.lane == spec.name and r.state.counts_as_capacity and not r.drain_requested]
+            assert len(staying) <= spec.replicas.max, f"{spec.name} has {len(staying)}"
+        for record in self.in_rotation():
+            node = self.nodes[f"node-{record.id}"]
+            assert node.warm, f"{record.id} serves cold"
+            assert record.id not in self.noticed_seen, f"{record.id} serves after its notice was seen"
