@@ -178,6 +178,18 @@ def test_three_failures_in_a_row_at_the_gateway_take_it_out_of_rotation():
     assert "3 requests in a row" in marked[0].reason
 
 
+def test_one_that_falls_sick_again_and_again_is_replaced():
+    fleet, memory = worlds.one_lane(2), settled(2)
+    seen = observation(observed("short-1", consecutive_failures=3), observed("short-2"))
+    for _ in range(2):
+        decision = decide(fleet, seen, memory)
+        assert of_kind(decision, MarkBooting)
+        memory = decision.memory
+    last = decide(fleet, seen, memory)
+    assert [type(a) for a in last.actions] == [LaunchReplica, DrainReplica]
+    assert "after 2 recoveries" in of_kind(last, DrainReplica)[0].reason
+
+
 def test_a_node_that_does_not_end_is_told_again():
     told = observed("short-1", STATE.STOPPING, record_changed_at=at(3579))
     assert of_kind(decide(worlds.one_lane(1), observation(told, observed("short-2")), settled(1)), StopReplica)

@@ -161,6 +161,7 @@ memories = st.builds(
     Memory,
     lanes=st.dictionaries(st.sampled_from(["short", "long", "batch"]), lane_memories),
     missing_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
+    relapses=st.dictionaries(ids, st.integers(1, 3)),
     unhealthy_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
     stray_since=st.dictionaries(st.sampled_from(["stray-0", "stray-1"]), st.floats(0, NOW_S).map(worlds.at)),
     gateway_missing_since=instants,
@@ -183,7 +184,7 @@ def _follows(action: AnyAction, first: Decision) -> bool:
     return isinstance(action, StartGateway) and bool(worlds.of_kind(first, StopGateway))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories, st.integers(0, 10))
 def test_the_order_of_replicas_does_not_matter(fleet, seen, memory, seed):
     shuffled = list(seen.replicas)
@@ -191,7 +192,7 @@ def test_the_order_of_replicas_does_not_matter(fleet, seen, memory, seed):
     assert worlds.decide(fleet, replace(seen, replicas=tuple(shuffled)), memory) == worlds.decide(fleet, seen, memory)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_caps_and_bounds_are_never_exceeded_by_a_launch(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
@@ -213,7 +214,7 @@ def test_caps_and_bounds_are_never_exceeded_by_a_launch(fleet, seen, memory):
             assert len(staying) <= spec.replicas.max
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_every_lane_has_its_reason_and_every_action_too(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
@@ -223,7 +224,7 @@ def test_every_lane_has_its_reason_and_every_action_too(fleet, seen, memory):
     assert decision.requeue_at > seen.at
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_no_replica_is_given_two_orders_at_once(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
@@ -231,7 +232,7 @@ def test_no_replica_is_given_two_orders_at_once(fleet, seen, memory):
     assert all(count == 1 for count in orders.values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_while_the_provider_is_silent_nothing_is_believed_gone(fleet, seen, memory):
     decision = worlds.decide(fleet, replace(seen, listing_ok=False), memory)
@@ -241,7 +242,7 @@ def test_while_the_provider_is_silent_nothing_is_believed_gone(fleet, seen, memo
     assert not decision.is_down
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_nothing_serves_before_a_real_completion_came_back(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
@@ -251,7 +252,7 @@ def test_nothing_serves_before_a_real_completion_came_back(fleet, seen, memory):
         assert by_id[action.replica_id].record.state is ReplicaState.WARMING
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
 def test_a_launch_comes_before_the_drain_it_makes_up_for(fleet, seen, memory):
     kinds = [type(a) for a in worlds.decide(fleet, seen, memory).actions]

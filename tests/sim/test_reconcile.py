@@ -15,7 +15,7 @@ from fleetctl.model.desired import Overrides, Phase
 from fleetctl.model.replica import ReplicaState
 from tests.sim.toy import Toy
 
-SEEDS = range(24)
+SEEDS = range(16)
 ROOT = Path(__file__).resolve().parents[2]
 
 

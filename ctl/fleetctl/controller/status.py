@@ -11,6 +11,7 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.observation import EngineSignals, Observation
+from fleetctl.model.profile import Mode
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
@@ -87,7 +88,7 @@ def _lane(moment: Moment, spec: LaneSpec) -> LaneStatus:
     return LaneStatus(
         name=spec.name,
         slo=spec.slo,
-        wanted=memory.wanted if desired.phase is Phase.UP else 0,
+        wanted=_wanted(desired, spec, memory),
         ready=sum(r.state is ReplicaState.READY for r in live),
         spot=sum(r.market is Market.SPOT for r in live),
         on_demand=sum(r.market is Market.ON_DEMAND for r in live),
@@ -100,6 +101,16 @@ def _lane(moment: Moment, spec: LaneSpec) -> LaneStatus:
         pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
         pressure=pressure if isinstance(pressure, float) else None,
     )
+
+
+def _wanted(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int:
+    """Return what the lane should have; in shadow mode that is what a person ordered, whatever the controller thinks."""
+    if desired.phase is not Phase.UP:
+        return 0
+    by_hand = desired.overrides.replicas.get(spec.name)
+    if desired.profile.control.mode is Mode.ACTIVE or by_hand is not None:
+        return memory.wanted
+    return max(spec.replicas.min, min(spec.replicas.max, desired.plan.lane(spec.name).replicas))
 
 
 def _traffic(gateway: GatewaySnapshot | None, name: str) -> LaneSnapshot | None:

@@ -122,6 +122,7 @@ class Memory:
     lanes: dict[str, LaneMemory] = field(default_factory=dict)
     missing_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> no longer listed since
     unhealthy_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> /health fails since
+    relapses: dict[str, int] = field(default_factory=dict)  # replica id -> times it was taken out of rotation as sick
     stray_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None

@@ -99,7 +99,11 @@ def _keep_up(desired: Desired, observation: Observation, scene: Scene) -> Decisi
         actions += _step(desired, name, answer.rung)
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: _ORDER.index(type(action)))),
-        memory=replace(memory, lanes={name: answer.balanced.memory for name, answer in answers.items()}),
+        memory=replace(
+            memory,
+            lanes={name: answer.balanced.memory for name, answer in answers.items()},
+            relapses=_relapses(memory, outcomes, desired),
+        ),
         requeue_at=_look_again(observation, scene),
         reasons={
             **{name: _reason(desired, answer) for name, answer in answers.items()},
@@ -108,6 +112,14 @@ def _keep_up(desired: Desired, observation: Observation, scene: Scene) -> Decisi
         },
         inputs={name: _inputs(answer) for name, answer in answers.items()},
     )
+
+
+def _relapses(memory: Memory, outcomes: list[Outcome], desired: Desired) -> dict[str, int]:
+    """Count those that are taken out of rotation now; in shadow mode nobody is."""
+    if desired.profile.control.mode is Mode.SHADOW:
+        return memory.relapses
+    now_out = [o.id for o in outcomes if isinstance(o.action, MarkBooting) and o.own_idea]
+    return memory.relapses | {rid: memory.relapses.get(rid, 0) + 1 for rid in now_out}
 
 
 def _retire(outcome: Outcome, scene: Scene) -> Outcome:

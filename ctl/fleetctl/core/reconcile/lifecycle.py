@@ -12,6 +12,7 @@ from fleetctl.core.reconcile.limits import (
     GATEWAY_FAILURES_MAX,
     MISSING_BELIEVED_S,
     RECOVER_S,
+    RELAPSES_MAX,
     STOP_AGAIN_S,
     STOP_GRACE_LATE_S,
     STOP_GRACE_S,
@@ -211,6 +212,10 @@ def _ready(replica: ObservedReplica, scene: Scene) -> Outcome:
         reason = f"spot notice: the node is taken in {format_duration(left_s)}; {replica.in_flight} in flight"
         return drain(replica, scene, reason)
     sick = _sickness(replica, scene)
+    if sick and scene.memory.relapses.get(record.id, 0) >= RELAPSES_MAX:
+        return drain(
+            replica, scene, f"{sick}, after {RELAPSES_MAX} recoveries: replaced; {replica.in_flight} in flight"
+        )
     if sick:
         return Outcome(
             replica=replica,

@@ -31,6 +31,7 @@ def watch(observation: Observation, memory: Memory, now: datetime) -> Memory:
         memory,
         missing_since=missing,
         stray_since=strays,
+        relapses={r.record.id: n for r in replicas if (n := memory.relapses.get(r.record.id, 0))},
         unhealthy_since=_since(memory.unhealthy_since, failing, now),
         gateway_missing_since=None if answered else memory.gateway_missing_since or now,
         gateway_starts=0 if answered else memory.gateway_starts,
