@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import BudgetExceededError, ConfigError, UnavailableError
+from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Desired, Overrides, Phase
 from fleetctl.operations import supervise
 from fleetctl.operations.access import known_fleet, opened_store, write_down
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # An operation holds its lock while it writes and while it makes sure of a controller: seconds, not minutes.
 _LOCK_WAIT_S = 60.0
 _POLL_S = 0.25
+_EXIT_S = 5.0
 
 
 class Change(StrEnum):
@@ -102,16 +104,21 @@ def follow_up(fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
 def follow_down(fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
     """Yield statuses until nothing is left, then forget the fleet. Raises UnavailableError after `timeout_s`."""
     deadline_s = SYSTEM_CLOCK.monotonic_s() + timeout_s
+    pids: set[int] = set()
     while True:
+        pids |= _holders(fleet)
         with opened_store() as store:
-            if store.fleet(fleet) is None:
-                return
-            if is_over(fleet, store):
+            is_forgotten = store.fleet(fleet) is None  # the controller forgets it as its own last act
+            if is_forgotten or is_over(fleet, store):
+                _see_gone(pids)
                 store.remove_fleet(fleet)
                 return
             if not supervise.has_controller(fleet):
                 supervise.ensure_controller(fleet)
-        seen = status(fleet)
+        try:
+            seen = status(fleet)
+        except NotFoundError:
+            continue  # forgotten just now
         yield seen
         if SYSTEM_CLOCK.monotonic_s() >= deadline_s:
             raise UnavailableError(
@@ -119,6 +126,29 @@ def follow_down(fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
                 hint=f"it goes on; run `fleetctl down {fleet}` again, or see why: fleetctl why -f {fleet}",
             )
         SYSTEM_CLOCK.sleep_blocking(_POLL_S)
+
+
+def _holders(fleet: str) -> set[int]:
+    paths = FleetPaths(fleet=fleet)
+    holders = (FileLock(lock).holder() for lock in (paths.controller_lock, paths.gateway_lock))
+    return {holder.pid for holder in holders if holder is not None}
+
+
+def _see_gone(pids: set[int]) -> None:
+    """Wait for processes that have let go of their locks and are about to exit: "nothing is left" should be true."""
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + _EXIT_S
+    while any(map(_is_alive, pids)) and SYSTEM_CLOCK.monotonic_s() < deadline_s:
+        SYSTEM_CLOCK.sleep_blocking(_POLL_S / 5)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return False  # the number is another user's by now
+    return True
 
 
 def is_ready(status_: FleetStatus) -> bool:

@@ -27,7 +27,7 @@ _LOG_LINES_SHOWN = 8
 
 
 def ensure_controller(fleet: str) -> None:
-    """Return once the fleet's controller answers; start one if it is gone. Raises UnavailableError.
+    """Return once the fleet's controller answers, or has done what was left to do. Raises UnavailableError.
 
     A living gateway revives its controller itself and hands it the listening sockets, so it is given its chance first:
     a controller started from here would find the port taken until the gateway lets go.
@@ -40,9 +40,11 @@ def ensure_controller(fleet: str) -> None:
     if gateway.is_held() and _within(_REVIVAL_S, lambda: _answers(fleet)):
         return
     started = None if lock.is_held() else start_controller(fleet)
-    if not _within(_START_S, lambda: _answers(fleet) or (_has_failed(started) and not lock.is_held())):
+    if not _within(_START_S, lambda: _answers(fleet) or (_has_ended(started) and not lock.is_held())):
         raise _silent(fleet, f"did not answer within {_START_S:g} s")
-    if not _answers(fleet):
+    # One that had little to take down may be done, and the fleet forgotten, before anybody could ask it.
+    is_done = started is not None and started.returncode == 0 and not _should_be_up(fleet)
+    if not (is_done or _answers(fleet)):
         raise _silent(fleet, f"ended with exit code {started.returncode if started else '?'} while starting")
 
 
@@ -105,8 +107,14 @@ def _answers(fleet: str) -> bool:
     return True
 
 
-def _has_failed(started: subprocess.Popen[bytes] | None) -> bool:
+def _has_ended(started: subprocess.Popen[bytes] | None) -> bool:
     return started is not None and started.poll() is not None
+
+
+def _should_be_up(fleet: str) -> bool:
+    with opened_store() as store:
+        desired = store.fleet(fleet)
+    return desired is not None and desired.phase is Phase.UP
 
 
 def _within(seconds: float, is_done: Callable[[], bool]) -> bool:

@@ -1,0 +1,103 @@
+"""Two `up` at once, kills around `down`, and what is left afterwards: nothing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import psutil
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from tests.e2e.conftest import Home, free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+def assert_nothing_is_left(home: Home) -> None:
+    assert [process.cmdline() for process in home.processes()] == []
+    assert home.sockets() == []
+    assert home.ask("ls") == []
+
+
+def test_two_ups_at_once_make_one_fleet(home):
+    port = str(free_port())
+    both = [home.start("up", "quickstart", "--port", port, "--yes") for _ in range(2)]
+    said = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    outcomes = sorted(err.count("already up, unchanged") for _, err in said)
+    assert outcomes == [0, 1]
+    replicas = [r["record"]["id"] for r in home.ask("status")["replicas"]]
+    assert sorted(replicas) == ["batch-1", "long-1", "long-2", "short-1", "short-2", "short-3"]
+    assert home.run("down", "--yes").code == 0
+    assert_nothing_is_left(home)
+
+
+def test_ctrl_c_detaches_and_the_fleet_goes_on(home):
+    with home.start("up", "quickstart", "--port", str(free_port()), "--yes") as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "replicas ready" in line:
+                break
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "detached; quickstart goes on coming up" in err
+    assert "Traceback" not in err
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
+    while home.ask("status")["condition"]["word"] != "READY":
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s
+        SYSTEM_CLOCK.sleep_blocking(0.5)
+    assert home.run("down", "--yes").code == 0
+    assert_nothing_is_left(home)
+
+
+def kill_everything(home: Home) -> None:
+    for process in home.processes():
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def test_down_works_when_everything_of_the_fleet_was_killed(home):
+    assert home.run("up", "quickstart", "--port", str(free_port()), "--yes").code == 0
+    kill_everything(home)
+    ran = home.run("down", "--yes")
+    assert ran.code == 0, ran.err
+    assert_nothing_is_left(home)
+    assert home.run("down", "quickstart", "--yes").code == 0  # again is no error
+
+
+def test_any_read_revives_a_fleet_whose_every_process_was_killed(home):
+    assert home.run("up", "quickstart", "--port", str(free_port()), "--yes").code == 0
+    kill_everything(home)
+    ran = home.run("status")
+    assert ran.code == 0
+    assert "starting a controller" in ran.err
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
+    while home.ask("status")["condition"]["word"] != "READY":
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s
+        SYSTEM_CLOCK.sleep_blocking(0.5)
+    assert home.run("down", "--yes").code == 0
+    assert_nothing_is_left(home)
+
+
+def test_down_takes_replicas_whose_controller_and_gateway_were_killed(home):
+    assert home.run("up", "quickstart", "--port", str(free_port()), "--yes").code == 0
+    status = home.ask("status")
+    for pid in (status["gateway_pid"], status["controller_pid"]):
+        psutil.Process(pid).send_signal(signal.SIGKILL)
+    ran = home.run("down", "--yes")
+    assert ran.code == 0, ran.err
+    assert_nothing_is_left(home)
+
+
+def test_a_taken_port_is_said_before_anything_starts(home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = home.run("up", "quickstart", "--port", str(taken.getsockname()[1]), "--yes")
+    assert ran.code == 9
+    assert "is in use" in ran.err
+    assert_nothing_is_left(home)
