@@ -119,11 +119,22 @@ class Kept:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("XDG_STATE_HOME") == state and process.pid != os.getpid():
+                is_ours = process.environ().get("XDG_STATE_HOME") == state and process.pid != os.getpid()
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:
                 continue
-        return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        return found
+
+    def engine_of(self, replica: Replica) -> psutil.Process:
+        for process in self.processes():
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            if "fleetctl.emulator" in words and str(replica.port) in words:
+                return process
+        raise LookupError(f"no process of {replica.id}\n{self.logs()}")
 
     def logs(self) -> str:
         logs = sorted(Path(os.environ["XDG_STATE_HOME"]).rglob("*.log"))
@@ -250,9 +261,7 @@ def test_controller_gateway_and_replica_are_killed_in_turn_and_the_fleet_comes_b
 
         # A replica: replaced; what another can serve fails for nobody who comes later.
         victim = next(r for r in kept.ready() if r.lane == "short")
-        owner = next(
-            p for p in kept.processes() if "fleetctl.emulator" in p.cmdline() and str(victim.port) in p.cmdline()
-        )
+        owner = kept.engine_of(victim)
         owner.kill()
         killed_s = SYSTEM_CLOCK.monotonic_s()
         until(lambda: kept.is_whole() and victim.id not in {r.id for r in kept.ready()}, kept, "a replacement")
