@@ -86,13 +86,17 @@ def _look(claimed: Demo, narrator: Narrator) -> None:
         try:
             open_tui(profile.name)
         finally:
-            report = load.finish()
+            with narrator:
+                narrator.working("ending the traffic ...")
+                report = load.finish()
         _show(profile, report, Format.TABLE)
         stay.ask()
 
 
 def _bring_up(profile: Profile, narrator: Narrator) -> None:
-    planned = asyncio.run(plan_profile(profile))
+    with narrator:
+        narrator.working(f"planning {profile.name} ...")
+        planned = asyncio.run(plan_profile(profile))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
     narrator.say(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")

@@ -43,6 +43,11 @@ class Narrator:
         sys.stderr.write(f"{yellow}caution:{plain} {text}\n")
         sys.stderr.flush()
 
+    def working(self, text: str) -> None:
+        """Say what takes a moment; only to somebody who is watching, and only until something else is said."""
+        if sys.stderr.isatty():
+            self.progress(text)
+
     def progress(self, text: str) -> None:
         """Show how far it is; call it often, on a terminal the spinner turns."""
         if self.quiet:

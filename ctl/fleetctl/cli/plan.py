@@ -48,14 +48,16 @@ def plan(
     """
     wish = find_profile(profile, fleet=name)
     narrator = Narrator(quiet=quiet)
-    planned = asyncio.run(
-        plan_profile(
-            wish,
-            sizing=sizing,
-            service_time_s=parse_duration_s(service_time) if service_time else None,
-            price_usd_per_hour=parse_usd(price) if price else None,
+    with narrator:
+        narrator.working(f"planning {wish.name} ...")
+        planned = asyncio.run(
+            plan_profile(
+                wish,
+                sizing=sizing,
+                service_time_s=parse_duration_s(service_time) if service_time else None,
+                price_usd_per_hour=parse_usd(price) if price else None,
+            )
         )
-    )
     changes = pending(wish, planned)
     if out:
         save_plan(planned, Path(out))

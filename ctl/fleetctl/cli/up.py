@@ -46,10 +46,12 @@ def up(
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
     wish = find_profile(profile, fleet=name, port=port)
-    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
+    narrator = Narrator(quiet=quiet)
+    with narrator:
+        narrator.working(f"planning {wish.name} ...")
+        planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
     lifecycle.check(wish, planned, profile_hash=profile_hash(wish), max_cost_usd_per_hour=cap)
     changes = pending(wish, planned)
-    narrator = Narrator(quiet=quiet)
     if not changes.is_empty:
         shown = View(value=planned, sections=(*plan_summary(wish, planned), pending_section(wish.name, changes)))
         narrator.say(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
