@@ -58,6 +58,10 @@ def test_an_open_breaker_lets_one_probe_a_second_through():
     assert admit(FREE, at(LadderStep.BREAKER), is_probe=True) is Admission.DISPATCH
 
 
+def test_a_breaker_on_a_held_lane_sends_no_probe_to_wait_there():
+    assert admit(FREE, at(LadderStep.BREAKER, BATCH), is_probe=True) is Refusal.BREAKER
+
+
 @given(st.sampled_from(LadderStep), st.sampled_from(LadderStep))
 def test_each_step_includes_those_below(one, other):
     low, high = at(min(one, other), BATCH), at(max(one, other), BATCH)

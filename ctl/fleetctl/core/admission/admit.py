@@ -34,9 +34,10 @@ class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
 def admit(load: LaneLoad, effects: Effects, *, is_probe: bool) -> Admission | Refusal:
     """Return what happens to a new request. What can be known to wait too long is refused now, not later.
 
-    A held lane queues without predicting: it is batch, and paused on purpose.
+    A held lane queues without predicting: it is batch, and paused on purpose. Behind an open breaker it queues nothing:
+    a probe that is held would learn nothing for as long as the lane lets requests wait.
     """
-    if effects.breaks and not is_probe:
+    if effects.breaks and (not is_probe or effects.holds_queue):
         return Refusal.BREAKER
     if load.has_slot and not load.queued and not effects.holds_queue:
         return Admission.DISPATCH
