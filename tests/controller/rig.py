@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -95,6 +96,10 @@ class FakeGateway:
     lanes: tuple[LaneSnapshot, ...] = ()
     starts: list[float] = field(default_factory=list)
     port_held: bool = False
+    on_exit: Callable[[], None] | None = None
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        self.on_exit = on_exit if self.is_alive() else None
 
     def is_alive(self) -> bool:
         return self.up_at is not None
@@ -114,6 +119,8 @@ class FakeGateway:
 
     def kill(self) -> None:
         self.up_at, self.table, self.hangs = None, None, False
+        if self.on_exit is not None:
+            self.on_exit()
 
     def release_port(self) -> bool:
         held, self.port_held = self.port_held, False

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.controller.exit_watch import ExitWatch
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.state.locks import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl.model.desired import Desired
@@ -53,6 +54,11 @@ class GatewayProcess:
         self._lock = FileLock(paths.gateway_lock)
         self._child: _Detached | None = None
         self._listener = _inherited(environ)
+        self._exit_watch = ExitWatch()
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Have `on_exit` called as soon as the gateway that lives now ends; to be repeated, as gateways change."""
+        self._exit_watch.follow(self._pid(), on_exit)
 
     def is_alive(self) -> bool:
         """Whether a gateway holds its lock, or one we started has not ended."""

@@ -119,6 +119,7 @@ class Controller:
         await hands.publisher.publish(desired, hands.records.all, decision.memory, gateway=observation.gateway)
         await hands.applier.launch(desired, launches)
         self._hold_port(hands, observation, decision)
+        self._world.gateway_host.watch(self.wake)
         self._moment = Moment(desired=desired, records=hands.records.all, observation=observation, decision=decision)
 
     def _hold_port(self, hands: _Hands, observation: Observation, decision: Decision) -> None:

@@ -53,6 +53,10 @@ class GatewayHost(Protocol):
         """Whether a gateway process lives, ours or one we adopted."""
         ...
 
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
+        ...
+
     def start(self, desired: Desired) -> int:
         """Start a gateway and return its pid. Raises FleetctlError when the port cannot be had."""
         ...
