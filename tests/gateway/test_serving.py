@@ -204,6 +204,23 @@ async def test_tokens_of_whole_answers_come_from_their_usage(stage):
     assert window.ttft.count == 0
 
 
+async def test_prompt_tokens_are_estimated_where_nobody_reports_them(stage):
+    await stage.add("r1", answers(["a"]))
+    await stage.ask(stream=True, messages=[{"role": "user", "content": "x" * 398}])
+    assert stage.window().prompt_tokens == 100
+
+
+async def test_the_ratio_of_bytes_to_tokens_is_learned(stage):
+    async def script(seen, wire):
+        del seen
+        await wire.whole(200, completion("x", prompt_tokens=200))
+
+    await stage.add("r1", script)
+    for _ in range(100):
+        await stage.ask(messages=[{"role": "user", "content": "x" * 398}])
+    assert 2.0 <= stage.door.dispatcher.ratio.bytes_per_token < 2.1
+
+
 async def test_the_first_token_is_the_first_content_not_the_role(stage):
     async def script(seen, wire):
         del seen
@@ -219,6 +236,17 @@ async def test_the_first_token_is_the_first_content_not_the_role(stage):
     await stage.ask(stream=True)
     assert stage.window().ttft.max_s >= 0.19
     assert stage.window().output_tokens == 1
+
+
+async def test_an_endless_error_body_is_not_kept(stage):
+    async def script(seen, wire):
+        del seen
+        await wire.whole(400, b"x" * 5_000_000)
+
+    await stage.add("r1", script)
+    answer = await stage.ask()
+    assert answer.status == 400
+    assert len(answer.body) <= stage.limits.whole_bytes_max
 
 
 async def test_completions_stream_too(stage):

@@ -35,6 +35,7 @@ class Answer:
 
     __slots__ = (
         "_client", "_clock", "_gap_limit_s", "_gaps", "_gaps_over", "_held", "_held_bytes", "_lane", "_last_token_s", "_limits",
+        "_prompt_tokens_estimate",
         "degraded", "headers", "is_committed", "relay", "replica_id", "started_s", "status", "stream", "ttft_s",
         "usage", "wait_s",
     )  # fmt: skip
@@ -47,12 +48,14 @@ class Answer:
         limits: DoorLimits,
         *,
         stream: bool,
+        prompt_tokens_estimate: int,
     ) -> None:
         self._client = client
         self._lane = lane
         self._clock = clock
         self._limits = limits
         self.stream = stream
+        self._prompt_tokens_estimate = prompt_tokens_estimate
         self.started_s = clock()
         self.degraded = b""  # what the ladder cut
         self.replica_id = b""
@@ -80,7 +83,7 @@ class Answer:
             return
         self.headers = headers
         self._held, self._held_bytes = [], 0
-        is_stream = status == 200 and any(n == b"content-type" and b"event-stream" in v for n, v in headers)
+        is_stream = status == 200 and _is_event_stream(headers)
         self.relay = EventRelay(self._limits, keeps_transcript=keeps_transcript) if is_stream else None
 
     def events(self, relay: EventRelay, data: bytes, now_s: float) -> Fault | None:
@@ -107,7 +110,7 @@ class Answer:
             elif b"data:" in events:
                 self._commit(events)
             else:
-                self._held.append(events)  # A comment is no reason yet to promise a 200.
+                self._hold(events)  # A comment is no reason yet to promise a 200.
         return relay.fault
 
     def hold(self, data: bytes) -> None:
@@ -115,11 +118,15 @@ class Answer:
         if self.is_committed:
             if self.relay is None:
                 self._client.write_piece(data)
-            return
-        self._held.append(data)
+        else:
+            self._hold(data)
+
+    def _hold(self, data: bytes) -> None:
         self._held_bytes += len(data)
-        if self._held_bytes > self._limits.whole_bytes_max and self.status == 200:
-            self._commit(b"")
+        if self._held_bytes <= self._limits.whole_bytes_max:
+            self._held.append(data)
+        elif self.status == 200:
+            self._commit(data)  # Of an error's body the rest is dropped.
 
     def held(self) -> bytes:
         """Return what is held back."""
@@ -201,9 +208,14 @@ class Answer:
                 gaps=self._gaps,
                 gaps_over=self._gaps_over,
             ),
-            prompt_tokens=usage.prompt_tokens if usage is not None else 0,
+            prompt_tokens=self._prompt_tokens(),
             more_output_tokens=usage.completion_tokens - counted if usage is not None else 0,
         )
+
+    def _prompt_tokens(self) -> int:
+        if self.usage is not None:
+            return self.usage.prompt_tokens
+        return self._prompt_tokens_estimate if self.wait_s is not None else 0  # None: no replica has seen it.
 
     def _passed_headers(self) -> Sequence[wire.Header]:
         passed = [h for h in self.headers if h[0] not in wire.HOP_BY_HOP and h[0] != b"content-length"]
@@ -216,3 +228,10 @@ class Answer:
         if self.degraded:
             headers.append((b"x-fleetctl-degraded", self.degraded))
         return headers
+
+
+def _is_event_stream(headers: list[wire.Header]) -> bool:
+    for name, value in headers:
+        if name == b"content-type":
+            return b"event-stream" in value
+    return False

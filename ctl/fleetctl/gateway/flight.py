@@ -65,7 +65,14 @@ class Flight:
         self.lane = lane
         self.prompt = prompt
         self.hashes = hashes
-        self.answer = Answer(client, lane, dispatcher.clock, dispatcher.limits, stream=ask.stream)
+        self.answer = Answer(
+            client,
+            lane,
+            dispatcher.clock,
+            dispatcher.limits,
+            stream=ask.stream,
+            prompt_tokens_estimate=prompt.prompt_tokens,
+        )
         self._first_body, self.answer.degraded = degrade(request.body, lane.effects)
         self._body = self._first_body
         # Waiting.

@@ -42,7 +42,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answered", "_body", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
-        "_keeps_alive", "_parser", "_pool", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed",
+        "_keeps_alive", "_more", "_parser", "_pool", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
@@ -51,6 +51,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._reused = False
         self._body = b""
+        self._more: list[bytes] = []  # rarely: further pieces of the same read
         self.idle_since_s = 0.0
         self.is_closed = False
         self._clear()
@@ -116,7 +117,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Note a piece of the body."""
-        self._body = self._body + data if self._body else data
+        if self._body:
+            self._more.append(data)
+        else:
+            self._body = data
 
     def on_message_complete(self) -> None:
         """Note the end. llhttp forgets whether to keep the connection right after this call."""
@@ -146,6 +150,9 @@ class UpstreamConnection(asyncio.Protocol):
         body = self._body
         if body:
             self._body = b""
+            if self._more:
+                body = b"".join((body, *self._more))
+                self._more.clear()
             receiver.body(body, self._clock())
         if self._done and self._receiver is receiver:
             self._finish(receiver)

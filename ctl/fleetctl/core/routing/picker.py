@@ -28,10 +28,14 @@ def pick(
     """Return the candidate with the highest weighted score, ties broken by `rng`. None: no candidates."""
     if len(candidates) < 2:
         return candidates[0] if candidates else None
-    totals = [0.0] * len(candidates)
-    for scorer, weight in scorers:
-        scores = scorer(candidates, prompt)
-        totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
-    best = max(totals) - _TIE
-    tied = [c for c, total in zip(candidates, totals, strict=True) if total >= best]
+    columns = [(weight, scorer(candidates, prompt)) for scorer, weight in scorers]
+    best, tied = -1.0, []
+    for index, candidate in enumerate(candidates):
+        total = 0.0
+        for weight, scores in columns:
+            total += weight * scores[index]
+        if total > best + _TIE:
+            best, tied = total, [candidate]
+        elif total >= best - _TIE:
+            tied.append(candidate)
     return tied[0] if len(tied) == 1 else tied[int(rng.random() * len(tied))]
