@@ -26,7 +26,7 @@ VOCABULARY = 512
 HIDDEN = 64
 LAYERS = 2
 HEAD_DIM = 32
-CONTEXT_TOKENS_MAX = 4096
+CONTEXT_TOKENS_MAX = 16384
 
 _CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 

@@ -1,0 +1,132 @@
+"""A fleet under its own directories, driven as people drive it: by the command line, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from fleetctl import codec
+from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+
+COMMAND_S = 60.0
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """A user's XDG directories of their own; everything started from here can be told by them."""
+
+    root: Path
+    env: dict[str, str] = field(default_factory=dict)  # beside PATH, HOME and the directories
+
+    def environment(self) -> dict[str, str]:
+        """Return what a command is started with."""
+        directories = {}
+        for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+            directory = self.root / variable[4:8].lower()
+            directory.mkdir(mode=0o700, exist_ok=True)
+            directories[variable] = str(directory)
+        return {"PATH": os.environ["PATH"], "HOME": str(self.root), "NO_COLOR": "1"} | directories | self.env
+
+    def fleetctl(self, *words: str, timeout_s: float = COMMAND_S) -> str:
+        """Run one command line; return what it printed. A failure shows both streams and every log."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetctl.cli.main", *words],
+            env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"fleetctl {' '.join(words)}: {done.returncode}\n{done.stderr}\n{self.logs()}"
+        return done.stdout
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start one command line and do not wait for it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "fleetctl.cli.main", *words],
+            env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def status(self, fleet: str) -> FleetStatus:
+        """Return what `status -o json` says."""
+        return codec.decode(FleetStatus, self.fleetctl("status", fleet, "-o", "json"))
+
+    def logs(self, *, chars: int = 3000) -> str:
+        """Return the ends of all logs."""
+        paths = sorted(self.root.rglob("*.log"))
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-chars:]}" for path in paths)
+
+    def processes(self, *, sessions: frozenset[int] = frozenset()) -> list[psutil.Process]:
+        """Return every process that lives in these directories, or in one of these sessions.
+
+        vLLM's workers rename themselves over their own environment: only their session tells whose they are.
+        """
+        state = self.environment()["XDG_STATE_HOME"]
+        everybody = [process for process in psutil.process_iter() if not _is_dead(process)]
+        ours = sessions | {session_of(p) for p in everybody if _variable(p, "XDG_STATE_HOME") == state}
+        ours -= {session_of(psutil.Process()), -1}
+        return [p for p in everybody if session_of(p) in ours or _variable(p, "XDG_STATE_HOME") == state]
+
+    def kill_everything(self, *, sessions: frozenset[int] = frozenset()) -> list[str]:
+        """Kill whatever still lives here; return what it was."""
+        left = self.processes(sessions=sessions)
+        names = [name_of(process) for process in left]
+        for process in left:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(left, timeout=10)
+        return names
+
+
+def lane_of(status: FleetStatus, name: str) -> LaneStatus:
+    """Return one lane."""
+    return next(lane for lane in status.lanes if lane.name == name)
+
+
+def live_replicas(status: FleetStatus) -> list[ReplicaStatus]:
+    """Return the replicas that may hold a node."""
+    return [replica for replica in status.replicas if replica.record.state.is_live]
+
+
+def session_of(process: psutil.Process) -> int:
+    """Return a process's session, -1 if it is gone."""
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    """Whether it has ended, a zombie that only waits for its reaper included: that holds nothing any more."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _variable(process: psutil.Process, name: str) -> str:
+    try:
+        return process.environ().get(name, "")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
+
+
+def name_of(process: psutil.Process) -> str:
+    """Return a process's command line, for people."""
+    try:
+        return " ".join(process.cmdline())[:200]
+    except psutil.NoSuchProcess:
+        return "(ended)"
