@@ -173,6 +173,7 @@ class Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self.sent_s = time.perf_counter()
+        self.tally.asked += 1
         self.transport.write(self.wire)
 
     def data_received(self, data: bytes) -> None:
@@ -184,14 +185,18 @@ class Client(asyncio.Protocol):
             self.tally.answers += 1
             if self.tally.running:
                 self._send()
+            elif self.tally.answers == self.tally.asked:
+                self.tally.ended.set()
 
 
 @dataclass
 class Tally:
     """What one run counted."""
 
+    asked: int = 0
     answers: int = 0
     running: bool = True
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     first_s: list[float] = field(default_factory=list)
 
 
@@ -221,6 +226,7 @@ async def drive(port: int, wire: bytes, connections: int, seconds: float) -> tup
         clients.append(client)
     await asyncio.sleep(seconds)
     tally.running = False
+    await asyncio.wait_for(tally.ended.wait(), 60)
     return tally, clients
 
 
@@ -233,12 +239,23 @@ async def measure(candidate: Candidate, seconds: float) -> None:
     close(clients)
     before = candidate.cpu_s()
     tally, clients = await drive(candidate.port, request(STREAM), STREAMS, seconds)
-    await asyncio.sleep(CHUNKS * CHUNK_GAP_S * 1.5)
     used = candidate.cpu_s() - before
     candidate.chunk_us.append(used / (tally.answers * CHUNKS) * 1e6)
     candidate.first_us.append(statistics.median(tally.first_s) * 1e6)
     close(clients)
     await asyncio.sleep(0.1)
+
+
+async def until_listening(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.1)
+            else:
+                writer.close()
+                return
 
 
 def close(clients: list[Client]) -> None:
@@ -340,7 +357,8 @@ def report(found: list[Candidate]) -> None:
 
 
 async def take_turns(found: list[Candidate], rounds: int, seconds: float) -> None:
-    await asyncio.sleep(2.0)
+    for candidate in found:
+        await until_listening(candidate.port)
     for _ in range(rounds):
         for candidate in found:
             await measure(candidate, seconds)
