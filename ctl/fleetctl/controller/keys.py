@@ -1,14 +1,19 @@
-"""Resolves references to API keys (env:NAME, file:PATH) into hashes; a key itself goes nowhere."""
+"""Resolves references to secrets (env:NAME, file:PATH): API keys into hashes, an engine's environment at the last moment."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.keys import scrypt_hash, sha256_hash
 from fleetctl.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REFERENCES = ("env:", "file:", "keyring:")
 # Keys this long are taken for generated ones, whose entropy needs no slow hash.
 _GENERATED_CHARS_MIN = 32
 
@@ -22,7 +27,7 @@ class KeyHashes:
 
     def of(self, references: tuple[str, ...]) -> tuple[str, ...]:
         """Return the references' hashes. Raises ConfigError naming the one that leads nowhere."""
-        return tuple(self._hash(reference, _resolve(reference)) for reference in references)
+        return tuple(self._hash(reference, _resolve(reference, "API key")) for reference in references)
 
     def _hash(self, reference: str, key: str) -> str:
         mark = (reference, hashlib.sha256(key.encode()).hexdigest())
@@ -34,19 +39,30 @@ class KeyHashes:
         return self._known[mark]
 
 
-def _resolve(reference: str) -> str:
+def with_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an engine's environment with references replaced by what they lead to. Raises ConfigError.
+
+    To be called right before the create: what is stored, journalled or rendered keeps the reference.
+    """
+    return {
+        name: _resolve(value, f"engine variable {name}") if value.startswith(_REFERENCES) else value
+        for name, value in environ.items()
+    }
+
+
+def _resolve(reference: str, what: str) -> str:
     kind, _, name = reference.partition(":")
     if kind == "env":
-        key = os.environ.get(name, "")
+        secret = os.environ.get(name, "")
         hint = f"set {name} where `fleetctl up` runs, or use file:PATH"
     elif kind == "file":
         try:
-            key = Path(name).expanduser().read_text().strip()
+            secret = Path(name).expanduser().read_text().strip()
         except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"the API key {reference!r} cannot be read: {exc}", hint="mend the file") from exc
-        hint = "put one key on the file's only line"
+            raise ConfigError(f"the {what} {reference!r} cannot be read: {exc}", hint="mend the file") from exc
+        hint = "put the secret on the file's only line"
     else:
-        raise ConfigError(f"the API key reference {reference!r} has no known kind", hint="env:NAME or file:PATH")
-    if not key:
-        raise ConfigError(f"the API key {reference!r} is empty", hint=hint)
-    return key
+        raise ConfigError(f"the {what} reference {reference!r} has no known kind", hint="env:NAME or file:PATH")
+    if not secret:
+        raise ConfigError(f"the {what} {reference!r} is empty", hint=hint)
+    return secret

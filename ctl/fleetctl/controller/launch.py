@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.controller.keys import with_secrets
 from fleetctl.controller.observe import create_key
 from fleetctl.core.placement import next_offering
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
@@ -150,7 +152,8 @@ class Launcher:
     async def _create(self, desired: Desired, intent: Intent) -> None:
         try:
             async with asyncio.timeout(_CREATE_S):
-                node = await self._world.provider.create(intent.request)
+                request = replace(intent.request, env=with_secrets(intent.request.env))
+                node = await self._world.provider.create(request)
         except (AmbiguousOutcomeError, TimeoutError) as exc:
             # It may have happened: the intent stays open, and is looked up by its token.
             self._journal.failed(intent.replica_id, "create", _said(exc))

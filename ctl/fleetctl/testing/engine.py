@@ -11,6 +11,8 @@ from fleetctl.model.slo import Validity
 from fleetctl.ports.engine import LaunchCommand
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec
 
@@ -25,13 +27,16 @@ class FakeEngine:
     metrics_path = "/metrics"
     api_key_env = ""
 
-    def __init__(self, argv: tuple[str, ...] = ("/nonexistent/engine",)) -> None:
+    def __init__(
+        self, argv: tuple[str, ...] = ("/nonexistent/engine",), *, env: Mapping[str, str] | None = None
+    ) -> None:
         self._argv = argv
+        self._env = dict(env or {})
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return the constructor's command with the lane, host and port appended."""
         del plan, lane_plan
-        return LaunchCommand(argv=(*self._argv, lane.name, host, str(port)), env={})
+        return LaunchCommand(argv=(*self._argv, lane.name, host, str(port)), env=dict(self._env))
 
     def signals(self, exposition: str) -> EngineSignals:
         """Read a page; a missing, negative or non-finite figure makes it INVALID."""

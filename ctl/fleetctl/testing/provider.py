@@ -56,6 +56,7 @@ class FakeProvider:
         self, clock: Clock, *, sold: tuple[Offering, ...] = (), boot_s: float = 0.0, stop_s: float = 0.0
     ) -> None:
         self.calls: list[Call] = []
+        self.orders: list[NodeRequest] = []  # as they came in with `create`
         self.stock: dict[str, int] = {}  # Offering.key -> nodes still to be had; an absent key has no limit
         self.boot_s = boot_s  # until a created node runs
         self.stop_s = stop_s  # until a stopped node has ended, if its grace is not over sooner
@@ -89,6 +90,7 @@ class FakeProvider:
 
     async def create(self, request: NodeRequest) -> Node:
         """Make a node, once per token."""
+        self.orders.append(request)
         fault = await self._enter("create", request.token, before_effect=True)
         node = self._create(request)
         if fault is not None and fault.error is not None:
