@@ -60,12 +60,15 @@ apt_install() {
     for pair in "$@"; do
         command -v "${pair#*=}" >/dev/null 2>&1 || missing+=("${pair%%=*}")
     done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    command -v apt-get >/dev/null 2>&1 || die "these are missing: ${missing[*]}" "install them with your package manager and run this again"
-    say "installing system packages: ${missing[*]}"
+    [ ${#missing[@]} -eq 0 ] || apt_get_install "${missing[@]}"
+}
+
+apt_get_install() { # PACKAGE...
+    command -v apt-get >/dev/null 2>&1 || die "these are missing: $*" "install them with your package manager and run this again"
+    say "installing system packages: $*"
     as_root apt-get update -qq >/dev/null || die "apt-get update failed" "run it by hand to see why, then run this again"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-        die "apt-get could not install ${missing[*]}" "install them by hand and run this again"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+        die "apt-get could not install $*" "install them by hand and run this again"
 }
 
 make_venv() { # DIR
@@ -75,16 +78,16 @@ make_venv() { # DIR
         uv venv --quiet --python "$python" "$1"
         return
     fi
-    "$python" -m venv "$1" 2>/dev/null && return
-    rm -rf "$1"
-    # Debian splits ensurepip out of Python.
-    local version
-    version=$("$python" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
-    command -v apt-get >/dev/null 2>&1 || die "$python cannot make a virtual environment" "install its venv module"
-    say "installing python$version-venv"
-    { as_root apt-get update -qq && as_root apt-get install -y -qq "python$version-venv"; } >/dev/null ||
-        die "$python cannot make a virtual environment" "apt install python$version-venv"
+    ensure_venv_module "$python"
     "$python" -m venv "$1"
+}
+
+# Debian splits ensurepip out of Python.
+ensure_venv_module() { # PYTHON
+    "$1" -c 'import ensurepip, venv' 2>/dev/null && return
+    local version
+    version=$("$1" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
+    apt_get_install "python$version-venv"
 }
 
 # What an environment is made from: a changed lock is noticed, and a second run is quick.
@@ -177,10 +180,15 @@ do_test() {
         engines=true
         shift
     fi
-    apt_install procps=ps tmux=tmux
+    apt_install git=git
     ensure_env "$here/.venv" "test" --editable "$here[dev]"
     if [ "$engines" = true ]; then
-        "$here/tests/engine_env/setup.sh" "$here/.venv-engines"
+        local python
+        python=$(find_python)
+        ensure_venv_module "$python"
+        # vLLM's CPU kernels link to it; a library has no command to look for.
+        "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null || apt_get_install libnuma1
+        PYTHON=$python "$here/tests/engine_env/setup.sh" "$here/.venv-engines"
         export FLEETCTL_ENGINE_ENV="$here/.venv-engines"
     fi
     export PATH="$here/.venv/bin:$PATH"

@@ -13,7 +13,7 @@ EARLY_DEATH_S = 60.0  # dying this soon after becoming ready is a failed start: 
 # Listings are eventually consistent: a node is believed gone after 30-60 s of absence, not at the first.
 MISSING_BELIEVED_S = 30.0
 STRAY_BELIEVED_S = 5.0
-STOP_GRACE_S = 10.0  # SIGTERM -> SIGKILL, with nothing in flight
+STOP_GRACE_S = 20.0  # SIGTERM -> SIGKILL, with nothing in flight; vLLM takes 4-10 s to exit on a busy machine
 STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
 STOP_AGAIN_S = 20.0  # still listed this long after it was told to end: told again
 DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
