@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -15,6 +17,7 @@ from fleetctl import codec
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 
 COMMAND_S = 60.0
+RUN_S = 240.0  # a slow machine's `up`; everything else is far below
 
 
 def free_port() -> int:
@@ -26,14 +29,24 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What one command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
     """A user's XDG directories of their own; everything started from here can be told by them."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)  # beside PATH, HOME and the directories
 
+    @property
     def environment(self) -> dict[str, str]:
-        """Return what a command is started with."""
+        """What a command is started with."""
         directories = {}
         for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
             directory = self.root / variable[4:8].lower()
@@ -43,19 +56,25 @@ class Home:
 
     def fleetctl(self, *words: str, timeout_s: float = COMMAND_S) -> str:
         """Run one command line; return what it printed. A failure shows both streams and every log."""
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl.cli.main", *words],
-            env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"fleetctl {' '.join(words)}: {done.returncode}\n{done.stderr}\n{self.logs()}"
-        return done.stdout
+        ran = self.run(*words, timeout_s=timeout_s)
+        assert ran.code == 0, f"fleetctl {' '.join(words)}: {ran.code}\n{ran.err}\n{self.logs()}"
+        return ran.out
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def run(self, *words: str, timeout_s: float = RUN_S) -> Ran:
+        """Run one command line to its end, whatever that is."""
+        with self.start(*words) as running:
+            out, err = running.communicate(timeout=timeout_s)
+        return Ran(code=running.returncode, out=out, err=err)
+
+    def ask(self, *words: str) -> Any:
+        """Run a read and return what its JSON says."""
+        return json.loads(self.fleetctl(*words, "-o", "json"))
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start one command line and do not wait for it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl.cli.main", *words],
-            env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "fleetctl", *words], env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
         )  # fmt: skip
 
     def status(self, fleet: str) -> FleetStatus:
@@ -72,11 +91,15 @@ class Home:
 
         vLLM's workers rename themselves over their own environment: only their session tells whose they are.
         """
-        state = self.environment()["XDG_STATE_HOME"]
+        state = self.environment["XDG_STATE_HOME"]
         everybody = [process for process in psutil.process_iter() if not _is_dead(process)]
         ours = sessions | {session_of(p) for p in everybody if _variable(p, "XDG_STATE_HOME") == state}
         ours -= {session_of(psutil.Process()), -1}
         return [p for p in everybody if session_of(p) in ours or _variable(p, "XDG_STATE_HOME") == state]
+
+    def sockets(self) -> list[Path]:
+        """Return every socket left here."""
+        return [path for path in self.root.rglob("*") if path.is_socket()]
 
     def kill_everything(self, *, sessions: frozenset[int] = frozenset()) -> list[str]:
         """Kill whatever still lives here; return what it was."""

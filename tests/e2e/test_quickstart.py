@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.conftest import Home, free_port
+from tests.e2e.fleet import Home, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.conftest import Home, free_port
+from tests.e2e.fleet import Home, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
