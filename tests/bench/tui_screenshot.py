@@ -1,0 +1,30 @@
+"""Writes a picture of the TUI on a running fleet: python tests/bench/tui_screenshot.py FLEET OUT.svg [COLUMNS ROWS SECONDS]."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from fleetctl.tui.app import FleetApp
+from fleetctl.tui.live import LiveActions, LiveSource
+
+
+async def shoot(fleet: str, columns: int, rows: int, seconds: float) -> str:
+    """Return the screen as SVG after watching the live stream for so long."""
+    app = FleetApp(LiveSource(fleet), LiveActions(fleet), is_readonly=True)
+    async with app.run_test(size=(columns, rows)) as pilot:
+        await asyncio.sleep(seconds)
+        await pilot.pause()
+        return app.export_screenshot()
+
+
+def main() -> None:
+    """Watch, shoot, write."""
+    fleet, out, *size = sys.argv[1:]
+    columns, rows, seconds = (int(size[0]), int(size[1]), float(size[2])) if size else (120, 36, 20.0)
+    Path(out).write_text(asyncio.run(shoot(fleet, columns, rows, seconds)))
+
+
+if __name__ == "__main__":
+    main()
