@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _START_S = 30.0  # interpreter, imports, the first answer of /v1/models
 _SILENCE_S = 30.0  # beyond the interval between two lines
+_GRACE_S = 0.5  # to end by itself
 _END_S = 10.0
 _LINE_BYTES_MAX = 16 * 1024 * 1024
 _STDERR_BYTES_MAX = 8192
@@ -108,15 +109,12 @@ async def _end(worker: asyncio.subprocess.Process) -> None:
     """Make sure the worker is gone: it ends by itself after its report, and when its stdin closes."""
     if worker.stdin:
         worker.stdin.close()
-    if worker.returncode is not None:
-        return
-    try:
-        async with asyncio.timeout(0.5):
-            await worker.wait()
-    except TimeoutError:
+    # Not asyncio.timeout: before Python 3.11.4 it does not work in a task that is being cancelled.
+    ending = asyncio.ensure_future(worker.wait())
+    await asyncio.wait({ending}, timeout=_GRACE_S)
+    if not ending.done():
         worker.kill()
-        async with asyncio.timeout(_END_S):
-            await worker.wait()
+        await asyncio.wait({ending}, timeout=_END_S)
 
 
 async def _tail(stream: asyncio.StreamReader | None) -> str:
