@@ -148,9 +148,7 @@ def _warming(replica: ObservedReplica, scene: Scene) -> Outcome:
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.warmed and replica.healthy is not False:
-        reason = (
-            f"a real completion came back; {format_duration(since_s(record.created_at, scene.now))} since the order"
-        )
+        reason = f"warmed {format_duration(since_s(record.created_at, scene.now))} after it was ordered"
         return Outcome(
             replica=replica, state=ReplicaState.READY, action=AdmitReplica(replica_id=record.id, reason=reason)
         )
