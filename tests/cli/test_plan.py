@@ -72,6 +72,13 @@ def test_up_refuses_what_it_should_not_do(fleetctl, home):
     assert fleetctl("ls", "-o", "name").out == ""
 
 
+def test_a_saved_plan_is_accepted_under_another_name_and_port(fleetctl, home):
+    file = home / "chat.plan"
+    assert fleetctl("plan", "chat", "--out", str(file)).code == 0
+    ran = fleetctl("up", "chat", "--plan", str(file), "--name", "other", "--port", "9", "--dry-run")
+    assert (ran.code, "dry run" in ran.err) == (0, True)
+
+
 def test_up_dry_run_shows_the_plan_and_does_nothing(fleetctl):
     ran = fleetctl("up", "chat", "--dry-run")
     assert (ran.code, ran.out) == (0, "")

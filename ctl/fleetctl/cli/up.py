@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,8 @@ def up(
     with narrator:
         narrator.working(f"planning {wish.name} ...")
         planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
+    if name:
+        planned = replace(planned, fleet=name)
     lifecycle.check(wish, planned, profile_hash=profile_hash(wish), max_cost_usd_per_hour=cap)
     changes = pending(wish, planned)
     if not changes.is_empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from fleetctl.config.fields import shown
 from fleetctl.config.shape import ProfileShape, describe, known_keys
 from fleetctl.config.trace import TraceSummary, summarize
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
+from fleetctl.model.profile import GatewaySpec
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -65,8 +67,11 @@ def parse_profile(text: str, *, source: str, base_dir: Path | None = None) -> Pr
 
 
 def profile_hash(profile: Profile) -> str:
-    """Return the sha256 of the profile's canonical JSON: equal wishes, equal hashes."""
-    return hashlib.sha256(codec.encode(profile)).hexdigest()
+    """Return the sha256 of all that a plan depends on, as canonical JSON: equal wishes, equal hashes.
+
+    The fleet's name and its gateway's address are left out: `up --name` and `up --port` change no plan.
+    """
+    return hashlib.sha256(codec.encode(replace(profile, name="", gateway=GatewaySpec()))).hexdigest()
 
 
 def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[Fault]]:
