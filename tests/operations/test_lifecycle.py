@@ -7,7 +7,7 @@ import pytest
 
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Overrides, Phase
-from fleetctl.model.profile import CapacitySpec
+from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
 from fleetctl.operations import lifecycle, supervise
 from fleetctl.operations.lifecycle import Change
@@ -55,6 +55,10 @@ def test_up_brings_a_fleet_that_was_going_down_back(spoken, store):
     [
         (samples.profile(), samples.plan(), NotFoundError, "no provider named 'fake'"),
         (samples.profile(**LOCAL), samples.plan("other"), ConfigError, "another profile"),
+        (
+            samples.profile(gateway=GatewaySpec(api_keys=("keyring:fleetctl/me",)), **LOCAL), samples.plan(),
+            ConfigError, "'keyring:fleetctl/me' cannot be followed",
+        ),
         (
             samples.profile(capacity=CapacitySpec(max_nodes=3), **LOCAL), samples.plan(),
             BudgetExceededError, "takes 4 nodes, over the cap of 3",

@@ -168,6 +168,7 @@ def is_over(fleet: str, store: StateStore) -> bool:
 def check(profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_per_hour: float | None = None) -> None:
     """Refuse what `up` would refuse. Raises ConfigError, BudgetExceededError, NotFoundError."""
     load_provider(profile.provider)
+    _refuse_keyrings(profile)
     if plan.fleet != profile.name or (profile_hash and plan.profile_hash != profile_hash):
         raise ConfigError(
             f"the plan was made for another profile than {profile.name!r} as it is now",
@@ -185,6 +186,17 @@ def check(profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_
             f"the plan takes {nodes} nodes, over the cap of {profile.capacity.max_nodes}",
             hint="raise capacity.max_nodes, or relax the SLO",
         )
+
+
+def _refuse_keyrings(profile: Profile) -> None:
+    """Refuse references nothing here can follow yet, now and not when the gateway or an engine needs them."""
+    engine_secrets = (value for lane in profile.lanes for value in lane.launch.env.values())
+    for reference in (*profile.gateway.api_keys, *engine_secrets):
+        if reference.startswith("keyring:"):
+            raise ConfigError(
+                f"{reference!r} cannot be followed: running fleets read env: and file: references only",
+                hint="write env:NAME or file:PATH; keyring: is for rendered files",
+            )
 
 
 def _record(store: StateStore, profile: Profile, plan: Plan) -> UpOutcome:
