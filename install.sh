@@ -181,6 +181,8 @@ do_test() {
         shift
     fi
     apt_install git=git
+    # Where there is a systemd to be had, rendered units are put before its own parser.
+    ! command -v apt-get >/dev/null 2>&1 || apt_install systemd=systemd-analyze
     ensure_env "$here/.venv" "test" --editable "$here[dev]"
     if [ "$engines" = true ]; then
         local python

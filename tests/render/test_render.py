@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -221,6 +222,7 @@ def test_a_shell_runs_exactly_the_arguments_and_variables_of_the_launch_script(
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
+        assert os.environ.get("CI") != "true", "install.sh installs systemd-analyze where there is apt"
         pytest.skip("systemd-analyze is not installed")
     nasty = 'model %i $HOME "quoted" \\ end'
     write_lane(tmp_path, model=nasty, env={"A": nasty}, extra=(nasty, ";"))
