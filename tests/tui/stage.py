@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fleetctl.model.overload import LadderStep
     from fleetctl.model.status import FleetStatus
 
+_TURNS_MAX = 500
+
 
 class FedSource:
     """Implements StatusSource: what is fed is what is seen; None ends it."""
@@ -81,16 +83,30 @@ class Stage:
     clock: ManualClock
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.settle()
+        # One by one, as a person does who looks first: what a key opens is there before the next is struck.
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
 
     async def feed(self, *statuses: FleetStatus | None) -> None:
         self.source.feed(*statuses)
         await self.settle()
 
     async def settle(self) -> None:
-        for _ in range(2):
+        """Let everything the last key or status set off come to rest: on a busy machine that takes more turns."""
+        calm = 0
+        for _ in range(_TURNS_MAX):
             await self.pilot.pause()
+            # Once the action is over its last words are still to be drawn.
+            calm = 0 if self._is_busy() else calm + 1
+            if calm > 2:
+                return
+        raise AssertionError("the screen does not come to rest")
+
+    def _is_busy(self) -> bool:
+        """Whether an action is under way; one that has asked something waits for the answer, and is at rest."""
+        busy = [w for w in self.app.workers if w.group in ("steer", "explain") and not w.is_finished]
+        return bool(busy) and len(self.app.screen_stack) == 1
 
     async def pass_time(self, seconds: float) -> None:
         self.clock.jump(seconds)

@@ -248,6 +248,7 @@ class FleetApp(App[None]):
             self.notify("Put the cursor on a live replica (2), or mark some with space.", severity="warning")
             return
         grid.marked.clear()
+        self._draw()  # time may stand still until the next status: the marks go now
         self.run_worker(self._steering.drain(targets), group="steer", exclusive=True)
 
     def action_scale(self) -> None:
