@@ -11,17 +11,17 @@ from fleetctl.errors import CapacityError
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _IANA_EPHEMERAL_LOW = 49152  # where a system does not say (macOS: 49152-65535)
 _LOW = 20000
-_ROOM_MIN = 1000  # ports below the ephemeral range that make staying out of it worth while
+_PORTS_FREE_MIN = 1000  # ports below the ephemeral range that make staying out of it worth while
 
 
 def candidates() -> range:
     """Return the ports to choose from: below the range the kernel gives to outgoing connections, if there is room."""
     low, high = _ephemeral()
-    if low - _LOW >= _ROOM_MIN:
+    if low - _LOW >= _PORTS_FREE_MIN:
         return range(_LOW, low)
-    if low - 1024 >= _ROOM_MIN:
+    if low - 1024 >= _PORTS_FREE_MIN:
         return range(1024, low)
-    if 65535 - high >= _ROOM_MIN:
+    if 65535 - high >= _PORTS_FREE_MIN:
         return range(high + 1, 65536)
     return range(_LOW, 65536)
 

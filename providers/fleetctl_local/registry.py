@@ -98,7 +98,7 @@ def check_name(what: str, name: str) -> None:
 
 
 class Registry:
-    """Is the directory of records. Whatever is read outside `locked()` may be changed by another process meanwhile."""
+    """The directory of records. Whatever is read outside `locked()` may be changed by another process meanwhile."""
 
     @property
     def directory(self) -> Path:

@@ -30,7 +30,7 @@ _NEWBORN_READ_S = 0.005
 
 
 class _Detached(subprocess.Popen[bytes]):
-    """Is a child that outlives its parent by design, so that forgetting its handle is no leak to warn of."""
+    """A child that outlives its parent by design, so that forgetting its handle is no leak to warn of."""
 
     def __del__(self) -> None:
         """Leave the child alone; the kernel's table is what is asked later."""

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from fleetctl.codec import encode
 from fleetctl.controller import http
-from fleetctl.controller.http import HttpEngineDoor, HttpGatewayDoor
+from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.errors import UnavailableError
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 from fleetctl.testing.samples import EPOCH
@@ -70,14 +70,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_health_is_200_and_nothing_else(port):
-    async with HttpEngineDoor() as door:
+    async with HttpEngineClient() as door:
         assert await door.is_healthy(HOST, port, "/ok")
         assert not await door.is_healthy(HOST, port, "/other")
 
 
 @pytest.mark.parametrize("path", ["/hang", "/cut"])
 async def test_no_answer_is_unavailable(port, path):
-    async with HttpEngineDoor() as door:
+    async with HttpEngineClient() as door:
         for ask in (door.is_healthy, door.metrics):
             with pytest.raises(UnavailableError):
                 await ask(HOST, port, path)
@@ -86,7 +86,7 @@ async def test_no_answer_is_unavailable(port, path):
 
 
 async def test_nobody_listening_is_unavailable(unused_port):
-    async with HttpEngineDoor() as door:
+    async with HttpEngineClient() as door:
         with pytest.raises(UnavailableError, match=str(unused_port)):
             await door.is_healthy(HOST, unused_port, "/ok")
 
@@ -101,7 +101,7 @@ async def unused_port() -> int:
 
 
 async def test_a_page_that_is_no_text_or_no_200_is_unavailable(port):
-    async with HttpEngineDoor() as door:
+    async with HttpEngineClient() as door:
         assert await door.metrics(HOST, port, "/ok") == "fine"
         for path in ("/binary", "/other"):
             with pytest.raises(UnavailableError):
@@ -109,7 +109,7 @@ async def test_a_page_that_is_no_text_or_no_200_is_unavailable(port):
 
 
 async def test_a_completion_must_be_a_200_with_a_body(port):
-    async with HttpEngineDoor() as door:
+    async with HttpEngineClient() as door:
         await door.complete(HOST, port, "/ok", b"{}")
         with pytest.raises(UnavailableError, match="503: overloaded"):
             await door.complete(HOST, port, "/other", b"{}")
@@ -118,7 +118,7 @@ async def test_a_completion_must_be_a_200_with_a_body(port):
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[HttpGatewayDoor]:
+async def gateway() -> AsyncIterator[HttpGatewayClient]:
     root = Path(tempfile.mkdtemp(prefix="fh-"))
     replies = iter([200, 409, 500, -1])
 
@@ -138,7 +138,7 @@ async def gateway() -> AsyncIterator[HttpGatewayDoor]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(root / "gateway.sock")).start()
-    async with HttpGatewayDoor(root / "gateway.sock") as door:
+    async with HttpGatewayClient(root / "gateway.sock") as door:
         yield door
     await runner.cleanup()
     shutil.rmtree(root)
@@ -154,6 +154,6 @@ async def test_the_gateway_gives_its_snapshot_and_takes_tables(gateway):
 
 
 async def test_a_gateway_without_a_socket_is_unavailable(tmp_path):
-    async with HttpGatewayDoor(tmp_path / "none.sock") as door:
+    async with HttpGatewayClient(tmp_path / "none.sock") as door:
         with pytest.raises(UnavailableError, match="the gateway"):
             await door.snapshot()

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.core.perf.step import step_model
-from fleetctl.core.plan.checks import LaneState, examine
+from fleetctl.core.plan.checks import LaneState, evaluate
 from fleetctl.core.plan.replica import OVERHEAD_S, ReplicaModel
 from fleetctl.core.plan.workload import LaneDemand, lane_demands
 from fleetctl.model.catalogue import Precision
@@ -36,7 +36,7 @@ def lane(case: str, load: float) -> LaneState:
     )  # fmt: skip
     model = ReplicaModel(step=step, demand=demand, batched_tokens_max=chunk, seqs_max=seqs)
     loaded = replace(demand, rps=replicas * model.knee_rps * load)
-    state = examine(replace(model, demand=loaded), replicas)
+    state = evaluate(replace(model, demand=loaded), replicas)
     assert state is not None
     return state
 
@@ -92,12 +92,12 @@ def test_knee_is_where_a_flooded_replay_stops_gaining(case: str) -> None:
 
 def test_past_the_knee_there_is_no_steady_state() -> None:
     model = lane("retrieval, two H100", 0.5).replica
-    assert examine(replace(model, demand=replace(model.demand, rps=2.1 * model.knee_rps)), 2) is None
+    assert evaluate(replace(model, demand=replace(model.demand, rps=2.1 * model.knee_rps)), 2) is None
 
 
 def test_bursts_lengthen_the_tail_but_not_the_median_of_an_idle_lane() -> None:
     calm = lane("conversation, four L40S", 0.8)
     model = replace(calm.replica, demand=replace(calm.replica.demand, burst_cv=3.0))
-    bursty = examine(model, calm.replicas)
+    bursty = evaluate(model, calm.replicas)
     assert bursty is not None
     assert bursty.ttft.quantile_s(0.99) > 1.1 * calm.ttft.quantile_s(0.99)

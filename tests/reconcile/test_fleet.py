@@ -25,7 +25,7 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
 
 STATE = ReplicaState
-PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2)})
+PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
 TWO = (observed("short-1"), observed("short-2"))
 
 
@@ -104,7 +104,7 @@ def test_shadow_mode_only_thinks_of_replacing_the_dead():
 
 def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
     fleet = worlds.one_lane(2, mode=Mode.SHADOW)
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, up_since=at(0))})
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, up_since=at(0))})
     gateway = snapshot(traffic("short", ttft_s=0.5))
     grown = decide(fleet, observation(*TWO, gateway=gateway), memory)
     assert [(type(a), a.shadow) for a in grown.actions] == [(LaunchReplica, True)]

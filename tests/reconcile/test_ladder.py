@@ -23,11 +23,11 @@ STEP = LadderStep
 TWO = (observed("short-1"), observed("short-2"))
 
 
-def climbed(
+def passed(
     fleet: Desired, figures_at: Iterable[tuple[int, dict[str, Any]]], *, memory: Memory | None = None
 ) -> tuple[list[tuple[int, LadderStep]], Memory]:
     """Return (second, step) for every SetStep of `short` while the figures of each second come in."""
-    memory = memory or Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2)})
+    memory = memory or Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
     steps = []
     for now_s, figures in figures_at:
         gateway = snapshot(traffic("short", **figures), now_s=now_s)
@@ -39,7 +39,7 @@ def climbed(
 
 def test_over_twice_the_slo_it_climbs_and_breaks_at_thirty_seconds():
     fleet = worlds.one_lane(2, bounds=(1, 2))
-    steps, _ = climbed(fleet, [(3600 + s, {"ttft_s": 0.7}) for s in range(40)])
+    steps, _ = passed(fleet, [(3600 + s, {"ttft_s": 0.7}) for s in range(40)])
     assert [step for _, step in steps] == [STEP.CAP_TOKENS, STEP.CAP_CONTEXT, STEP.SHED, STEP.BREAKER]
     assert steps[0][0] == 10
     assert steps[-1][0] == 30
@@ -47,32 +47,34 @@ def test_over_twice_the_slo_it_climbs_and_breaks_at_thirty_seconds():
 
 def test_a_lane_with_somewhere_to_spill_spills_before_it_sheds():
     spec = worlds.lane_spec(spill_to=("long",), replicas=ReplicaBounds(min=1, max=2))
-    steps, _ = climbed(worlds.desired(spec), [(3600 + s, {"ttft_s": 0.7}) for s in range(31)])
+    steps, _ = passed(worlds.desired(spec), [(3600 + s, {"ttft_s": 0.7}) for s in range(31)])
     assert [step for _, step in steps] == [
         STEP.CAP_TOKENS, STEP.CAP_CONTEXT, STEP.SPILL, STEP.SHED, STEP.BREAKER,
     ]  # fmt: skip
 
 
 def test_merely_over_the_slo_is_scalings_business():
-    steps, _ = climbed(worlds.one_lane(2, bounds=(1, 2)), [(3600 + s, {"ttft_s": 0.5}) for s in range(0, 100, 5)])
+    steps, _ = passed(worlds.one_lane(2, bounds=(1, 2)), [(3600 + s, {"ttft_s": 0.5}) for s in range(0, 100, 5)])
     assert steps == []
 
 
 def test_it_comes_down_one_rung_for_every_ten_calm_seconds():
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, step=STEP.BREAKER)})
-    steps, _ = climbed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.1}) for s in range(60)], memory=memory)
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, step=STEP.BREAKER)})
+    steps, _ = passed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.1}) for s in range(60)], memory=memory)
     assert steps == [(10, STEP.SHED), (20, STEP.CAP_CONTEXT), (30, STEP.CAP_TOKENS), (40, STEP.NORMAL)]
 
 
 def test_between_one_and_two_times_the_slo_the_step_is_held():
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, step=STEP.SHED)})
-    steps, after = climbed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.45}) for s in range(0, 60, 5)], memory=memory)
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, step=STEP.SHED)})
+    steps, after = passed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.45}) for s in range(0, 60, 5)], memory=memory)
     assert steps == []
     assert after.lanes["short"].calm_since is None
 
 
 def test_stale_figures_hold_the_step():
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, step=STEP.SHED, hot_since=at(0))})
+    memory = Memory(
+        lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, step=STEP.SHED, overloaded_since=at(0))}
+    )
     gateway = snapshot(traffic("short", ttft_s=9.0))
     decision = decide(worlds.one_lane(2), observation(*TWO, gateway=gateway, gateway_validity=Validity.STALE), memory)
     assert of_kind(decision, SetStep) == []
@@ -108,7 +110,9 @@ def test_batch_resumes_only_well_below_the_line_that_paused_it_and_after_a_while
 
 def test_a_paused_lane_is_not_grown_for_waiting():
     fleet = batch_fleet()
-    memory = Memory(lanes={"batch": LaneMemory(wanted=1, planned=1, ordered=1, step=STEP.PAUSE_BATCH, up_since=at(0))})
+    memory = Memory(
+        lanes={"batch": LaneMemory(wanted=1, planned=1, requested=1, step=STEP.PAUSE_BATCH, up_since=at(0))}
+    )
     gateway = snapshot(
         traffic("short", wait_s=0.23), traffic("batch", queued=9, oldest_wait_s=30.0, rps=0.1), now_s=3600
     )
@@ -118,14 +122,14 @@ def test_a_paused_lane_is_not_grown_for_waiting():
 
 def test_a_pinned_step_is_held_against_all_figures():
     fleet = worlds.one_lane(2, overrides=Overrides(step={"short": STEP.SHED}))
-    steps, memory = climbed(fleet, [(3600 + s, {"ttft_s": 0.1}) for s in range(30)])
+    steps, memory = passed(fleet, [(3600 + s, {"ttft_s": 0.1}) for s in range(30)])
     assert steps == [(0, STEP.SHED)]
     assert effective_step(fleet, "short", memory.lanes["short"]) is STEP.SHED
 
 
 def test_in_shadow_mode_the_ladder_is_thought_and_not_set():
     fleet = worlds.one_lane(2, bounds=(1, 2), mode=Mode.SHADOW)
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, hot_since=at(0))})
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, overloaded_since=at(0))})
     gateway = snapshot(traffic("short", ttft_s=0.9))
     decision = decide(fleet, observation(*TWO, gateway=gateway), memory)
     assert [a.shadow for a in of_kind(decision, SetStep)] == [True]

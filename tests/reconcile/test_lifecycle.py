@@ -12,8 +12,8 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.profile import CapacitySpec, ControlSpec
@@ -26,7 +26,7 @@ STATE = ReplicaState
 
 def settled(wanted: int = 2, **changes: object) -> Memory:
     """Return the memory of a lane that has long been at its plan."""
-    lane = LaneMemory(wanted=wanted, planned=wanted, ordered=wanted, **changes)  # type: ignore[arg-type]
+    lane = LaneMemory(wanted=wanted, planned=wanted, requested=wanted, **changes)  # type: ignore[arg-type]
     return Memory(lanes={"short": lane})
 
 
@@ -160,11 +160,11 @@ def test_the_lanes_last_replica_serves_until_its_replacement_is_ready():
 
 
 def test_an_unhealthy_replica_leaves_rotation_and_is_replaced_if_it_stays_so():
-    sick = observed("short-1", healthy=False)
+    unhealthy = observed("short-1", healthy=False)
     memory = settled(2)
-    first = decide(worlds.one_lane(2), observation(sick, observed("short-2")), memory)
+    first = decide(worlds.one_lane(2), observation(unhealthy, observed("short-2")), memory)
     assert first.actions == ()
-    second = decide(worlds.one_lane(2), observation(sick, observed("short-2"), now_s=3606), first.memory)
+    second = decide(worlds.one_lane(2), observation(unhealthy, observed("short-2"), now_s=3606), first.memory)
     assert [a.replica_id for a in of_kind(second, MarkBooting)] == ["short-1"]
     stayed = observed("short-1", STATE.BOOTING, healthy=False, record_ready_at=at(0), record_changed_at=at(3606))
     third = decide(worlds.one_lane(2), observation(stayed, observed("short-2"), now_s=3667), second.memory)
@@ -202,10 +202,12 @@ def test_an_order_whose_create_was_cut_off_is_adopted_when_its_node_is_there():
 
 def test_a_stray_node_is_ended_once_it_was_seen_for_five_seconds():
     stray = worlds.node("node-9", "short-9")
-    first = decide(worlds.one_lane(1), observation(observed("short-1"), strays=(stray,)), settled(1))
-    assert of_kind(first, StopStray) == []
-    again = decide(worlds.one_lane(1), observation(observed("short-1"), strays=(stray,), now_s=3606), first.memory)
-    assert [a.node_id for a in of_kind(again, StopStray)] == ["node-9"]
+    first = decide(worlds.one_lane(1), observation(observed("short-1"), orphaned_nodes=(stray,)), settled(1))
+    assert of_kind(first, StopOrphanedNode) == []
+    again = decide(
+        worlds.one_lane(1), observation(observed("short-1"), orphaned_nodes=(stray,), now_s=3606), first.memory
+    )
+    assert [a.node_id for a in of_kind(again, StopOrphanedNode)] == ["node-9"]
 
 
 def test_replicas_of_a_lane_that_left_the_profile_are_drained():

@@ -21,8 +21,8 @@ from fleetctl.model.decision import (
     Memory,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.desired import Overrides, Phase
@@ -122,7 +122,7 @@ def observations(draw: st.DrawFn) -> Observation:
     seen = tuple(draw(replicas(number)) for number in range(draw(st.integers(0, 9))))
     has_gateway = draw(st.booleans())
     snapshot = worlds.snapshot(*(draw(lanes(name)) for name in ("short", "long", "batch")))
-    strays = tuple(
+    orphaned_nodes = tuple(
         worlds.node(
             f"stray-{number}",
             f"short-{900 + number}",
@@ -137,7 +137,7 @@ def observations(draw: st.DrawFn) -> Observation:
         listing_ok=draw(st.booleans()) or draw(st.booleans()),
         gateway_alive=has_gateway or draw(st.booleans()),
         gateway_validity=draw(st.sampled_from([Validity.OK, Validity.OK, Validity.STALE])),
-        strays=strays,
+        orphaned_nodes=orphaned_nodes,
     )
     return world if has_gateway else replace(world, gateway=None, gateway_validity=Validity.NONE)
 
@@ -146,12 +146,12 @@ lane_memories = st.builds(
     LaneMemory,
     wanted=st.integers(0, 6),
     planned=st.integers(-1, 5),
-    ordered=st.integers(0, 5),
+    requested=st.integers(0, 5),
     up_since=instants,
     down_since=instants,
     step=st.sampled_from(LadderStep),
     step_since=instants,
-    hot_since=instants,
+    overloaded_since=instants,
     calm_since=instants,
     failures=st.integers(0, 6),
     last_failure=instants,
@@ -161,9 +161,9 @@ memories = st.builds(
     Memory,
     lanes=st.dictionaries(st.sampled_from(["short", "long", "batch"]), lane_memories),
     missing_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
-    relapses=st.dictionaries(ids, st.integers(1, 3)),
+    unhealthy_count=st.dictionaries(ids, st.integers(1, 3)),
     unhealthy_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
-    stray_since=st.dictionaries(st.sampled_from(["stray-0", "stray-1"]), st.floats(0, NOW_S).map(worlds.at)),
+    orphaned_since=st.dictionaries(st.sampled_from(["stray-0", "stray-1"]), st.floats(0, NOW_S).map(worlds.at)),
     gateway_missing_since=instants,
     gateway_started_at=instants,
     gateway_starts=st.integers(0, 5),
@@ -205,7 +205,7 @@ def test_caps_and_bounds_are_never_exceeded_by_a_launch(fleet, seen, memory):
     launched = worlds.of_kind(decision, LaunchReplica)
     if launched:
         caps = fleet.profile.capacity
-        assert len(live) + len(seen.strays) <= caps.max_nodes
+        assert len(live) + len(seen.orphaned_nodes) <= caps.max_nodes
         if caps.max_cost_usd_per_hour is not None:
             assert sum(r.price_usd_per_hour for r in live) <= caps.max_cost_usd_per_hour + 1e-6
     for spec in fleet.profile.lanes:
@@ -238,7 +238,7 @@ def test_while_the_provider_is_silent_nothing_is_believed_gone(fleet, seen, memo
     decision = worlds.decide(fleet, replace(seen, listing_ok=False), memory)
     gone = [a for a in worlds.of_kind(decision, MarkGone) if "could not be had" not in a.reason]
     assert gone == []
-    assert worlds.of_kind(decision, StopStray) == []
+    assert worlds.of_kind(decision, StopOrphanedNode) == []
     assert not decision.is_down
 
 

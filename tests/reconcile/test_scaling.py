@@ -25,7 +25,7 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
 
 # The sample plan: 2 rps on two replicas, so one replica is planned for 1 rps.
-PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2)})
+PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
 TWO = (observed("short-1"), observed("short-2"))
 
 
@@ -54,7 +54,7 @@ def test_a_dip_below_the_limit_starts_the_wait_afresh():
 
 def test_a_replica_on_its_way_is_waited_for():
     fleet = worlds.one_lane(2)
-    memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=2, ordered=2, up_since=at(3000))})
+    memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=2, requested=2, up_since=at(3000))})
     seen = (*TWO, observed("short-3", ReplicaState.BOOTING))
     decision = step(fleet, memory, 3600, *seen, ttft_s=0.9)
     assert decision.memory.lanes["short"].wanted == 3
@@ -118,7 +118,7 @@ def test_a_calm_lane_gives_up_one_replica_after_the_wait():
 
 def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():
     fleet = worlds.one_lane(1, spot=1)
-    memory = Memory(lanes={"short": LaneMemory(wanted=1, planned=2, ordered=2)})
+    memory = Memory(lanes={"short": LaneMemory(wanted=1, planned=2, requested=2)})
     spot = observed("short-1", record_market=Market.SPOT)
     decision = step(fleet, memory, 3600, spot, observed("short-2"), rps=0.1)
     assert [a.replica_id for a in of_kind(decision, DrainReplica)] == ["short-1"]
@@ -128,20 +128,20 @@ def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():
 
 
 @pytest.mark.parametrize(
-    ("figures", "words"),
+    ("figures", "message"),
     [({"rps": 1.5}, "1.5 rps offered needs 2"), ({"rps": 0.5, "ttft_s": 0.15}, "too near the limit")],
 )
-def test_it_never_shrinks_below_what_the_load_needs(figures, words):
+def test_it_never_shrinks_below_what_the_load_needs(figures, message):
     fleet = worlds.one_lane(2)
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, down_since=at(0))})
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, down_since=at(0))})
     decision = step(fleet, memory, 3600, *TWO, **figures)
     assert decision.memory.lanes["short"].wanted == 2
-    assert words in decision.reasons["short"]
+    assert message in decision.reasons["short"]
 
 
 def test_stale_figures_hold_the_size():
     fleet = worlds.one_lane(2)
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, ordered=2, up_since=at(0))})
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, up_since=at(0))})
     gateway = snapshot(traffic("short", ttft_s=9.0, rps=50), now_s=3600)
     seen = observation(*TWO, gateway=gateway, gateway_validity=Validity.STALE)
     decision = decide(fleet, seen, memory)
@@ -163,7 +163,7 @@ def test_when_the_override_ends_the_plan_counts_again():
 
 
 def test_a_new_plan_replaces_what_load_had_made_of_the_old_one():
-    memory = Memory(lanes={"short": LaneMemory(wanted=5, planned=2, ordered=2)})
+    memory = Memory(lanes={"short": LaneMemory(wanted=5, planned=2, requested=2)})
     assert step(worlds.one_lane(3), memory, 3600, *TWO).memory.lanes["short"].wanted == 3
 
 

@@ -19,8 +19,8 @@ from fleetctl.model.decision import (
     Memory,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, Overrides, Phase
@@ -213,9 +213,11 @@ def after(seen: Observation, decision: Decision, fleet: Desired) -> Observation:
             seen = replace(seen, gateway_alive=True)
         elif isinstance(action, StopGateway):
             seen = replace(seen, gateway_alive=False, gateway=None)
-        elif isinstance(action, StopStray):
-            kept = tuple(n if n.id != action.node_id else replace(n, state=NodeState.STOPPING) for n in seen.strays)
-            seen = replace(seen, strays=kept)
+        elif isinstance(action, StopOrphanedNode):
+            kept = tuple(
+                n if n.id != action.node_id else replace(n, state=NodeState.STOPPING) for n in seen.orphaned_nodes
+            )
+            seen = replace(seen, orphaned_nodes=kept)
         elif isinstance(action, WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting):
             replicas[action.replica_id] = _moved(replicas[action.replica_id], action, now)
     return replace(seen, replicas=tuple(replicas.values()))

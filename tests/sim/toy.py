@@ -20,8 +20,8 @@ from fleetctl.model.decision import (
     SetStep,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, Overrides, Phase
@@ -161,8 +161,8 @@ class Toy:
 
     def _created(self, replica_id: str) -> None:
         record = self.records[replica_id]
-        outcome = self.dice.random()
-        if not self.is_calm and outcome < 0.08:
+        step = self.dice.random()
+        if not self.is_calm and step < 0.08:
             self.records[replica_id] = replace(record, fault="no stock")
             return
         boots_at = self.now_s + self.dice.uniform(1, 5)
@@ -172,7 +172,7 @@ class Toy:
         self.nodes[node_id] = ToyNode(
             id=node_id, replica_id=replica_id, market=record.market, boots_at=boots_at, healthy_at=healthy_at
         )
-        if not self.is_calm and outcome < 0.13:
+        if not self.is_calm and step < 0.13:
             return  # the answer is lost: the node is there, and nobody has been told
         self._move(record, STATE.BOOTING, node_id=node_id)
 
@@ -222,7 +222,9 @@ class Toy:
             gateway=self._snapshot() if answers else None,
             gateway_validity=Validity.OK if answers else Validity.NONE,
             gateway_alive=self.gateway_up_at is not None,
-            strays=tuple(self._node(n) for n in self.living_nodes() if n.replica_id not in known) if listed else (),
+            orphaned_nodes=tuple(self._node(n) for n in self.living_nodes() if n.replica_id not in known)
+            if listed
+            else (),
         )
 
     def _seen(self, record: Replica, *, listed: bool) -> ObservedReplica:
@@ -299,7 +301,7 @@ class Toy:
                 self.gateway_up_at = self.now_s + 1.0
             case StopGateway():
                 self.gateway_up_at = None
-            case StopStray():
+            case StopOrphanedNode():
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
             case SetStep():
                 pass

@@ -28,40 +28,40 @@ if TYPE_CHECKING:
     from fleetctl.config.trace import TraceSummary
 
 
-def build_profile(wish: shape.ProfileShape, *, base_dir: Path, trace: TraceSummary | None) -> Profile:
+def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSummary | None) -> Profile:
     """Return the profile; paths in it are absolute, and what the workload leaves open comes from its trace."""
     return Profile(
-        name=wish.name,
-        model=_model(wish.model, base_dir),
-        provider=wish.provider,
-        workload=_workload(wish.workload, base_dir, trace),
-        objective=Objective(fraction=wish.slo.objective, window_s=wish.slo.window),
-        lanes=tuple(_lane(name, lane, wish) for name, lane in wish.lanes.items()),
-        capacity=_capacity(wish.capacity),
-        control=_control(wish.control),
-        gateway=_gateway(wish.gateway),
+        name=section.name,
+        model=_model(section.model, base_dir),
+        provider=section.provider,
+        workload=_workload(section.workload, base_dir, trace),
+        objective=Objective(fraction=section.slo.objective, window_s=section.slo.window),
+        lanes=tuple(_lane(name, lane, section) for name, lane in section.lanes.items()),
+        capacity=_capacity(section.capacity),
+        control=_control(section.control),
+        gateway=_gateway(section.gateway),
     )
 
 
-def _model(wish: shape.ModelShape, base_dir: Path) -> ModelSpec:
+def _model(section: shape.ModelShape, base_dir: Path) -> ModelSpec:
     return ModelSpec(
-        id=wish.id,
-        quantization=wish.quantization,
-        kv_cache=wish.kv_cache,
-        served_name=wish.served_name,
-        path=str((base_dir / wish.path).absolute()) if wish.path else "",
+        id=section.id,
+        quantization=section.quantization,
+        kv_cache=section.kv_cache,
+        served_name=section.served_name,
+        path=str((base_dir / section.path).absolute()) if section.path else "",
     )
 
 
-def _workload(wish: shape.WorkloadShape, base_dir: Path, trace: TraceSummary | None) -> WorkloadSpec:
+def _workload(section: shape.WorkloadShape, base_dir: Path, trace: TraceSummary | None) -> WorkloadSpec:
     return WorkloadSpec(
-        peak_rps=wish.peak_rps if wish.peak_rps is not None else _of(trace).peak_rps,
-        prompt_tokens=_distribution(wish.prompt_tokens) if wish.prompt_tokens else _of(trace).prompt_tokens,
-        output_tokens=_distribution(wish.output_tokens) if wish.output_tokens else _of(trace).output_tokens,
-        prefix_hit=wish.prefix_hit,
-        burst_cv=wish.burst_cv,
-        batch_share=wish.batch_share,
-        trace=str((base_dir / wish.trace).absolute()) if wish.trace else "",
+        peak_rps=section.peak_rps if section.peak_rps is not None else _of(trace).peak_rps,
+        prompt_tokens=_distribution(section.prompt_tokens) if section.prompt_tokens else _of(trace).prompt_tokens,
+        output_tokens=_distribution(section.output_tokens) if section.output_tokens else _of(trace).output_tokens,
+        prefix_hit=section.prefix_hit,
+        burst_cv=section.burst_cv,
+        batch_share=section.batch_share,
+        trace=str((base_dir / section.trace).absolute()) if section.trace else "",
     )
 
 
@@ -72,40 +72,40 @@ def _of(trace: TraceSummary | None) -> TraceSummary:
     return trace
 
 
-def _distribution(wish: shape.DistributionShape) -> Distribution:
-    return Distribution(p50=wish.p50, p99=wish.p99)
+def _distribution(section: shape.DistributionShape) -> Distribution:
+    return Distribution(p50=section.p50, p99=section.p99)
 
 
-def _lane(name: str, wish: lane_shape.LaneShape, profile: shape.ProfileShape) -> LaneSpec:
-    low, high = wish.match.uncached_prompt_tokens or (None, None)
+def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape) -> LaneSpec:
+    low, high = section.match.uncached_prompt_tokens or (None, None)
     return LaneSpec(
         name=name,
         match=LaneMatch(
             uncached_prompt_tokens_min=low,
             uncached_prompt_tokens_max=high,
-            stream=wish.match.stream,
-            batch=wish.match.batch,
+            stream=section.match.stream,
+            batch=section.match.batch,
         ),
-        slo=_slo(wish.slo),
-        max_wait_s=wish.max_wait,
-        queue_max=wish.queue_max,
-        interruptible=wish.interruptible,
-        replicas=ReplicaBounds(min=wish.replicas.min, max=wish.replicas.max),
-        spot=wish.spot or profile.capacity.spot,
-        engine=wish.engine or profile.engine,
-        emulator=_emulator(profile.emulator, wish.emulator),
-        launch=_launch(wish.launch),
-        spill_to=tuple(wish.spill_to),
+        slo=_slo(section.slo),
+        max_wait_s=section.max_wait,
+        queue_max=section.queue_max,
+        interruptible=section.interruptible,
+        replicas=ReplicaBounds(min=section.replicas.min, max=section.replicas.max),
+        spot=section.spot or profile.capacity.spot,
+        engine=section.engine or profile.engine,
+        emulator=_emulator(profile.emulator, section.emulator),
+        launch=_launch(section.launch),
+        spill_to=tuple(section.spill_to),
     )
 
 
-def _slo(wish: lane_shape.LaneSloShape) -> LaneSlo:
+def _slo(section: lane_shape.LaneSloShape) -> LaneSlo:
     limits = (
-        (Metric.TTFT, wish.ttft),
-        (Metric.ITL, wish.itl),
-        (Metric.E2E, wish.e2e),
-        (Metric.QUEUE_WAIT, wish.queue_wait),
-        (Metric.COMPLETION, wish.completion),
+        (Metric.TTFT, section.ttft),
+        (Metric.ITL, section.itl),
+        (Metric.E2E, section.e2e),
+        (Metric.QUEUE_WAIT, section.queue_wait),
+        (Metric.COMPLETION, section.completion),
     )
     return LaneSlo(
         targets=tuple(
@@ -123,48 +123,48 @@ def _emulator(common: lane_shape.EmulatorShape, own: lane_shape.EmulatorShape | 
     return EmulatorSpec(flavour=merged.flavour, seed=merged.seed, startup_s=merged.startup, speed=merged.speed)
 
 
-def _launch(wish: lane_shape.LaunchShape) -> LaunchOverrides:
+def _launch(section: lane_shape.LaunchShape) -> LaunchOverrides:
     return LaunchOverrides(
-        tensor_parallel=wish.tensor_parallel,
-        max_num_seqs=wish.max_num_seqs,
-        max_model_len=wish.max_model_len,
-        max_num_batched_tokens=wish.max_num_batched_tokens,
-        gpu_memory_utilization=wish.gpu_memory_utilization,
-        extra_args=tuple(wish.extra_args),
-        env=dict(sorted(wish.env.items())),
+        tensor_parallel=section.tensor_parallel,
+        max_num_seqs=section.max_num_seqs,
+        max_model_len=section.max_model_len,
+        max_num_batched_tokens=section.max_num_batched_tokens,
+        gpu_memory_utilization=section.gpu_memory_utilization,
+        extra_args=tuple(section.extra_args),
+        env=dict(sorted(section.env.items())),
     )
 
 
-def _capacity(wish: shape.CapacityShape) -> CapacitySpec:
+def _capacity(section: shape.CapacityShape) -> CapacitySpec:
     return CapacitySpec(
-        gpus=tuple(wish.gpus),
-        region=wish.region,
-        zones=tuple(wish.zones),
-        max_cost_usd_per_hour=wish.max_cost_per_hour,
-        max_nodes=wish.max_nodes,
+        gpus=tuple(section.gpus),
+        region=section.region,
+        zones=tuple(section.zones),
+        max_cost_usd_per_hour=section.max_cost_per_hour,
+        max_nodes=section.max_nodes,
     )
 
 
-def _control(wish: shape.ControlShape) -> ControlSpec:
+def _control(section: shape.ControlShape) -> ControlSpec:
     return ControlSpec(
-        mode=wish.mode,
-        tick_s=wish.tick,
-        scale_up_after_s=wish.scale_up_after,
-        scale_down_after_s=wish.scale_down_after,
-        drain_timeout_s=wish.drain_timeout,
-        start_timeout_s=wish.start_timeout,
-        pause_batch_above=wish.pause_batch_above,
-        resume_batch_below=wish.resume_batch_below,
-        breaker_after_s=wish.breaker_after,
+        mode=section.mode,
+        tick_s=section.tick,
+        scale_up_after_s=section.scale_up_after,
+        scale_down_after_s=section.scale_down_after,
+        drain_timeout_s=section.drain_timeout,
+        start_timeout_s=section.start_timeout,
+        pause_batch_above=section.pause_batch_above,
+        resume_batch_below=section.resume_batch_below,
+        breaker_after_s=section.breaker_after,
     )
 
 
-def _gateway(wish: shape.GatewayShape) -> GatewaySpec:
+def _gateway(section: shape.GatewayShape) -> GatewaySpec:
     return GatewaySpec(
-        host=wish.host,
-        port=wish.port,
-        api_keys=tuple(wish.api_keys),
-        request_timeout_s=wish.request_timeout,
-        stall_timeout_s=wish.stall_timeout,
-        body_bytes_max=int(wish.body_max),
+        host=section.host,
+        port=section.port,
+        api_keys=tuple(section.api_keys),
+        request_timeout_s=section.request_timeout,
+        stall_timeout_s=section.stall_timeout,
+        body_bytes_max=int(section.body_max),
     )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.config.faults import Fault, suggest
+from fleetctl.config.faults import ProfileFault, suggest
 from fleetctl.config.fields import token_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def whole_profile_faults(tree: dict[str, Any]) -> Iterator[Fault]:
+def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     """Yield the faults between sections. Reads the raw tree, so that a fault elsewhere does not hide these."""
     lanes = {str(name): lane for name, lane in _section(tree, "lanes").items() if isinstance(lane, dict)}
     yield from _spill_faults(lanes)
     yield from _coverage_faults(lanes)
     yield from _node_faults(lanes, _section(tree, "capacity"))
-    yield from _door_faults(_section(tree, "gateway"))
+    yield from _gateway_faults(_section(tree, "gateway"))
 
 
 def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:
@@ -26,19 +26,19 @@ def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _spill_faults(lanes: dict[str, Any]) -> Iterator[Fault]:
+def _spill_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
     for name, lane in lanes.items():
         targets = lane.get("spill_to")
         for index, target in enumerate(targets if isinstance(targets, list) else []):
             path = ("lanes", name, "spill_to", index)
             if target == name:
-                yield Fault(path=path, message="a lane cannot spill to itself")
+                yield ProfileFault(path=path, message="a lane cannot spill to itself")
             elif isinstance(target, str) and target not in lanes:
                 near = suggest(target, lanes)
-                yield Fault(path=path, message=f"no lane is called {target!r}{near}; lanes: {', '.join(lanes)}")
+                yield ProfileFault(path=path, message=f"no lane is called {target!r}{near}; lanes: {', '.join(lanes)}")
 
 
-def _coverage_faults(lanes: dict[str, Any]) -> Iterator[Fault]:
+def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
     """Name the requests without the batch hint that no lane would take; hinted ones fall back to the same lanes."""
     spans: dict[bool, list[tuple[int, int | None]]] = {True: [], False: []}
     matches = [lane.get("match") or {} for lane in lanes.values()]
@@ -57,13 +57,13 @@ def _coverage_faults(lanes: dict[str, Any]) -> Iterator[Fault]:
     if not lanes:
         return
     gaps = {is_stream: _gaps(found) for is_stream, found in spans.items()}
-    for kind, found in _told_gaps(gaps):
+    for kind, found in _uncovered(gaps):
         wanted = ", ".join(found)
         message = f"no lane takes {kind} requests with {wanted}; give one lane no match, so that it takes the rest"
-        yield Fault(path=("lanes",), message=message)
+        yield ProfileFault(path=("lanes",), message=message)
 
 
-def _told_gaps(gaps: dict[bool, list[str]]) -> Iterator[tuple[str, list[str]]]:
+def _uncovered(gaps: dict[bool, list[str]]) -> Iterator[tuple[str, list[str]]]:
     if gaps[True] == gaps[False]:
         yield from [("streaming or other", gaps[True])] if gaps[True] else []
         return
@@ -84,12 +84,12 @@ def _gaps(spans: list[tuple[int, int | None]]) -> list[str]:
     return [*gaps, f"{reached} or more uncached prompt tokens" if reached else "any number of uncached prompt tokens"]
 
 
-def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[Fault]:
+def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[ProfileFault]:
     minimum = sum(_replicas_min(lane.get("replicas", 1)) for lane in lanes.values())
     nodes_max = capacity.get("max_nodes")
     if isinstance(nodes_max, int) and not isinstance(nodes_max, bool) and 0 < nodes_max < minimum:
         message = f"is {nodes_max}, but the lanes' replicas need {minimum} at least"
-        yield Fault(path=("capacity", "max_nodes"), message=message)
+        yield ProfileFault(path=("capacity", "max_nodes"), message=message)
 
 
 def _replicas_min(replicas: object) -> int:
@@ -97,7 +97,7 @@ def _replicas_min(replicas: object) -> int:
     return low if isinstance(low, int) and not isinstance(low, bool) else 0
 
 
-def _door_faults(gateway: dict[str, Any]) -> Iterator[Fault]:
+def _gateway_faults(gateway: dict[str, Any]) -> Iterator[ProfileFault]:
     host = gateway.get("host")
     if not isinstance(host, str) or not host or is_loopback(host) or gateway.get("api_keys"):
         return
@@ -105,7 +105,7 @@ def _door_faults(gateway: dict[str, Any]) -> Iterator[Fault]:
         f"{host!r} can be reached from other machines, so api_keys are required; "
         "add api_keys: [env:FLEETCTL_API_KEY], or bind to 127.0.0.1"
     )
-    yield Fault(path=("gateway", "host"), message=message)
+    yield ProfileFault(path=("gateway", "host"), message=message)
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fleetctl.config.faults import Fault, KeyPath
+from fleetctl.config.faults import KeyPath, ProfileFault
 
 # A profile is a page or two; beyond these a file is something else, or aliases multiplied on purpose.
 CHARS_MAX = 1_000_000
@@ -24,7 +24,7 @@ class Document:
 
     tree: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ProfileFault] = field(default_factory=list)
     nodes: int = 0
 
 
@@ -55,7 +55,7 @@ def read_document(text: str) -> Document:
     """Return the tree of the one YAML document in `text`; faults are collected in it, never raised."""
     document = Document()
     if len(text) > CHARS_MAX:
-        document.faults.append(Fault(path=(), line=1, message=f"is longer than {CHARS_MAX:,} characters"))
+        document.faults.append(ProfileFault(path=(), line=1, message=f"is longer than {CHARS_MAX:,} characters"))
         return document
     try:
         root = yaml.compose(text, Loader=_ProfileLoader)
@@ -63,21 +63,23 @@ def read_document(text: str) -> Document:
         document.faults.append(_syntax_fault(error, text))
         return document
     except RecursionError:
-        document.faults.append(Fault(path=(), line=1, message="is nested too deeply"))
+        document.faults.append(ProfileFault(path=(), line=1, message="is nested too deeply"))
         return document
     if root is None:
-        document.faults.append(Fault(path=(), line=1, message="is empty; `fleetctl init` writes a starter profile"))
+        document.faults.append(
+            ProfileFault(path=(), line=1, message="is empty; `fleetctl init` writes a starter profile")
+        )
         return document
     document.tree = _value(root, (), document, ())
     return document
 
 
-def _syntax_fault(error: yaml.YAMLError, text: str) -> Fault:
+def _syntax_fault(error: yaml.YAMLError, text: str) -> ProfileFault:
     mark = getattr(error, "problem_mark", None)
     if mark is None:  # a character YAML forbids: the reader has only its position
         position = getattr(error, "position", 0)
         line = text.count("\n", 0, position if isinstance(position, int) else 0) + 1
-        return Fault(path=(), line=line, message="is not YAML: a control character is not allowed")
+        return ProfileFault(path=(), line=line, message="is not YAML: a control character is not allowed")
     # The problem, never the snippet around it: the line may hold something that is not ours to print.
     problem = str(getattr(error, "problem", None) or "it cannot be read")
     source_lines = text.splitlines()
@@ -86,7 +88,7 @@ def _syntax_fault(error: yaml.YAMLError, text: str) -> Fault:
         problem += "; indent with spaces, not tabs"
     elif re.search(r":\s*>=?\s*\d", "\n".join(source_lines[max(0, mark.line - 1) : mark.line + 1])):
         problem += '; write a condition in quotes: ">= 512"'
-    return Fault(path=(), line=mark.line + 1, message=f"is not YAML: {problem}")
+    return ProfileFault(path=(), line=mark.line + 1, message=f"is not YAML: {problem}")
 
 
 def _value(node: yaml.Node, path: KeyPath, document: Document, above: tuple[int, ...]) -> Any:  # noqa: ANN401
@@ -94,11 +96,11 @@ def _value(node: yaml.Node, path: KeyPath, document: Document, above: tuple[int,
     document.lines.setdefault(path, node.start_mark.line + 1)
     document.nodes += 1
     if id(node) in above:
-        document.faults.append(Fault(path=path, message="an alias refers to what it lies in"))
+        document.faults.append(ProfileFault(path=path, message="an alias refers to what it lies in"))
         return None
     if document.nodes > NODES_MAX:
         if document.nodes == NODES_MAX + 1:
-            document.faults.append(Fault(path=path, message=f"holds more than {NODES_MAX:,} values"))
+            document.faults.append(ProfileFault(path=path, message=f"holds more than {NODES_MAX:,} values"))
         return None
     inner = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
@@ -115,7 +117,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document, above: t
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            document.faults.append(Fault(path=path, line=line, message="a key must be a plain word"))
+            document.faults.append(ProfileFault(path=path, line=line, message="a key must be a plain word"))
             continue
         if key.tag == _MERGE_TAG:
             merged.update(_merge(value, path, document, above))
@@ -123,7 +125,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document, above: t
         name = str(key.value)
         if name in first_lines:
             message = f"is given twice (first on line {first_lines[name]})"
-            document.faults.append(Fault(path=(*path, name), line=line, message=message))
+            document.faults.append(ProfileFault(path=(*path, name), line=line, message=message))
             continue
         first_lines[name] = line
         document.lines[(*path, name)] = line
@@ -137,7 +139,7 @@ def _merge(node: yaml.Node, path: KeyPath, document: Document, above: tuple[int,
     parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, dict) for part in parts):
         line = node.start_mark.line + 1
-        document.faults.append(Fault(path=path, line=line, message="<< must name an anchored mapping"))
+        document.faults.append(ProfileFault(path=path, line=line, message="<< must name an anchored mapping"))
         return {}
     return {name: item for part in reversed(parts) for name, item in part.items()}
 
@@ -155,7 +157,7 @@ def _scalar(node: yaml.Node, path: KeyPath, document: Document) -> object:
         return int(text)
     if kind in ("int", "float"):
         return _float(text)
-    document.faults.append(Fault(path=path, message=f"the YAML tag {node.tag!r} is not used in profiles"))
+    document.faults.append(ProfileFault(path=path, message=f"the YAML tag {node.tag!r} is not used in profiles"))
     return None
 
 

@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class ProfileFault:
     """One thing that is wrong. `line` 0 means "look it up from the path"."""
 
     path: KeyPath
@@ -52,13 +52,14 @@ def line_of(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
     return 1
 
 
-def raise_faults(faults: Iterable[Fault], *, source: str, lines: Mapping[KeyPath, int]) -> None:
+def raise_faults(faults: Iterable[ProfileFault], *, source: str, lines: Mapping[KeyPath, int]) -> None:
     """Raise one ConfigError that lists every fault once, in the order of the file; return if there is none."""
     placed = {(fault.line or line_of(fault.path, lines), spell_path(fault.path), fault.message) for fault in faults}
     if not placed:
         return
-    told = [f"{source}:{line}: {path + ': ' if path else ''}{message}" for line, path, message in sorted(placed)]
-    count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
+    described = [f"{source}:{line}: {path + ': ' if path else ''}{message}" for line, path, message in sorted(placed)]
+    count = "1 fault" if len(described) == 1 else f"{len(described)} faults"
     raise ConfigError(
-        "\n".join(told), hint=f"{count} in {source}; `fleetctl schema` prints what a profile may say, for your editor"
+        "\n".join(described),
+        hint=f"{count} in {source}; `fleetctl schema` prints what a profile may say, for your editor",
     )

@@ -13,7 +13,7 @@ from fleetctl import codec
 from fleetctl.config.build import build_profile
 from fleetctl.config.checks import whole_profile_faults
 from fleetctl.config.document import read_document
-from fleetctl.config.faults import Fault, KeyPath, raise_faults, suggest
+from fleetctl.config.faults import KeyPath, ProfileFault, raise_faults, suggest
 from fleetctl.config.fields import shown
 from fleetctl.config.shape import ProfileShape, describe, known_keys
 from fleetctl.config.trace import TraceSummary, summarize
@@ -49,32 +49,34 @@ def parse_profile(text: str, *, source: str, base_dir: Path | None = None) -> Pr
     document = read_document(text)
     faults = list(document.faults)
     base = base_dir or Path()
-    wish: ProfileShape | None = None
+    profile: ProfileShape | None = None
     trace: TraceSummary | None = None
     if isinstance(document.tree, dict):
-        wish, shape_faults = _shape(document.tree)
+        profile, shape_faults = _shape(document.tree)
         faults += [*shape_faults, *whole_profile_faults(document.tree)]
         trace, trace_faults = _trace(document.tree, base)
         faults += trace_faults
     elif not faults:
         faults.append(
-            Fault(path=(), line=1, message=f"a profile is a section of keys and values, not {shown(document.tree)}")
+            ProfileFault(
+                path=(), line=1, message=f"a profile is a section of keys and values, not {shown(document.tree)}"
+            )
         )
     raise_faults(faults, source=source, lines=document.lines)
-    if wish is None:
+    if profile is None:
         raise AssertionError("a profile without faults has a shape")
-    return build_profile(wish, base_dir=base, trace=trace)
+    return build_profile(profile, base_dir=base, trace=trace)
 
 
 def profile_hash(profile: Profile) -> str:
-    """Return the sha256 of all that a plan depends on, as canonical JSON: equal wishes, equal hashes.
+    """Return the sha256 of all that a plan depends on, as canonical JSON: equal profiles, equal hashes.
 
     The fleet's name and its gateway's address are left out: `up --name` and `up --port` change no plan.
     """
     return hashlib.sha256(codec.encode(replace(profile, name="", gateway=GatewaySpec()))).hexdigest()
 
 
-def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[Fault]]:
+def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[ProfileFault]]:
     try:
         return ProfileShape.model_validate(tree), []
     except ValidationError as error:
@@ -82,7 +84,7 @@ def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[Fault]]:
         return None, [_fault(detail) for detail in details]
 
 
-def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[Fault]]:
+def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[ProfileFault]]:
     workload = tree.get("workload")
     named = workload.get("trace") if isinstance(workload, dict) else None
     if not isinstance(named, str) or not named:
@@ -90,10 +92,10 @@ def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[
     try:
         return summarize(base / named), []
     except FleetctlError as error:
-        return None, [Fault(path=("workload", "trace"), message=error.message)]
+        return None, [ProfileFault(path=("workload", "trace"), message=error.message)]
 
 
-def _fault(detail: ErrorDetails) -> Fault:
+def _fault(detail: ErrorDetails) -> ProfileFault:
     """Return one of pydantic's findings in our words, at its path."""
     path: KeyPath = tuple(detail["loc"])
     if path and path[-1] == "[key]":
@@ -101,14 +103,14 @@ def _fault(detail: ErrorDetails) -> Fault:
     if detail["type"] == "extra_forbidden":
         return _unknown_key(path)
     if detail["type"] == "missing":
-        return Fault(path=path, message=f"is missing: {describe(path) or 'it must be given'}")
-    return Fault(path=path, message=_message(detail))
+        return ProfileFault(path=path, message=f"is missing: {describe(path) or 'it must be given'}")
+    return ProfileFault(path=path, message=_message(detail))
 
 
-def _unknown_key(path: KeyPath) -> Fault:
+def _unknown_key(path: KeyPath) -> ProfileFault:
     known = known_keys(path[:-1])
     near = suggest(str(path[-1]), known)
-    return Fault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
+    return ProfileFault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
 
 
 def _message(detail: ErrorDetails) -> str:

@@ -11,6 +11,6 @@ Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
-    """Is the base of every section: unknown keys are faults, and 5 is not "5"."""
+    """Base of every section: unknown keys are faults, and 5 is not "5"."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=False)

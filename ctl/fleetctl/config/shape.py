@@ -1,6 +1,6 @@
 """The profile's YAML, key by key: what may be written, its default, and what it means.
 
-Pydantic stays in this room. Every description here is what `fleetctl schema` gives to editors.
+Pydantic stays in this package. Every description here is what `fleetctl schema` gives to editors.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ControlShape(Section):
 
 
 class GatewayShape(Section):
-    """The public door."""
+    """The public endpoint."""
 
     host: Annotated[str, Field(min_length=1)] = Field(
         default=_GATEWAY.host, description="Address to listen on. Beyond loopback api_keys are required."
@@ -178,7 +178,7 @@ class GatewayShape(Section):
 
 
 class ProfileShape(Section):
-    """A fleet of LLM inference engines, as wished: one model, lanes with SLOs, the demand, the limits."""
+    """A fleet of LLM inference engines: one model, lanes with SLOs, the demand, the limits."""
 
     api_version: Literal["fleetctl/v1"] = Field(alias="apiVersion", description="The profile language: fleetctl/v1.")
     name: Name = Field(description="The fleet's name.")
@@ -195,7 +195,7 @@ class ProfileShape(Section):
     )
     capacity: CapacityShape = Field(default_factory=CapacityShape, description="What may be bought.")
     control: ControlShape = Field(default_factory=ControlShape, description="How the controller acts.")
-    gateway: GatewayShape = Field(default_factory=GatewayShape, description="The public door.")
+    gateway: GatewayShape = Field(default_factory=GatewayShape, description="The public endpoint.")
 
 
 def known_keys(path: tuple[str | int, ...]) -> list[str]:

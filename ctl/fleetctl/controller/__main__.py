@@ -14,7 +14,7 @@ from functools import lru_cache
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
 from fleetctl.controller.gateway_process import CONTROLLER_ARGV, LISTEN_FDS, GatewayProcess
-from fleetctl.controller.http import HttpEngineDoor, HttpGatewayDoor
+from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
 from fleetctl.errors import FleetctlError, NotFoundError, StateError
@@ -66,8 +66,8 @@ async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
                 store=store,
                 provider=load_provider(desired.profile.provider),
                 engine_of=lru_cache(lambda kind: load_engine(kind.value)),
-                engines=await stack.enter_async_context(HttpEngineDoor()),
-                gateway=await stack.enter_async_context(HttpGatewayDoor(paths.gateway_socket)),
+                engines=await stack.enter_async_context(HttpEngineClient()),
+                gateway=await stack.enter_async_context(HttpGatewayClient(paths.gateway_socket)),
                 gateway_host=GatewayProcess(
                     paths, SYSTEM_CLOCK, environ=environ, argv=[sys.executable, "-m", "fleetctl.controller", fleet]
                 ),

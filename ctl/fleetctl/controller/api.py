@@ -1,4 +1,4 @@
-"""The controller's API for the faces: one status, a stream of them, and a knock on the door."""
+"""The controller's API for the faces: one status, a stream of them, and a call that wakes it."""
 
 from __future__ import annotations
 

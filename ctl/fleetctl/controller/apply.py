@@ -16,15 +16,15 @@ from fleetctl.model.decision import (
     SetStep,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.store import IntentState
 
 if TYPE_CHECKING:
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.launch import Launcher
     from fleetctl.controller.observe import Observer
@@ -50,7 +50,7 @@ class Applier:
         world: World,
         *,
         records: Records,
-        effects: Effects,
+        background: BackgroundTasks,
         journal: Journal,
         launcher: Launcher,
         warmups: Warmups,
@@ -59,7 +59,7 @@ class Applier:
     ) -> None:
         self._world = world
         self._records = records
-        self._effects = effects
+        self._background = background
         self._journal = journal
         self._launcher = launcher
         self._warmups = warmups
@@ -75,7 +75,7 @@ class Applier:
     def apply(self, desired: Desired, observation: Observation, decision: Decision) -> list[LaunchReplica]:
         """Journal the decision, keep its memory, and do what needs no waiting; return the launches, which do.
 
-        Shadow's ideas are only journalled.
+        Actions marked shadow are only journalled.
         """
         actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
         self._journal.decided(decision, actions, {r.id: r.lane for r in self._records.all})
@@ -88,16 +88,16 @@ class Applier:
         return [action for action in actions if isinstance(action, LaunchReplica)]
 
     async def launch(self, desired: Desired, launches: list[LaunchReplica]) -> None:
-        """Order replicas; the provider is asked for ports and prices."""
+        """Launch replicas; the provider is asked for ports and prices."""
         for action in launches:
             record = await self._launcher.launch(desired, action)
             if record is not None:
-                self._ordered(record)
+                self._note_launch(record)
 
     def _is_under_way(self, action: AnyAction) -> bool:
         if isinstance(action, StopGateway):
-            return self._effects.is_running(_GATEWAY)
-        return isinstance(action, StopStray) and self._effects.is_running(f"stop/{action.node_id}")
+            return self._background.is_running(_GATEWAY)
+        return isinstance(action, StopOrphanedNode) and self._background.is_running(f"stop/{action.node_id}")
 
     def _note_notices(self, observation: Observation) -> None:
         for seen in observation.replicas:
@@ -112,8 +112,8 @@ class Applier:
             case StartGateway():
                 self._start_gateway(desired)
             case StopGateway():
-                self._effects.start(_GATEWAY, lambda: self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S))
-            case StopStray():
+                self._background.start(_GATEWAY, lambda: self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S))
+            case StopOrphanedNode():
                 self._begin_stop(action.node_id, action.node_id, action.grace_s)
             case SetStep():
                 pass  # the step is in the decision's memory, and the routing table is built from that
@@ -158,9 +158,9 @@ class Applier:
             self._begin_stop(record.id, node_id, action.grace_s)
 
     def _begin_stop(self, subject: str, node_id: str, grace_s: float) -> None:
-        self._effects.start(f"stop/{node_id}", lambda: self._ask_to_stop(subject, node_id, grace_s))
+        self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))
 
-    async def _ask_to_stop(self, subject: str, node_id: str, grace_s: float) -> None:
+    async def _request_stop(self, subject: str, node_id: str, grace_s: float) -> None:
         try:
             async with asyncio.timeout(_STOP_S):
                 await self._world.provider.stop(node_id, grace_s=grace_s)
@@ -183,7 +183,7 @@ class Applier:
         self._probes.forget(replica_id)
         self._warmups.forget(replica_id)
 
-    def _ordered(self, record: Replica) -> None:
+    def _note_launch(self, record: Replica) -> None:
         reason = f"{record.reason}; on {record.offering}, port {record.port}"
         inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
         self._journal.note("lifecycle", record.id, "ordered", reason, inputs=inputs)

@@ -22,7 +22,7 @@ _KEEPALIVE_S = 30.0  # longer than any probing interval, so that a probe costs n
 _ERROR_BYTES_SHOWN = 200
 
 
-class HttpEngineDoor:
+class HttpEngineClient:
     """Implements EngineDoor."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class HttpEngineDoor:
 
     def _ask(
         self, method: str, host: str, port: int, path: str, *, deadline_s: float, body: bytes | None = None
-    ) -> _Answer:
+    ) -> _Response:
         headers = {"content-type": "application/json"} if body is not None else {}
         request = self._session.request(
             method,
@@ -72,10 +72,10 @@ class HttpEngineDoor:
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=deadline_s),
         )
-        return _Answer(request, f"http://{host}:{port}{path}", deadline_s)
+        return _Response(request, f"http://{host}:{port}{path}", deadline_s)
 
 
-class HttpGatewayDoor:
+class HttpGatewayClient:
     """Implements GatewayDoor."""
 
     def __init__(self, socket: Path) -> None:
@@ -91,7 +91,7 @@ class HttpGatewayDoor:
     async def snapshot(self) -> GatewaySnapshot:
         """Return the gateway's figures."""
         request = self._session.get("http://gateway/v1/snapshot")
-        async with _Answer(request, "the gateway", _GATEWAY_S) as response:
+        async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await response.read()
         if response.status != 200:
             raise UnavailableError(f"the gateway answered {response.status} to a snapshot")
@@ -103,7 +103,7 @@ class HttpGatewayDoor:
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
         request = self._session.put("http://gateway/v1/table", data=encode(table))
-        async with _Answer(request, "the gateway", _GATEWAY_S) as response:
+        async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await response.read()
         if response.status not in (200, 409):
             said = raw[:_ERROR_BYTES_SHOWN].decode(errors="replace")
@@ -114,8 +114,8 @@ class HttpGatewayDoor:
             raise UnavailableError(f"the gateway's answer to a table cannot be read: {exc}") from exc
 
 
-class _Answer:
-    """Is a response as a context whose every failure, in the head or the body, is an UnavailableError."""
+class _Response:
+    """Opens a response as a context; every failure, in the head or the body, is raised as UnavailableError."""
 
     def __init__(
         self, request: aiohttp.client._RequestContextManager, what: str, deadline_s: float

@@ -10,7 +10,7 @@ from fleetctl.model.replica import NodeState, ReplicaState
 from fleetctl.ports.store import IntentState
 
 if TYPE_CHECKING:
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.launch import Launcher
     from fleetctl.controller.listing import Listed
@@ -26,10 +26,12 @@ _AGAIN_S = 5.0
 class Resolver:
     """Looks at every open intent that no create of ours is at work on."""
 
-    def __init__(self, world: World, records: Records, effects: Effects, launcher: Launcher, journal: Journal) -> None:
+    def __init__(
+        self, world: World, records: Records, background: BackgroundTasks, launcher: Launcher, journal: Journal
+    ) -> None:
         self._world = world
         self._records = records
-        self._effects = effects
+        self._background = background
         self._launcher = launcher
         self._journal = journal
         self._asked_s: dict[str, float] = {}
@@ -43,7 +45,7 @@ class Resolver:
         left = [
             intent
             for intent in self._world.store.open_intents(self._world.fleet)
-            if not self._effects.is_running(create_key(intent.replica_id))
+            if not self._background.is_running(create_key(intent.replica_id))
         ]
         self._open_since_s = {i.token: self._open_since_s.get(i.token, now_s) for i in left}
         for intent in left:
@@ -63,9 +65,9 @@ class Resolver:
         elif node is not None:
             self._abandon(intent, f"its node {node.id} ended: {node.exit_reason or 'gone'}")
         elif desired.phase is Phase.UP and self._records.get(intent.replica_id) is not None:
-            self._ask_again(desired, intent)
+            self._look_up_again(desired, intent)
 
-    def _ask_again(self, desired: Desired, intent: Intent) -> None:
+    def _look_up_again(self, desired: Desired, intent: Intent) -> None:
         now_s = self._world.clock.monotonic_s()
         if now_s - self._asked_s.get(intent.token, float("-inf")) < _AGAIN_S:
             return

@@ -17,8 +17,8 @@ from fleetctl.model.decision import (
     SetStep,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetctl.controller")
 # The same error again within this is the same news.
 _REPEAT_AFTER_S = 60.0
-_REMEMBERED_MAX = 500
+_RECENT_MAX = 500
 
 
 class Journal:
-    """Is the controller's pen."""
+    """Writes the fleet's decision journal: actions, failures and notices, each with its reason and inputs."""
 
     def __init__(self, store: StateStore, fleet: str, clock: Clock) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock
         self._shadowed: set[str] = set()
-        self._said_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
 
     def decided(self, decision: Decision, actions: list[AnyAction], lanes: dict[str, str]) -> None:
-        """Write the actions about to be taken, and shadow's ideas that are new. `lanes` is replica -> lane."""
-        ideas = {_key(action) for action in decision.actions if action.shadow}
+        """Write the actions about to be taken, and shadow actions that are new. `lanes` is replica -> lane."""
+        shadowed = {_key(action) for action in decision.actions if action.shadow}
         fresh = [a for a in decision.actions if a.shadow and _key(a) not in self._shadowed]
-        self._shadowed = ideas
+        self._shadowed = shadowed
         entries = [self._entry(action, decision, lanes) for action in [*actions, *fresh]]
         for entry in entries:
             _log.info("%s%s %s: %s", "shadow: " if entry.shadow else "", entry.action, entry.subject, entry.reason)
@@ -65,11 +65,11 @@ class Journal:
         reason = f"{error.message}; {error.hint}" if isinstance(error, FleetctlError) and error.hint else str(error)
         key = f"{subject}/{action}/{reason}"
         now_s = self._clock.monotonic_s()
-        if key in self._said_s and now_s - self._said_s[key] < _REPEAT_AFTER_S:
+        if key in self._reported_s and now_s - self._reported_s[key] < _REPEAT_AFTER_S:
             return
-        if len(self._said_s) >= _REMEMBERED_MAX:
-            self._said_s.clear()
-        self._said_s[key] = now_s
+        if len(self._reported_s) >= _RECENT_MAX:
+            self._reported_s.clear()
+        self._reported_s[key] = now_s
         is_bug = not isinstance(error, FleetctlError | TimeoutError)
         _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
         self._store.append((self._line("error", subject, action, reason or type(error).__name__, ok=False),))
@@ -115,7 +115,7 @@ def _place(action: AnyAction) -> tuple[str, str]:
             return ("notice" if action.reason.startswith("spot notice") else "decision"), action.replica_id
         case WarmReplica() | AdmitReplica() | StopReplica() | MarkGone() | MarkBooting():
             return "lifecycle", action.replica_id
-        case StopStray():
+        case StopOrphanedNode():
             return "lifecycle", action.node_id
         case StartGateway() | StopGateway():
             return "gateway", "gateway"
@@ -138,6 +138,6 @@ def _extra(action: AnyAction) -> dict[str, float | str]:
 
 
 def _key(action: AnyAction) -> str:
-    """Name an idea so that the same one, a tick later and with other figures, is not news."""
+    """Return a key that a shadow action keeps from tick to tick, whatever its figures, so that it is journalled once."""
     kind, subject = _place(action)
     return f"{kind}/{subject}/{type(action).__name__}/{_extra(action).get('step', '')}"

@@ -18,7 +18,7 @@ from fleetctl.ports.store import Intent, IntentState
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.records import Records
     from fleetctl.controller.world import World
@@ -35,10 +35,10 @@ _HOST = "127.0.0.1"
 class Launcher:
     """Turns a launch into a PENDING replica at once, and into a node in its own time."""
 
-    def __init__(self, world: World, records: Records, effects: Effects, journal: Journal) -> None:
+    def __init__(self, world: World, records: Records, background: BackgroundTasks, journal: Journal) -> None:
         self._world = world
         self._records = records
-        self._effects = effects
+        self._background = background
         self._journal = journal
         self._offerings: tuple[Offering, ...] = ()
         self._offerings_at_s = 0.0
@@ -68,7 +68,7 @@ class Launcher:
     def create(self, desired: Desired, intent: Intent) -> None:
         """Ask the provider for an intent's node, in the background; also for one a crash left open: same token."""
         self.own_tokens.add(intent.token)
-        self._effects.start(create_key(intent.replica_id), lambda: self._create(desired, intent))
+        self._background.start(create_key(intent.replica_id), lambda: self._create(desired, intent))
 
     async def _begin(self, desired: Desired, action: LaunchReplica) -> tuple[Intent, Replica]:
         world = self._world
@@ -156,7 +156,7 @@ class Launcher:
                 node = await self._world.provider.create(request)
         except (AmbiguousOutcomeError, TimeoutError) as exc:
             # It may have happened: the intent stays open, and is looked up by its token.
-            self._journal.failed(intent.replica_id, "create", _said(exc))
+            self._journal.failed(intent.replica_id, "create", _reported(exc))
         except CapacityError as exc:
             self._journal.failed(intent.replica_id, "create", exc)
             self._no_stock_s[intent.request.offering] = self._world.clock.monotonic_s()
@@ -210,7 +210,7 @@ def _token(owner: str, record: Replica) -> str:
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
-def _said(exc: BaseException) -> FleetctlError:
+def _reported(exc: BaseException) -> FleetctlError:
     if isinstance(exc, FleetctlError):
         return exc
     return AmbiguousOutcomeError(f"no answer to a create in {_CREATE_S:g} s", hint="it is looked up by its token")

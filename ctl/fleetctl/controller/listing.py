@@ -30,7 +30,7 @@ class Listed:
 
 
 class Listing:
-    """Is the latest answer."""
+    """The latest answer."""
 
     def __init__(self, world: World, journal: Journal, on_change: Callable[[], None]) -> None:
         self._world = world

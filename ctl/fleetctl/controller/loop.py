@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller import api
 from fleetctl.controller.apply import Applier
-from fleetctl.controller.effects import Effects
+from fleetctl.controller.background import BackgroundTasks
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.launch import Launcher
@@ -16,7 +16,7 @@ from fleetctl.controller.observe import Observer
 from fleetctl.controller.probes import Probes
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
-from fleetctl.controller.status import DECISIONS_SHOWN, Moment, fleet_status
+from fleetctl.controller.status import DECISIONS_SHOWN, TickResult, fleet_status
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.reconcile.limits import since_s
@@ -45,7 +45,7 @@ class Controller:
     def __init__(self, world: World) -> None:
         self._world = world
         self._woken = asyncio.Event()
-        self._moment: Moment | None = None
+        self._tick_result: TickResult | None = None
         self._shown: tuple[JournalEntry, ...] = ()
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
@@ -57,86 +57,88 @@ class Controller:
 
     def status(self) -> FleetStatus | None:
         """Return what the last tick saw and decided; None before the first."""
-        if self._moment is None:
+        if self._tick_result is None:
             return None
         after = self._shown[-1].seq if self._shown else 0
         new = self._world.store.journal(self._world.fleet, after=after, limit=DECISIONS_SHOWN)
         self._shown = (*self._shown, *new)[-DECISIONS_SHOWN:]
-        return fleet_status(self._moment, self._shown, pid=self._world.pid)
+        return fleet_status(self._tick_result, self._shown, pid=self._world.pid)
 
     async def run(self) -> None:
         """Keep the fleet until it is down. Cancelled, it leaves everything running."""
         async with asyncio.TaskGroup() as group:
-            hands = _Hands(self._world, group, self.wake)
+            parts = _Components(self._world, group, self.wake)
             try:
-                await hands.listing.refresh()
-                while not await self._tick_safely(hands):
+                await parts.listing.refresh()
+                while not await self._tick_safely(parts):
                     await self._pause()
             finally:
                 # What was begun at the provider is given a moment to be noted; else its intent stays open.
-                await hands.effects.settle("create/", within_s=_SETTLE_S)
-                hands.effects.cancel_all()
+                await parts.background.settle("create/", within_s=_SETTLE_S)
+                parts.background.cancel_all()
 
-    async def _tick_safely(self, hands: _Hands) -> bool:
+    async def _tick_safely(self, parts: _Components) -> bool:
         try:
-            is_over = await self._tick(hands)
+            is_over = await self._tick(parts)
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
-            hands.journal.failed("fleet", "tick", exc)
+            parts.journal.failed("fleet", "tick", exc)
             return False
         self._failed_ticks = 0
         return is_over
 
-    async def _tick(self, hands: _Hands) -> bool:
+    async def _tick(self, parts: _Components) -> bool:
         """Load, decide, apply. Return whether the fleet is down and nothing is left to do."""
-        loaded = await self._load(hands)
+        loaded = await self._load(parts)
         if loaded is None:
             return True
         desired, observation = loaded
-        decision = self._decide(hands, desired, observation)
-        await self._apply(hands, desired, observation, decision)
+        decision = self._decide(parts, desired, observation)
+        await self._apply(parts, desired, observation, decision)
         self.broadcast.announce()
         return decision.is_down
 
-    async def _load(self, hands: _Hands) -> tuple[Desired, Observation] | None:
+    async def _load(self, parts: _Components) -> tuple[Desired, Observation] | None:
         desired = self._world.store.fleet(self._world.fleet)
         if desired is None:
             return None
         self._tick_s = desired.profile.control.tick_s
-        hands.effects.start("listing", lambda: hands.listing.keep_fresh(lambda: self._tick_s / 2), wakes=False)
-        hands.records.read()
-        hands.resolver.resolve(desired, hands.listing.latest(self._tick_s))
-        hands.probes.begin(hands.records.all)
-        refused = hands.launcher.take_refused()
-        return desired, await hands.observer.observe(hands.records.all, tick_s=self._tick_s, refused=refused)
+        parts.background.start("listing", lambda: parts.listing.keep_fresh(lambda: self._tick_s / 2), wakes=False)
+        parts.records.read()
+        parts.resolver.resolve(desired, parts.listing.latest(self._tick_s))
+        parts.probes.begin(parts.records.all)
+        refused = parts.launcher.take_refused()
+        return desired, await parts.observer.observe(parts.records.all, tick_s=self._tick_s, refused=refused)
 
-    def _decide(self, hands: _Hands, desired: Desired, observation: Observation) -> Decision:
-        return reconcile(desired, observation, hands.applier.memory, observation.at)
+    def _decide(self, parts: _Components, desired: Desired, observation: Observation) -> Decision:
+        return reconcile(desired, observation, parts.applier.memory, observation.at)
 
-    async def _apply(self, hands: _Hands, desired: Desired, observation: Observation, decision: Decision) -> None:
-        launches = hands.applier.apply(desired, observation, decision)
+    async def _apply(self, parts: _Components, desired: Desired, observation: Observation, decision: Decision) -> None:
+        launches = parts.applier.apply(desired, observation, decision)
         # Whoever leaves rotation leaves it now, however slowly the provider sells the replacement.
-        await hands.publisher.publish(desired, hands.records.all, decision.memory, gateway=observation.gateway)
-        await hands.applier.launch(desired, launches)
-        self._hold_port(hands, observation, decision)
+        await parts.publisher.publish(desired, parts.records.all, decision.memory, gateway=observation.gateway)
+        await parts.applier.launch(desired, launches)
+        self._hold_port(parts, observation, decision)
         self._world.gateway_host.watch(self.wake)
-        self._moment = Moment(desired=desired, records=hands.records.all, observation=observation, decision=decision)
+        self._tick_result = TickResult(
+            desired=desired, records=parts.records.all, observation=observation, decision=decision
+        )
 
-    def _hold_port(self, hands: _Hands, observation: Observation, decision: Decision) -> None:
+    def _hold_port(self, parts: _Components, observation: Observation, decision: Decision) -> None:
         silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
         if observation.gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
             return
         if self._world.gateway_host.release_port() and not decision.is_down:
             reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
-            hands.journal.note("gateway", "gateway", "release-port", reason)
+            parts.journal.note("gateway", "gateway", "release-port", reason)
 
     async def _pause(self) -> None:
         """Wait for the next tick, or for a wake; longer after failures."""
         pause_s = self._tick_s
         if self._failed_ticks:
             pause_s = min(_FAILED_TICK_S_MAX, self._tick_s * 2.0 ** min(self._failed_ticks, 10))
-        if self._moment is not None and not self._failed_ticks:
-            at = self._moment.decision.requeue_at
+        if self._tick_result is not None and not self._failed_ticks:
+            at = self._tick_result.decision.requeue_at
             pause_s = min(pause_s, max(0.0, (at - self._world.clock.now()).total_seconds()))
         try:
             async with asyncio.timeout(pause_s):
@@ -148,24 +150,24 @@ class Controller:
         await self._world.clock.sleep(_GATHER_S)
 
 
-class _Hands:
+class _Components:
     """Everything a tick works with, put together once."""
 
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock)
-        self.effects = Effects(group, on_end=wake, on_error=self._report)
+        self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
         self.records = Records(world.store, world.fleet, world.clock)
         self.listing = Listing(world, self.journal, wake)
-        self.probes = Probes(world, self.effects, wake)
-        self.warmups = Warmups(world, self.effects, self.journal)
+        self.probes = Probes(world, self.background, wake)
+        self.warmups = Warmups(world, self.background, self.journal)
         self.publisher = Publisher(world, self.journal)
-        self.launcher = Launcher(world, self.records, self.effects, self.journal)
-        self.resolver = Resolver(world, self.records, self.effects, self.launcher, self.journal)
-        self.observer = Observer(world, self.effects, self.listing, self.probes, self.warmups, self.publisher)
+        self.launcher = Launcher(world, self.records, self.background, self.journal)
+        self.resolver = Resolver(world, self.records, self.background, self.launcher, self.journal)
+        self.observer = Observer(world, self.background, self.listing, self.probes, self.warmups, self.publisher)
         self.applier = Applier(
             world,
             records=self.records,
-            effects=self.effects,
+            background=self.background,
             journal=self.journal,
             launcher=self.launcher,
             warmups=self.warmups,

@@ -11,7 +11,7 @@ from fleetctl.model.replica import Node, NodeState, Replica, ReplicaState
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.listing import Listed, Listing
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.publish import Publisher
@@ -32,10 +32,16 @@ class Observer:
     """Reads everything once a tick; it decides nothing."""
 
     def __init__(
-        self, world: World, effects: Effects, listing: Listing, probes: Probes, warmups: Warmups, publisher: Publisher
+        self,
+        world: World,
+        background: BackgroundTasks,
+        listing: Listing,
+        probes: Probes,
+        warmups: Warmups,
+        publisher: Publisher,
     ) -> None:
         self._world = world
-        self._effects = effects
+        self._background = background
         self._listing = listing
         self._probes = probes
         self._warmups = warmups
@@ -59,7 +65,7 @@ class Observer:
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
             gateway_alive=self._world.gateway_host.is_alive(),
             refused=refused,
-            strays=_strays(listed, live),
+            orphaned_nodes=_orphaned_nodes(listed, live),
         )
 
     def admitted(self, replica_id: str) -> None:
@@ -84,7 +90,7 @@ class Observer:
             record=record,
             node=_node_state(record, node, listed),
             exit_reason=node.exit_reason if node else "",
-            creating=self._effects.is_running(create_key(record.id)),
+            creating=self._background.is_running(create_key(record.id)),
             healthy=self._probes.healthy(record.id),
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
@@ -128,7 +134,7 @@ def _node_state(record: Replica, node: Node | None, listed: Listed | None) -> No
     return None
 
 
-def _strays(listed: Listed | None, live: list[Replica]) -> tuple[Node, ...]:
+def _orphaned_nodes(listed: Listed | None, live: list[Replica]) -> tuple[Node, ...]:
     """Return nodes that live and belong to no live replica."""
     if listed is None:
         return ()

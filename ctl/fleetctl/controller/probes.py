@@ -13,7 +13,7 @@ from fleetctl.model.slo import Validity
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.world import World
 
 _BOOTING_S = 0.5  # a start is waited for by people
@@ -27,7 +27,7 @@ _SCRAPED = (ReplicaState.READY, ReplicaState.DRAINING)
 
 
 @dataclass(slots=True)
-class _Pulse:
+class _ProbeState:
     healthy: bool | None = None
     health_due_s: float = 0.0
     metrics_due_s: float = 0.0
@@ -38,11 +38,11 @@ class _Pulse:
 class Probes:
     """Holds every live replica's last answers; `begin` starts what is due and never waits."""
 
-    def __init__(self, world: World, effects: Effects, on_change: Callable[[], None]) -> None:
+    def __init__(self, world: World, background: BackgroundTasks, on_change: Callable[[], None]) -> None:
         self._world = world
-        self._effects = effects
+        self._background = background
         self._on_change = on_change
-        self._pulses: dict[str, _Pulse] = {}
+        self._pulses: dict[str, _ProbeState] = {}
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Start the probes that are due; forget replicas that are no longer probed."""
@@ -50,60 +50,60 @@ class Probes:
         self._pulses = {rid: self._pulses.get(rid) or self._new(number) for number, rid in enumerate(probed)}
         now_s = self._world.clock.monotonic_s()
         for record in probed.values():
-            pulse = self._pulses[record.id]
-            if now_s >= pulse.health_due_s:
-                self._start(f"health/{record.id}", record, self._ask_health)
-            if record.state in _SCRAPED and now_s >= pulse.metrics_due_s:
-                self._start(f"metrics/{record.id}", record, self._ask_metrics)
+            probe = self._pulses[record.id]
+            if now_s >= probe.health_due_s:
+                self._start(f"health/{record.id}", record, self._probe_health)
+            if record.state in _SCRAPED and now_s >= probe.metrics_due_s:
+                self._start(f"metrics/{record.id}", record, self._scrape_metrics)
 
     def healthy(self, replica_id: str) -> bool | None:
         """Return the last answer of /health; None: not asked yet."""
-        pulse = self._pulses.get(replica_id)
-        return pulse.healthy if pulse else None
+        probe = self._pulses.get(replica_id)
+        return probe.healthy if probe else None
 
     def signals(self, replica_id: str) -> EngineSignals:
         """Return the last figures; STALE when they have not come for a while."""
-        pulse = self._pulses.get(replica_id)
-        if pulse is None:
+        probe = self._pulses.get(replica_id)
+        if probe is None:
             return EngineSignals()
-        age_s = self._world.clock.monotonic_s() - pulse.metrics_at_s
-        if pulse.signals.validity is Validity.OK and age_s > _STALE_S:
-            return replace(pulse.signals, validity=Validity.STALE)
-        return pulse.signals
+        age_s = self._world.clock.monotonic_s() - probe.metrics_at_s
+        if probe.signals.validity is Validity.OK and age_s > _STALE_S:
+            return replace(probe.signals, validity=Validity.STALE)
+        return probe.signals
 
     def forget(self, replica_id: str) -> None:
         """Ask a replica anew: what it said belongs to an earlier life."""
         self._pulses.pop(replica_id, None)
 
-    def _new(self, number: int) -> _Pulse:
+    def _new(self, number: int) -> _ProbeState:
         # Replicas that came together are scraped one after the other, not all in one tick.
-        return _Pulse(metrics_due_s=self._world.clock.monotonic_s() + number % 5)
+        return _ProbeState(metrics_due_s=self._world.clock.monotonic_s() + number % 5)
 
     def _start(
-        self, key: str, record: Replica, ask: Callable[[Replica, _Pulse], Coroutine[object, object, None]]
+        self, key: str, record: Replica, ask: Callable[[Replica, _ProbeState], Coroutine[object, object, None]]
     ) -> None:
-        pulse = self._pulses[record.id]
-        self._effects.start(key, lambda: ask(record, pulse), wakes=False)
+        probe = self._pulses[record.id]
+        self._background.start(key, lambda: ask(record, probe), wakes=False)
 
-    async def _ask_health(self, record: Replica, pulse: _Pulse) -> None:
+    async def _probe_health(self, record: Replica, probe: _ProbeState) -> None:
         path = self._world.engine_of(record.engine).health_path
         try:
             healthy = await self._world.engines.is_healthy(record.host, record.port, path)
         except UnavailableError:
             healthy = False
         interval_s = _BOOTING_S if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
-        pulse.health_due_s = self._world.clock.monotonic_s() + interval_s
-        if healthy is not pulse.healthy:
-            pulse.healthy = healthy
+        probe.health_due_s = self._world.clock.monotonic_s() + interval_s
+        if healthy is not probe.healthy:
+            probe.healthy = healthy
             self._on_change()
 
-    async def _ask_metrics(self, record: Replica, pulse: _Pulse) -> None:
+    async def _scrape_metrics(self, record: Replica, probe: _ProbeState) -> None:
         world = self._world
         engine = world.engine_of(record.engine)
-        pulse.metrics_due_s = world.clock.monotonic_s() + _METRICS_S
+        probe.metrics_due_s = world.clock.monotonic_s() + _METRICS_S
         try:
             page = await world.engines.metrics(record.host, record.port, engine.metrics_path)
         except UnavailableError:
             return  # the last figures age into STALE
-        pulse.signals = replace(engine.signals(page), at=world.clock.now())
-        pulse.metrics_at_s = world.clock.monotonic_s()
+        probe.signals = replace(engine.signals(page), at=world.clock.now())
+        probe.metrics_at_s = world.clock.monotonic_s()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.replica import Replica
 
-# No key hashes to this: a door whose keys cannot be read stays shut.
+# No key hashes to this: a gateway whose keys cannot be read refuses every request.
 _SHUT = ("unreadable",)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Records:
-    """Is the fleet's replicas by id. People change only `drain_requested`, which the store itself never loses."""
+    """Holds the fleet's replica records by id. Operators change only `drain_requested`, which the store itself never loses."""
 
     def __init__(self, store: StateStore, fleet: str, clock: Clock) -> None:
         self._store = store

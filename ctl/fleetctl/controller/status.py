@@ -26,7 +26,7 @@ _BURN_WINDOWS = {"5m": 300.0, "1h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class TickResult:
     """What one tick knew and decided."""
 
     desired: Desired
@@ -36,11 +36,11 @@ class Moment:
     trouble: str = ""  # what went wrong in it, if anything
 
 
-def fleet_status(moment: Moment, decisions: tuple[JournalEntry, ...], *, pid: int) -> FleetStatus:
+def fleet_status(tick: TickResult, decisions: tuple[JournalEntry, ...], *, pid: int) -> FleetStatus:
     """Return the moment as everybody sees it."""
-    desired, seen = moment.desired, moment.observation
+    desired, seen = tick.desired, tick.observation
     profile = desired.profile
-    cost = sum(record.price_usd_per_hour for record in moment.records if record.state.is_live)
+    cost = sum(record.price_usd_per_hour for record in tick.records if record.state.is_live)
     return FleetStatus(
         fleet=desired.fleet,
         at=seen.at,
@@ -56,11 +56,11 @@ def fleet_status(moment: Moment, decisions: tuple[JournalEntry, ...], *, pid: in
         gateway_pid=seen.gateway.pid if seen.gateway else 0,
         cost_usd_per_hour=cost,
         max_cost_usd_per_hour=profile.capacity.max_cost_usd_per_hour,
-        cost_usd_per_1m_tokens=_cost_per_1m_tokens(cost, seen.gateway, moment),
-        lanes=tuple(_lane(moment, spec) for spec in profile.lanes),
-        replicas=_replicas(moment),
+        cost_usd_per_1m_tokens=_cost_per_1m_tokens(cost, seen.gateway, tick),
+        lanes=tuple(_lane(tick, spec) for spec in profile.lanes),
+        replicas=_replicas(tick),
         decisions=decisions,
-        reason=moment.trouble or moment.decision.reasons.get("fleet", ""),
+        reason=tick.trouble or tick.decision.reasons.get("fleet", ""),
     )
 
 
@@ -69,21 +69,21 @@ def _url(spec: GatewaySpec) -> str:
     return f"http://{host}:{spec.port}"
 
 
-def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot | None, moment: Moment) -> float | None:
+def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot | None, tick: TickResult) -> float | None:
     if gateway is None:
         return None
     windows = [lane.window(_COST_WINDOW_S) for lane in gateway.lanes]
     tokens = sum(window.prompt_tokens + window.output_tokens for window in windows)
-    uptime_s = (moment.observation.at - gateway.started_at).total_seconds()
+    uptime_s = (tick.observation.at - gateway.started_at).total_seconds()
     seconds = min(_COST_WINDOW_S, max(1.0, uptime_s))
     return cost_usd_per_hour * seconds / 3600.0 / tokens * 1e6 if tokens else None
 
 
-def _lane(moment: Moment, spec: LaneSpec) -> LaneStatus:
-    desired, decision = moment.desired, moment.decision
-    live = [r for r in moment.records if r.lane == spec.name and r.state.is_live]
+def _lane(tick: TickResult, spec: LaneSpec) -> LaneStatus:
+    desired, decision = tick.desired, tick.decision
+    live = [r for r in tick.records if r.lane == spec.name and r.state.is_live]
     memory = decision.memory.lanes.get(spec.name, LaneMemory())
-    traffic = _traffic(moment.observation.gateway, spec.name)
+    traffic = _traffic(tick.observation.gateway, spec.name)
     pressure = decision.inputs.get(spec.name, {}).get("pressure")
     return LaneStatus(
         name=spec.name,
@@ -96,7 +96,7 @@ def _lane(moment: Moment, spec: LaneSpec) -> LaneStatus:
         step=effective_step(desired, spec.name, memory),
         burn=_burn(traffic, desired.profile.objective.fraction),
         traffic=traffic,
-        validity=moment.observation.gateway_validity if traffic else Validity.NONE,
+        validity=tick.observation.gateway_validity if traffic else Validity.NONE,
         reason=decision.reasons.get(spec.name, ""),
         pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
         pressure=pressure if isinstance(pressure, float) else None,
@@ -104,7 +104,7 @@ def _lane(moment: Moment, spec: LaneSpec) -> LaneStatus:
 
 
 def _wanted(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int:
-    """Return what the lane should have; in shadow mode that is what a person ordered, whatever the controller thinks."""
+    """Return what the lane should have; in shadow mode that is what an operator requested, not what the controller decided."""
     if desired.phase is not Phase.UP:
         return 0
     by_hand = desired.overrides.replicas.get(spec.name)
@@ -126,13 +126,13 @@ def _burn(traffic: LaneSnapshot | None, objective: float) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def _replicas(moment: Moment) -> tuple[ReplicaStatus, ...]:
-    seen = {r.record.id: r for r in moment.observation.replicas}
+def _replicas(tick: TickResult) -> tuple[ReplicaStatus, ...]:
+    seen = {r.record.id: r for r in tick.observation.replicas}
     return tuple(
         ReplicaStatus(
             record=record,
             engine=seen[record.id].engine if record.id in seen else EngineSignals(),
             in_flight=seen[record.id].in_flight if record.id in seen else 0,
         )
-        for record in moment.records
+        for record in tick.records
     )

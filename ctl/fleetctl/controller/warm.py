@@ -9,21 +9,21 @@ from fleetctl.core.reconcile.limits import WARM_FAILURES_MAX
 from fleetctl.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from fleetctl.controller.effects import Effects
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.world import World
     from fleetctl.model.replica import Replica
 
 _AGAIN_S = 1.0
-_DEADLINE_S = 90.0  # the door has its own, shorter one; this also covers a door that hangs
+_DEADLINE_S = 90.0  # the engine client has its own, shorter one; this also covers a client that hangs
 
 
 class Warmups:
     """Knows who is being warmed, who is warm, and whose attempts failed."""
 
-    def __init__(self, world: World, effects: Effects, journal: Journal) -> None:
+    def __init__(self, world: World, background: BackgroundTasks, journal: Journal) -> None:
         self._world = world
-        self._effects = effects
+        self._background = background
         self._journal = journal
         self._warm: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -31,11 +31,11 @@ class Warmups:
     def begin(self, record: Replica, served_name: str) -> None:
         """Start warming; attempts follow one another until one succeeds or too many have failed."""
         if record.id not in self._warm:
-            self._effects.start(_key(record.id), lambda: self._attempts(record, served_name))
+            self._background.start(_key(record.id), lambda: self._attempts(record, served_name))
 
     def is_warming(self, replica_id: str) -> bool:
         """Whether a completion is on its way, or about to be tried again."""
-        return self._effects.is_running(_key(replica_id))
+        return self._background.is_running(_key(replica_id))
 
     def is_warm(self, replica_id: str) -> bool:
         """Whether a completion has come back."""
@@ -47,7 +47,7 @@ class Warmups:
 
     def forget(self, replica_id: str) -> None:
         """Forget an earlier life."""
-        self._effects.cancel(_key(replica_id))
+        self._background.cancel(_key(replica_id))
         self._warm.discard(replica_id)
         self._failures.pop(replica_id, None)
 

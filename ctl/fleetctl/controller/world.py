@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 
 
-class EngineDoor(Protocol):
+class EngineClient(Protocol):
     """Speaks HTTP to replicas. Every call has its own deadline and raises UnavailableError when it is not met."""
 
     async def is_healthy(self, host: str, port: int, path: str) -> bool:
@@ -34,7 +34,7 @@ class EngineDoor(Protocol):
         ...
 
 
-class GatewayDoor(Protocol):
+class GatewayClient(Protocol):
     """Speaks to the gateway's admin socket. Calls raise UnavailableError when it does not answer."""
 
     async def snapshot(self) -> GatewaySnapshot:
@@ -79,8 +79,8 @@ class World:
     store: StateStore
     provider: Provider
     engine_of: Callable[[EngineKind], Engine]
-    engines: EngineDoor
-    gateway: GatewayDoor
+    engines: EngineClient
+    gateway: GatewayClient
     gateway_host: GatewayHost
     clock: Clock
     pid: int

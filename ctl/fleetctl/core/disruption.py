@@ -34,8 +34,8 @@ def drain_deadline(now: datetime, drain_timeout_s: float, notice: datetime | Non
     return max(now, min(own, notice - timedelta(seconds=margin_s)))
 
 
-def leave_first(replicas: Iterable[ObservedReplica]) -> list[ObservedReplica]:
-    """Order replicas by how gladly they are given up: unready before ready, spot before on-demand, then newest."""
+def scale_down_order(replicas: Iterable[ObservedReplica]) -> list[ObservedReplica]:
+    """Return replicas in the order they are scaled down: unready before ready, spot before on-demand, then newest."""
     return sorted(
         sorted(replicas, key=lambda r: (r.record.created_at, r.record.id), reverse=True),
         key=lambda r: (r.record.state is ReplicaState.READY, r.record.market is not Market.SPOT),

@@ -1,4 +1,4 @@
-"""Moves a lane up and down the degradation ladder, one rung at a time, on clock time."""
+"""Moves a lane up and down the degradation ladder, one step at a time, on clock time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec
 
 # Published overload rules: cut context when P99 is over 200 % of its SLO for 10 s; break at 2x for 30 s.
-_HOT_RATIO = 2.0
-_FIRST_RUNG_AFTER_S = 10.0
-_CALM_AFTER_S = 10.0  # inside the SLO for this long: one rung down
+_OVERLOAD_RATIO = 2.0
+_FIRST_STEP_AFTER_S = 10.0
+_CALM_AFTER_S = 10.0  # inside the SLO for this long: one step down
 _INTERACTIVE = (
     LadderStep.NORMAL,
     LadderStep.CAP_TOKENS,
@@ -33,7 +33,7 @@ _INTERACTIVE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class StepDecision:
     """Where a lane stands after this decision; `changed` says whether it moved, `pinned` that a person holds it."""
 
     memory: LaneMemory
@@ -50,91 +50,95 @@ def effective_step(desired: Desired, lane: str, memory: LaneMemory) -> LadderSte
     return memory.step if desired.profile.control.mode is Mode.ACTIVE else LadderStep.NORMAL
 
 
-def climb(view: LaneView) -> Rung:
-    """Return the lane's rung: pinned by a person, paused for others' sake, or climbed under its own heat."""
+def decide_step(view: LaneView) -> StepDecision:
+    """Return the lane's ladder step: pinned by an operator, paused for the interactive lanes, or set by its own overload."""
     if view.pinned is not None:
         return _to(view.memory, view.pinned, "pinned by an operator", view.now, pinned=True)
     if view.spec.interruptible:
         return _pause_or_resume(view)
     if view.pressure.validity is not Validity.OK:
-        return Rung(memory=view.memory, reason="", changed=False)
-    return _climb_interactive(view)
+        return StepDecision(memory=view.memory, reason="", changed=False)
+    return _decide_interactive(view)
 
 
-def _pause_or_resume(view: LaneView) -> Rung:
+def _pause_or_resume(view: LaneView) -> StepDecision:
     level, memory, control = view.interactive_level, view.memory, view.control
     if level is None:
-        return Rung(memory=memory, reason="", changed=False)
+        return StepDecision(memory=memory, reason="", changed=False)
     if memory.step < LadderStep.PAUSE_BATCH and level > control.pause_batch_above:
         reason = f"paused: pressure of interactive lanes {level:.2f} > {control.pause_batch_above:g}"
         return _to(replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, reason, view.now)
     if memory.step is LadderStep.NORMAL:
-        return Rung(memory=memory, reason="", changed=False)
+        return StepDecision(memory=memory, reason="", changed=False)
     if level >= control.resume_batch_below:
-        words = f"paused; pressure {level:.2f}, resumes below {control.resume_batch_below:g}"
-        return Rung(memory=replace(memory, calm_since=None), reason=words, changed=False)
+        message = f"paused; pressure {level:.2f}, resumes below {control.resume_batch_below:g}"
+        return StepDecision(memory=replace(memory, calm_since=None), reason=message, changed=False)
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
     if calm_s < _CALM_AFTER_S:
-        return Rung(memory=replace(memory, calm_since=calm_since), reason="paused; pressure falling", changed=False)
+        return StepDecision(
+            memory=replace(memory, calm_since=calm_since), reason="paused; pressure falling", changed=False
+        )
     reason = f"resumed: pressure {level:.2f} < {control.resume_batch_below:g} for {format_duration(calm_s)}"
     return _to(replace(memory, calm_since=None), LadderStep.NORMAL, reason, view.now)
 
 
-def _climb_interactive(view: LaneView) -> Rung:
+def _decide_interactive(view: LaneView) -> StepDecision:
     latency, memory = view.pressure.latency, view.memory
-    if latency is not None and latency.ratio > _HOT_RATIO:
-        hot = replace(memory, hot_since=memory.hot_since or view.now, calm_since=None)
-        return _hotter(view, hot, latency.words)
-    memory = replace(memory, hot_since=None)
+    if latency is not None and latency.ratio > _OVERLOAD_RATIO:
+        overloaded = replace(memory, overloaded_since=memory.overloaded_since or view.now, calm_since=None)
+        return _escalate(view, overloaded, latency.message)
+    memory = replace(memory, overloaded_since=None)
     if latency is not None and latency.ratio > 1.0:
-        return Rung(memory=replace(memory, calm_since=None), reason=_held(memory, latency.words), changed=False)
-    return _calmer(view, memory, latency.words if latency else "no samples")
+        return StepDecision(
+            memory=replace(memory, calm_since=None), reason=_held(memory, latency.message), changed=False
+        )
+    return _relax(view, memory, latency.message if latency else "no samples")
 
 
-def _hotter(view: LaneView, memory: LaneMemory, words: str) -> Rung:
-    hot_s = (view.now - (memory.hot_since or view.now)).total_seconds()
-    step = max(memory.step, _due(_rungs(view.spec), hot_s, view.control.breaker_after_s))
-    reason = f"{words}, over twice the SLO for {format_duration(hot_s)}"
+def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
+    overloaded_s = (view.now - (memory.overloaded_since or view.now)).total_seconds()
+    step = max(memory.step, _due(_steps(view.spec), overloaded_s, view.control.breaker_after_s))
+    reason = f"{message}, over twice the SLO for {format_duration(overloaded_s)}"
     if step is memory.step:
-        return Rung(memory=memory, reason=_held(memory, reason), changed=False)
+        return StepDecision(memory=memory, reason=_held(memory, reason), changed=False)
     return _to(memory, step, reason, view.now)
 
 
-def _due(rungs: tuple[LadderStep, ...], hot_s: float, breaker_after_s: float) -> LadderStep:
-    """Return the rung due after this much heat: the breaker at its own time, the milder ones evenly before it."""
-    if hot_s >= breaker_after_s:
-        return rungs[-1]
-    first_s = min(_FIRST_RUNG_AFTER_S, breaker_after_s / 2)
-    if hot_s < first_s:
-        return rungs[0]
-    climbed = (hot_s - first_s) / (breaker_after_s - first_s) * (len(rungs) - 2)
-    return rungs[1 + int(climbed)]
+def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: float) -> LadderStep:
+    """Return the step due after `overloaded_s` of overload: the breaker at its own time, the milder ones evenly before it."""
+    if overloaded_s >= breaker_after_s:
+        return steps[-1]
+    first_s = min(_FIRST_STEP_AFTER_S, breaker_after_s / 2)
+    if overloaded_s < first_s:
+        return steps[0]
+    passed = (overloaded_s - first_s) / (breaker_after_s - first_s) * (len(steps) - 2)
+    return steps[1 + int(passed)]
 
 
-def _calmer(view: LaneView, memory: LaneMemory, words: str) -> Rung:
+def _relax(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     if memory.step is LadderStep.NORMAL:
-        return Rung(memory=replace(memory, calm_since=None), reason="", changed=False)
+        return StepDecision(memory=replace(memory, calm_since=None), reason="", changed=False)
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
     if calm_s < _CALM_AFTER_S:
-        return Rung(memory=replace(memory, calm_since=calm_since), reason=_held(memory, words), changed=False)
-    below = [step for step in _rungs(view.spec) if step < memory.step]
-    reason = f"{words} for {format_duration(calm_s)}: one step down"
-    # Calm is counted afresh for every rung, so that load returns in portions.
+        return StepDecision(memory=replace(memory, calm_since=calm_since), reason=_held(memory, message), changed=False)
+    below = [step for step in _steps(view.spec) if step < memory.step]
+    reason = f"{message} for {format_duration(calm_s)}: one step down"
+    # Calm is counted afresh for every step, so that load returns in portions.
     return _to(replace(memory, calm_since=view.now), below[-1], reason, view.now)
 
 
-def _rungs(spec: LaneSpec) -> tuple[LadderStep, ...]:
-    """Return the rungs that change something for this lane."""
+def _steps(spec: LaneSpec) -> tuple[LadderStep, ...]:
+    """Return the steps that change something for this lane."""
     return tuple(step for step in _INTERACTIVE if step is not LadderStep.SPILL or spec.spill_to)
 
 
-def _held(memory: LaneMemory, words: str) -> str:
-    return f"step {memory.step.name.lower().replace('_', '-')} held: {words}" if memory.step else ""
+def _held(memory: LaneMemory, message: str) -> str:
+    return f"step {memory.step.name.lower().replace('_', '-')} held: {message}" if memory.step else ""
 
 
-def _to(memory: LaneMemory, step: LadderStep, reason: str, now: datetime, *, pinned: bool = False) -> Rung:
+def _to(memory: LaneMemory, step: LadderStep, reason: str, now: datetime, *, pinned: bool = False) -> StepDecision:
     if step is memory.step:
-        return Rung(memory=memory, reason=reason, changed=False, pinned=pinned)
-    return Rung(memory=replace(memory, step=step, step_since=now), reason=reason, changed=True, pinned=pinned)
+        return StepDecision(memory=memory, reason=reason, changed=False, pinned=pinned)
+    return StepDecision(memory=replace(memory, step=step, step_since=now), reason=reason, changed=True, pinned=pinned)

@@ -31,7 +31,7 @@ class Ratio:
     """One figure over its limit: 1.0 is at the limit. `words` say both with units."""
 
     ratio: float
-    words: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class LanePressure:
     def worst(self) -> Ratio | None:
         """Return what presses most; refused requests press beyond the limit, whatever the latency of the rest."""
         if self.unmet > 0:
-            refused = Ratio(ratio=1.0 + self.unmet, words=f"{self.unmet:.0%} of requests refused")
+            refused = Ratio(ratio=1.0 + self.unmet, message=f"{self.unmet:.0%} of requests refused")
             return refused if self.latency is None or self.latency.ratio < refused.ratio else self.latency
         return self.latency
 
@@ -142,7 +142,7 @@ def _at_percentile(quantiles: Quantiles, percentile: float) -> float:
 def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:
     ratio = value_s / limit_s if limit_s > 0 else (2.0 if value_s > 0 else 0.0)
     sign = ">" if ratio > 1 else "<="
-    return Ratio(ratio=ratio, words=f"{name} {format_duration(value_s)} {sign} {format_duration(limit_s)}")
+    return Ratio(ratio=ratio, message=f"{name} {format_duration(value_s)} {sign} {format_duration(limit_s)}")
 
 
 def _worse(one: Ratio, other: Ratio | None) -> Ratio:

@@ -82,7 +82,7 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     late = _lateness(view)
     if late is None and need <= memory.wanted:
         return None
-    cause = late.words if late else f"{view.pressure.offered_rps:.3g} rps offered needs {need}"
+    cause = late.message if late else f"{view.pressure.offered_rps:.3g} rps offered needs {need}"
     counts = view.counts
     if need <= memory.wanted and counts.ready < memory.wanted:
         # What was asked for has not helped yet: its effect is judged from when it serves.
@@ -154,5 +154,5 @@ def _cannot_shrink(view: LaneView, memory: LaneMemory) -> str:
         return "requests are waiting or running"
     worst = pressure.worst
     if rest and worst is not None and worst.ratio * memory.wanted / rest > _SHRINK_BELOW:
-        return f"{worst.words}; {rest} would be too near the limit"
+        return f"{worst.message}; {rest} would be too near the limit"
     return ""

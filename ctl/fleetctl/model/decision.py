@@ -12,9 +12,9 @@ from fleetctl.model.overload import LadderStep
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
-    """Is the base of the closed union below; every action carries its own reason.
+    """Base of the closed union below; every action carries its own reason.
 
-    `shadow` marks the controller's own idea while the fleet is in shadow mode: it is journalled, not applied.
+    `shadow` marks an action the controller decided by itself while the fleet is in shadow mode: it is journalled, not applied.
     """
 
     reason: str
@@ -69,7 +69,7 @@ class MarkBooting(Action, frozen=True, kw_only=True, tag="mark-booting"):
     replica_id: str
 
 
-class StopStray(Action, frozen=True, kw_only=True, tag="stop-stray"):
+class StopOrphanedNode(Action, frozen=True, kw_only=True, tag="stop-orphaned-node"):
     """End a node that carries our tags and belongs to no living replica."""
 
     node_id: str
@@ -93,7 +93,7 @@ class StopGateway(Action, frozen=True, kw_only=True, tag="stop-gateway"):
 
 AnyAction = (
     LaunchReplica | WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
-    | StopStray | SetStep | StartGateway | StopGateway
+    | StopOrphanedNode | SetStep | StartGateway | StopGateway
 )  # fmt: skip
 
 
@@ -103,13 +103,13 @@ class LaneMemory:
 
     wanted: int = 0  # replicas the lane should have
     planned: int = -1  # the plan's count when `wanted` was last set from it; -1: not yet
-    ordered: int = 0  # launches made towards what a person ordered; shadow mode makes no others
-    replaced: tuple[str, ...] = ()  # drained by hand, and their replacement ordered
+    requested: int = 0  # launches made towards what an operator requested; shadow mode makes no others
+    replaced: tuple[str, ...] = ()  # drained by hand, and their replacement launched
     up_since: datetime | None = None  # pressure above the scale-up line since
     down_since: datetime | None = None
     step: LadderStep = LadderStep.NORMAL
     step_since: datetime | None = None
-    hot_since: datetime | None = None  # P99 over 2x its SLO since
+    overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
@@ -122,8 +122,10 @@ class Memory:
     lanes: dict[str, LaneMemory] = field(default_factory=dict)
     missing_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> no longer listed since
     unhealthy_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> /health fails since
-    relapses: dict[str, int] = field(default_factory=dict)  # replica id -> times it was taken out of rotation as sick
-    stray_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
+    unhealthy_count: dict[str, int] = field(
+        default_factory=dict
+    )  # replica id -> times it was taken out of rotation as unhealthy
+    orphaned_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next

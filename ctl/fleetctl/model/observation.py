@@ -53,5 +53,7 @@ class Observation:
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE
     gateway_alive: bool = False  # its process holds gateway.lock, or was just started
-    refused: dict[str, str] = field(default_factory=dict)  # lane -> why its last launch could not even be ordered
-    strays: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
+    refused: dict[str, str] = field(
+        default_factory=dict
+    )  # lane -> why its last launch was refused before it reached the provider
+    orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's

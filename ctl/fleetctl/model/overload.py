@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class LadderStep(IntEnum):
-    """Steps in the order they are climbed; each includes those below it."""
+    """Steps in the order they are taken; each includes those below it."""
 
     NORMAL = 0
     PAUSE_BATCH = 1  # on an interruptible lane: its queue holds, nothing is dispatched

@@ -1,4 +1,4 @@
-"""The user's wish, parsed: what one profile YAML says, with every default filled in."""
+"""A profile, parsed: what one YAML file says, with every default filled in."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class ControlSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySpec:
-    """The public door."""
+    """The public endpoint."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -177,7 +177,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A whole fleet, as wished."""
+    """The specification of a whole fleet."""
 
     name: str
     model: ModelSpec

@@ -13,7 +13,7 @@ from fleetctl.model.profile import EngineKind
 class ReplicaState(StrEnum):
     """Fixed words, in the order a replica passes them."""
 
-    PENDING = "pending"  # intent committed, provider not yet heard
+    PENDING = "pending"  # intent committed, the provider has not answered yet
     BOOTING = "booting"  # created; the engine is not healthy yet
     WARMING = "warming"  # healthy; a real completion is on its way
     READY = "ready"  # in rotation

@@ -53,7 +53,7 @@ class StateStore(Protocol):
         ...
 
     def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
-        """Create or replace a fleet's wish, phase UP; overrides are cleared; the generation grows."""
+        """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
         ...
 
     def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:

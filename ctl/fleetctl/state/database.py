@@ -22,7 +22,7 @@ _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Database:
-    """Is a connection with short, immediate transactions. Threads of one process take turns."""
+    """A connection with short, immediate transactions. Threads of one process take turns."""
 
     def __init__(self, path: Path, *, steps: Sequence[Step] = STEPS, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
         self.path = path

@@ -41,13 +41,13 @@ def from_text(kind: type[T], record: str) -> T:
 
 
 def find_fleet(db: sqlite3.Connection, name: str) -> Desired | None:
-    """Return one fleet's wish, or None."""
+    """Return one fleet's desired state, or None."""
     row = db.execute("SELECT record FROM fleets WHERE name = ?", (name,)).fetchone()
     return from_text(Desired, row[0]) if row else None
 
 
 def known_fleet(db: sqlite3.Connection, name: str) -> Desired:
-    """Return one fleet's wish. Raises NotFoundError listing those there are."""
+    """Return one fleet's desired state. Raises NotFoundError listing those there are."""
     found = find_fleet(db, name)
     if found is None:
         names = ", ".join(row[0] for row in db.execute("SELECT name FROM fleets ORDER BY name"))
@@ -55,13 +55,13 @@ def known_fleet(db: sqlite3.Connection, name: str) -> Desired:
     return found
 
 
-def write_fleet(db: sqlite3.Connection, wish: Desired) -> Desired:
-    """Store a wish and return it."""
+def write_fleet(db: sqlite3.Connection, desired: Desired) -> Desired:
+    """Store a fleet's desired state and return it."""
     db.execute(
         "INSERT OR REPLACE INTO fleets (name, phase, generation, record) VALUES (?, ?, ?, ?)",
-        (wish.fleet, wish.phase.value, wish.generation, to_text(wish)),
+        (desired.fleet, desired.phase.value, desired.generation, to_text(desired)),
     )
-    return wish
+    return desired
 
 
 def find_replica(db: sqlite3.Connection, fleet: str, replica_id: str) -> Replica | None:

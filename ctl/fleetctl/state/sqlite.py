@@ -73,10 +73,10 @@ class SqliteStore:
             return rows.find_fleet(db, name)
 
     def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
-        """Create or replace a fleet's wish, phase UP; overrides are cleared; the generation grows."""
+        """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
         with self._database.write(durable=True) as db:
             before = rows.find_fleet(db, profile.name)
-            wish = Desired(
+            desired = Desired(
                 fleet=profile.name,
                 phase=Phase.UP,
                 generation=before.generation + 1 if before else 1,
@@ -85,7 +85,7 @@ class SqliteStore:
                 created_at=before.created_at if before else now,
                 changed_at=now,
             )
-            return rows.write_fleet(db, wish)
+            return rows.write_fleet(db, desired)
 
     def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""

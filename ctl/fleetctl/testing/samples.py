@@ -56,7 +56,7 @@ def lane_slo(*, ttft_s: float = 0.3, itl_s: float = 0.05) -> LaneSlo:
 
 
 def profile(name: str = "demo", **changes: Any) -> Profile:  # noqa: ANN401  # any field of it
-    """Return a wish: `short` under 512 uncached prompt tokens, `long` for the rest."""
+    """Return a profile: `short` under 512 uncached prompt tokens, `long` for the rest."""
     short = LaneSpec(
         name="short",
         match=LaneMatch(uncached_prompt_tokens_max=512),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.replica import Operating, ReplicaModel
+from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 from fleetctl.core.plan.tail import TtftTail, ttft_tail
 from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import LatencyTarget, Metric
@@ -29,7 +29,7 @@ class LaneState:
 
     replica: ReplicaModel
     replicas: int
-    state: Operating
+    state: SteadyState
     ttft: TtftTail
 
     def e2e_s(self, fraction: float) -> float:
@@ -76,7 +76,7 @@ def ttft_ceiling(limit_s: float) -> float:
     return TTFT_CEILINGS[-1][1]
 
 
-def examine(replica: ReplicaModel, replicas: int) -> LaneState | None:
+def evaluate(replica: ReplicaModel, replicas: int) -> LaneState | None:
     """Return the lane's steady state over this many replicas, or None where they are saturated."""
     state = replica.operate(replica.demand.rps / replicas)
     if state is None or not replica.has_room(state):
@@ -103,10 +103,10 @@ _OF_METRIC = {
 }
 
 
-def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seats: Constraint) -> Failure | None:
+def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, batch_slots: Constraint) -> Failure | None:
     """Return the first promise or limit that fails, or None. `seats` is what limits the sequences in a batch."""
     if found is None:
-        return saturation(replica, seats)
+        return saturation(replica, batch_slots)
     for target in lane.slo.targets:
         if not found.keeps(target):
             measured = found.measure_s(target.metric, target.percentile)
@@ -124,7 +124,7 @@ def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seat
             )
     load, most = found.state.rps / replica.knee_rps, ceiling(lane)
     if load > most:
-        constraint = saturation(replica, seats).constraint
+        constraint = saturation(replica, batch_slots).constraint
         return Failure(
             constraint=constraint,
             why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
@@ -133,13 +133,13 @@ def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, seat
     return None
 
 
-def saturation(replica: ReplicaModel, seats: Constraint) -> Failure:
+def saturation(replica: ReplicaModel, batch_slots: Constraint) -> Failure:
     """Say what piles up at the knee: prompts, or sequences without a seat."""
     at_knee = replica.operate(replica.knee_rps)
     if at_knee is None or at_knee.prefill_load > 0.97:
         return Failure(constraint=Constraint.PREFILL, why="prompts would pile up faster than they are processed")
     return Failure(
-        constraint=seats, why=f"more sequences would run at once than the {replica.seqs_max} a batch may hold"
+        constraint=batch_slots, why=f"more sequences would run at once than the {replica.seqs_max} a batch may hold"
     )
 
 

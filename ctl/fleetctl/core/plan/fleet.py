@@ -11,7 +11,7 @@ from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import instances, too_small
 from fleetctl.core.plan.lane import Markets, lane_plan, split_markets, usd_per_1m_tokens
 from fleetctl.core.plan.prefill_only import prefill_only_lane
-from fleetctl.core.plan.sizing import Sized, size
+from fleetctl.core.plan.sizing import SizedInstance, size
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
 from fleetctl.errors import BudgetExceededError
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
@@ -40,7 +40,7 @@ class Option:
 
     lane: LaneSpec
     demand: LaneDemand
-    sized: Sized
+    sized: SizedInstance
     markets: Markets
     cost_usd_per_hour: float
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
-from fleetctl.core.plan.checks import LaneState, ceiling, examine, saturation
-from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, Sized
+from fleetctl.core.plan.checks import LaneState, ceiling, evaluate, saturation
+from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizedInstance
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings
 from fleetctl.model.profile import LaneSpec, SpotPolicy
 from fleetctl.model.slo import Metric
@@ -66,10 +66,10 @@ def split_markets(lane: LaneSpec, instance: Instance, *, needed: int, demand: La
     return Markets(on_demand=baseline, spot=spot, reason=why)
 
 
-def lane_plan(lane: LaneSpec, profile: Profile, sized: Sized, demand: LaneDemand, markets: Markets) -> LanePlan:
+def lane_plan(lane: LaneSpec, profile: Profile, sized: SizedInstance, demand: LaneDemand, markets: Markets) -> LanePlan:
     """Return the lane's whole answer for one sized instance and one split."""
     instance = sized.instance
-    state = examine(sized.state.replica, max(1, markets.replicas)) or sized.state
+    state = evaluate(sized.state.replica, max(1, markets.replicas)) or sized.state
     cost = markets.cost_usd_per_hour(instance)
     return LanePlan(
         lane=lane.name,
@@ -100,7 +100,7 @@ def usd_per_1m_tokens(cost_usd_per_hour: float, tokens_per_s: float) -> float:
     return cost_usd_per_hour / (tokens_per_s * 3600.0) * 1e6 if tokens_per_s > 0 else 0.0
 
 
-def binding(sized: Sized, markets: Markets) -> Constraint:
+def binding(sized: SizedInstance, markets: Markets) -> Constraint:
     """Return what sets the number of replicas."""
     if sized.fewer is None or markets.replicas > sized.needed + 1:
         return Constraint.MINIMUM
@@ -165,7 +165,7 @@ def ttft_budget(lane: LaneSpec, state: LaneState) -> tuple[BudgetItem, ...]:
     return tuple(items)
 
 
-def _reasons(lane: LaneSpec, sized: Sized, demand: LaneDemand, state: LaneState) -> tuple[str, ...]:
+def _reasons(lane: LaneSpec, sized: SizedInstance, demand: LaneDemand, state: LaneState) -> tuple[str, ...]:
     settings, replica = sized.settings, sized.state.replica
     plural = "replica keeps" if sized.needed == 1 else "replicas keep"
     enough = f"{sized.needed} {plural} every promise at {demand.rps:,.4g} rps"
@@ -179,7 +179,7 @@ def _reasons(lane: LaneSpec, sized: Sized, demand: LaneDemand, state: LaneState)
     )
     knee = (
         f"one {sized.instance.label} saturates at {replica.knee_rps:,.4g} rps, where "
-        f"{saturation(replica, settings.seats).why}; the ceiling at this promise is "
+        f"{saturation(replica, settings.batch_slots).why}; the ceiling at this promise is "
         f"{format_fraction(round(ceiling(lane), 3))} of that"
     )
     memory = (
@@ -190,18 +190,18 @@ def _reasons(lane: LaneSpec, sized: Sized, demand: LaneDemand, state: LaneState)
         enough,
         offered,
         knee,
-        f"max_num_seqs {settings.seqs}: {_seats(settings.seats)}",
+        f"max_num_seqs {settings.seqs}: {_batch_slots(settings.batch_slots)}",
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
         f"max_model_len {settings.model_len}: the longest expected request and half as much again",
         memory,
     )
 
 
-def _seats(seats: Constraint) -> str:
+def _batch_slots(batch_slots: Constraint) -> str:
     return {
         Constraint.KV_MEMORY: f"more would leave less than {format_fraction(KV_FREE)} of the KV cache free",
         Constraint.ITL: "more would push a step over the ITL promise",
-    }.get(seats, "the engine's usual bound; neither memory nor ITL asks for less")
+    }.get(batch_slots, "the engine's usual bound; neither memory nor ITL asks for less")
 
 
 def _chunk(lane: LaneSpec) -> str:

@@ -240,9 +240,9 @@ def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
     if sized is None:
         return claim + f"by the full model no number of {label} keeps this lane's promises"
     replica = sized.state.replica
-    room = math.floor(sized.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
+    fitting = math.floor(sized.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
     return claim + (
-        f"its KV cache holds {room}, it saturates at {replica.knee_rps:.3g} rps, and the full model asks for "
+        f"its KV cache holds {fitting}, it saturates at {replica.knee_rps:.3g} rps, and the full model asks for "
         f"{sized.needed} replicas. Use --sizing full."
     )
 

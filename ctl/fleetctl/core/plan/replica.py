@@ -16,7 +16,7 @@ _BISECTIONS = 24  # of a doubling: one part in ten million
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operating:
+class SteadyState:
     """A replica's steady state at one request rate."""
 
     rps: float
@@ -79,7 +79,7 @@ class ReplicaModel:
         """Return the prompt tokens an iteration has room for beside `running` sequences."""
         return max(1, math.floor(self.batched_tokens_max - running))
 
-    def operate(self, rps: float) -> Operating | None:
+    def operate(self, rps: float) -> SteadyState | None:
         """Return the steady state at `rps`, or None where there is none: prompts or sequences pile up.
 
         The fixed point of B = rps * output * step(B), with prompts arriving by Poisson and chunks sharing steps.
@@ -97,7 +97,7 @@ class ReplicaModel:
             step_s = state.step_s
         return None
 
-    def _state(self, rps: float, running: float, step_s: float) -> Operating | None:
+    def _state(self, rps: float, running: float, step_s: float) -> SteadyState | None:
         chunk = self.chunk_tokens(running)
         full_s = self.mixed_s(chunk, running)
         load = rps * self.work_mean * full_s / chunk
@@ -108,7 +108,7 @@ class ReplicaModel:
         tokens = min(chunk, rps * step_s * self.work_mean / share) if share else 0.0
         mixed = self.mixed_s(tokens, running)
         decode = self.step.decode_step_s(max(running, 1.0), self.resident_tokens)
-        return Operating(
+        return SteadyState(
             rps=rps,
             step_s=max(step_s, (1 - share) * decode + share * mixed),
             decode_step_s=decode,
@@ -129,7 +129,7 @@ class ReplicaModel:
     def _chunk_counts(self) -> dict[int, float]:
         return {}
 
-    def has_room(self, state: Operating) -> bool:
+    def has_room(self, state: SteadyState) -> bool:
         """Whether a sequence finds a seat 99 times in 100."""
         return state.running_p99 <= self.seqs_max
 
@@ -148,7 +148,7 @@ class ReplicaModel:
         state = self.operate(rps)
         return state is not None and self.has_room(state)
 
-    def prefill_times_s(self, state: Operating) -> list[float]:
+    def prefill_times_s(self, state: SteadyState) -> list[float]:
         """Return every prompt point's own way through the engine: its chunks, beside decodes and companions."""
         chunk = self.chunk_tokens(state.running)
         full_s = self.mixed_s(chunk, state.running) - chunk * self.attended_per_token * self.step.context_flop_s
@@ -161,7 +161,7 @@ class ReplicaModel:
             times.append((chunks - 1) * full_s + self.step.step_s(batch) + attended * self.step.context_flop_s)
         return times
 
-    def gap_s(self, state: Operating, fraction: float) -> float:
+    def gap_s(self, state: SteadyState, fraction: float) -> float:
         """Return a quantile of the gap between two tokens: most are decode steps, the tail has a prompt in it."""
         tail = 1.0 - fraction
         if state.mixed_share <= tail:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.step import StepBatch
-from fleetctl.core.plan.checks import Failure, LaneState, examine, failure
+from fleetctl.core.plan.checks import Failure, LaneState, evaluate, failure
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.model.plan import Constraint
@@ -23,7 +23,7 @@ SEQS_MAX = 256  # vLLM's default on most GPUs; more is never needed to saturate 
 KV_FREE = 0.2  # of the KV cache stays free: the published reserve against preemption
 GPU_MEMORY_UTILIZATION = 0.92  # the default of vLLM 0.32
 REPLICAS_SEARCHED_MAX = 4096
-_ALIKE = 1.05
+_TIE = 1.05
 _CONTEXT_STEP_TOKENS = 1024
 _CONTEXT_TOKENS_MIN = 4096
 _CONTEXT_RESERVE = 1.5  # over the tail of what is expected: longer requests are refused by the engine
@@ -35,14 +35,14 @@ class Settings:
 
     batched_tokens: int
     seqs: int
-    seats: Constraint  # what limits `seqs`
+    batch_slots: Constraint  # what limits `seqs`
     model_len: int
     kv_tokens: int
     gpu_memory_utilization: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedInstance:
     """One instance, one choice of settings, and the fewest replicas."""
 
     instance: Instance
@@ -52,7 +52,7 @@ class Sized:
     fewer: Failure | None  # what fails with one replica less; None at one replica
 
 
-def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Sized | None:
+def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizedInstance | None:
     """Return the settings with the fewest replicas, then the highest knee; None where no number keeps every promise.
 
     Knees within 5 % are alike; among them the lowest TTFT wins.
@@ -63,12 +63,12 @@ def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Sized | None
         if (sized := _fewest(lane, instance, demand, settings)) is not None
     ]
     best = min(((s.needed, -_knee_band(s)) for s in found), default=None)
-    alike = [s for s in found if (s.needed, -_knee_band(s)) == best]
-    return alike[0] if len(alike) == 1 else min(alike, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
+    ties = [s for s in found if (s.needed, -_knee_band(s)) == best]
+    return ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
 
 
-def _knee_band(sized: Sized) -> int:
-    return math.floor(math.log(max(sized.state.replica.knee_rps, 1e-9), _ALIKE))
+def _knee_band(sized: SizedInstance) -> int:
+    return math.floor(math.log(max(sized.state.replica.knee_rps, 1e-9), _TIE))
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
@@ -100,14 +100,14 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
         Constraint.KV_MEMORY: math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
         Constraint.ITL: _seqs_within_itl(lane, probe),
     }
-    seats = min(limits, key=lambda c: limits[c])
-    seqs = lane.launch.max_num_seqs or limits[seats]
+    batch_slots = min(limits, key=lambda c: limits[c])
+    seqs = lane.launch.max_num_seqs or limits[batch_slots]
     if seqs < 1:
         return None
     return Settings(
         batched_tokens=batched_tokens,
         seqs=min(seqs, limits[Constraint.KV_MEMORY]),
-        seats=seats,
+        batch_slots=batch_slots,
         model_len=model_len,
         kv_tokens=kv_tokens,
         gpu_memory_utilization=share,
@@ -157,12 +157,12 @@ def _rounded_up(tokens: float) -> int:
     return math.ceil(tokens / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
 
 
-def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> Sized | None:
+def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> SizedInstance | None:
     """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas."""
     replica = replica_model(instance, demand, settings)
 
     def failing(replicas: int) -> Failure | None:
-        return failure(lane, examine(replica, replicas), replica, settings.seats)
+        return failure(lane, evaluate(replica, replicas), replica, settings.batch_slots)
 
     low, high = 0, 1
     while failing(high) is not None:
@@ -172,8 +172,8 @@ def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Se
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if failing(middle) is None else (middle, high)
-    state = examine(replica, high)
+    state = evaluate(replica, high)
     if state is None:
         raise AssertionError("a count that keeps every promise is not saturated")
     fewer = failing(low) if low else None
-    return Sized(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)
+    return SizedInstance(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.replica import OVERHEAD_S
 
 if TYPE_CHECKING:
-    from fleetctl.core.plan.replica import Operating, ReplicaModel
+    from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 
 _BISECTIONS = 36
 
@@ -69,7 +69,7 @@ class TtftTail:
         return running, waited - running, ttft_s - OVERHEAD_S - waited
 
 
-def ttft_tail(replica: ReplicaModel, state: Operating, replicas: int) -> TtftTail:
+def ttft_tail(replica: ReplicaModel, state: SteadyState, replicas: int) -> TtftTail:
     """Return the lane's TTFT distribution over `replicas` such replicas, routed to the least loaded.
 
     The prompt queue is G/G/m with service in tokens at the full chunk's pace (Allen-Cunneen with Sakasegawa's

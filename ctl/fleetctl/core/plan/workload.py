@@ -149,17 +149,17 @@ def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, floa
     """
     parts = [part for part in parts if part[2] > _SHARE_MIN] or [(0.0, 1.0, 1.0)]
     step = math.fsum(part[2] for part in parts) / POINTS
-    points, gathered, room = [], 0.0, step
+    points, gathered, free = [], 0.0, step
     for low, high, weight in parts:
         at, left = low, weight
         while left > step * 1e-9:
-            taken = min(room, left)
+            taken = min(free, left)
             upto = at + (high - low) * taken / weight
             gathered += taken * _lognormal_mean(mu, sigma, at, min(upto, 1.0))
-            at, left, room = upto, left - taken, room - taken
-            if room <= step * 1e-9:
+            at, left, free = upto, left - taken, free - taken
+            if free <= step * 1e-9:
                 points.append(max(1.0, gathered / step))
-                gathered, room = 0.0, step
+                gathered, free = 0.0, step
     return sorted(points)
 
 
@@ -207,8 +207,8 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
 
 
 def _empirical(rows: Sequence[TraceRow], tokens: Callable[[TraceRow], int]) -> Lengths:
-    ordered = sorted(max(1, tokens(row)) for row in rows)
-    return Lengths(points=tuple(float(ordered[int((i + 0.5) / POINTS * len(ordered))]) for i in range(POINTS)))
+    ascending = sorted(max(1, tokens(row)) for row in rows)
+    return Lengths(points=tuple(float(ascending[int((i + 0.5) / POINTS * len(ascending))]) for i in range(POINTS)))
 
 
 def _peak_and_average(rows: Sequence[TraceRow]) -> tuple[list[float], float]:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.lane_view import Counts, LaneView
-from fleetctl.core.overload import Rung, climb
+from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.pressure import LanePressure, lane_pressure
-from fleetctl.core.reconcile.balance import Balanced, Lane, balance
-from fleetctl.core.reconcile.door import keep_gateway
+from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
 from fleetctl.core.reconcile.down import take_down
-from fleetctl.core.reconcile.lifecycle import Outcome, Scene, drain, next_step, stop
+from fleetctl.core.reconcile.gateway import keep_gateway
+from fleetctl.core.reconcile.headroom import Headroom, headroom_left
+from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, next_step, stop
 from fleetctl.core.reconcile.limits import later
-from fleetctl.core.reconcile.room import Room, room_left
-from fleetctl.core.reconcile.strays import stop_strays
-from fleetctl.core.reconcile.watch import watch
+from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
+from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Target, target
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -32,8 +32,8 @@ from fleetctl.model.decision import (
     SetStep,
     StartGateway,
     StopGateway,
+    StopOrphanedNode,
     StopReplica,
-    StopStray,
     WarmReplica,
 )
 from fleetctl.model.desired import Phase
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # Facts are recorded first; a replacement is launched before anything leaves rotation.
 _ORDER: tuple[type, ...] = (
-    StartGateway, MarkGone, StopStray, LaunchReplica, DrainReplica, MarkBooting, StopReplica, WarmReplica, AdmitReplica,
+    StartGateway, MarkGone, StopOrphanedNode, LaunchReplica, DrainReplica, MarkBooting, StopReplica, WarmReplica, AdmitReplica,
     SetStep, StopGateway,
 )  # fmt: skip
 
@@ -61,50 +61,57 @@ _ORDER: tuple[type, ...] = (
 class _LaneAnswer:
     view: LaneView
     target: Target
-    rung: Rung
-    balanced: Balanced
+    ladder: StepDecision
+    decided: LaneDecision
 
 
 def reconcile(desired: Desired, observation: Observation, memory: Memory, now: datetime) -> Decision:
     """Return what should be done now, what to remember, when to look again, and why.
 
-    Pure: the same arguments give the same answer, whatever the order of the replicas. Asked again about the world its
-    own answer leads to, it has nothing to add.
+    Pure: the same arguments give the same answer, whatever the order of the replicas. Idempotent: asked about the state its own
+    actions lead to, it returns none.
     """
     observation = replace(observation, replicas=tuple(sorted(observation.replicas, key=_age)))
-    memory = watch(observation, memory, now)
-    scene = Scene(now=now, control=desired.profile.control, memory=memory, listing_ok=observation.listing_ok)
+    memory = update_memory(observation, memory, now)
+    context = ReconcileContext(
+        now=now, control=desired.profile.control, memory=memory, listing_ok=observation.listing_ok
+    )
     if desired.phase is Phase.DOWN:
-        return take_down(desired, observation, scene)
-    return _keep_up(desired, observation, scene)
+        return take_down(desired, observation, context)
+    return _keep_up(desired, observation, context)
 
 
 def _age(replica: ObservedReplica) -> tuple[datetime, int, str]:
     return (replica.record.created_at, len(replica.record.id), replica.record.id)
 
 
-def _keep_up(desired: Desired, observation: Observation, scene: Scene) -> Decision:
-    outcomes = [next_step(r, scene) for r in observation.replicas if r.record.state.is_live]
+def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext) -> Decision:
+    steps = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
     names = {spec.name for spec in desired.profile.lanes}
-    retired = [_retire(o, scene) for o in outcomes if o.replica.record.lane not in names]
-    # The caps count what is really there: in shadow mode nothing leaves by the controller's own idea.
-    room = room_left(desired.profile.capacity, (_as_done(o, desired) for o in outcomes), len(observation.strays))
-    answers = _lanes(desired, observation, scene, outcomes, room)
-    gateway_action, memory, gateway_reason = keep_gateway(observation, scene.memory, scene.now)
-    actions: list[AnyAction] = [*([gateway_action] if gateway_action else []), *stop_strays(observation, scene)]
+    retired = [_retire(o, context) for o in steps if o.replica.record.lane not in names]
+    # The caps count what is really there: in shadow mode nothing leaves because the controller wants it to.
+    headroom = headroom_left(
+        desired.profile.capacity, (_as_done(o, desired) for o in steps), len(observation.orphaned_nodes)
+    )
+    answers = _lanes(desired, observation, context, steps, headroom)
+    gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
+    actions: list[AnyAction] = [
+        *([gateway_action] if gateway_action else []),
+        *stop_orphaned_nodes(observation, context),
+    ]
     actions += _actions(desired, retired)
     for name, answer in answers.items():
-        actions += _actions(desired, answer.balanced.outcomes)
-        actions += answer.balanced.launches
-        actions += _step(desired, name, answer.rung)
+        actions += _actions(desired, answer.decided.steps)
+        actions += answer.decided.launches
+        actions += _step(desired, name, answer.ladder)
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: _ORDER.index(type(action)))),
         memory=replace(
             memory,
-            lanes={name: answer.balanced.memory for name, answer in answers.items()},
-            relapses=_relapses(memory, outcomes, desired),
+            lanes={name: answer.decided.memory for name, answer in answers.items()},
+            unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
-        requeue_at=_look_again(observation, scene),
+        requeue_at=_look_again(observation, context),
         reasons={
             **{name: _reason(desired, answer) for name, answer in answers.items()},
             "gateway": gateway_reason,
@@ -114,73 +121,75 @@ def _keep_up(desired: Desired, observation: Observation, scene: Scene) -> Decisi
     )
 
 
-def _relapses(memory: Memory, outcomes: list[Outcome], desired: Desired) -> dict[str, int]:
+def _unhealthy_count(memory: Memory, steps: list[ReplicaStep], desired: Desired) -> dict[str, int]:
     """Count those that are taken out of rotation now; in shadow mode nobody is."""
     if desired.profile.control.mode is Mode.SHADOW:
-        return memory.relapses
-    now_out = [o.id for o in outcomes if isinstance(o.action, MarkBooting) and o.own_idea]
-    return memory.relapses | {rid: memory.relapses.get(rid, 0) + 1 for rid in now_out}
+        return memory.unhealthy_count
+    now_out = [o.id for o in steps if isinstance(o.action, MarkBooting) and o.origin is Origin.CONTROLLER]
+    return memory.unhealthy_count | {rid: memory.unhealthy_count.get(rid, 0) + 1 for rid in now_out}
 
 
-def _retire(outcome: Outcome, scene: Scene) -> Outcome:
+def _retire(step: ReplicaStep, context: ReconcileContext) -> ReplicaStep:
     """Return the way out of a replica whose lane the profile no longer has; a person's order, so not held back."""
-    reason = f"lane {outcome.replica.record.lane} is no longer in the profile"
-    if not outcome.state.counts_as_capacity or outcome.state is ReplicaState.PENDING:
-        return replace(outcome, own_idea=False)
-    if outcome.replica.record.state is ReplicaState.READY:
-        return replace(drain(outcome.replica, scene, reason), own_idea=False)
-    return replace(stop(outcome.replica, reason), own_idea=False)
+    reason = f"lane {step.replica.record.lane} is no longer in the profile"
+    if not step.state.counts_as_capacity or step.state is ReplicaState.PENDING:
+        return replace(step, origin=Origin.OPERATOR)
+    if step.replica.record.state is ReplicaState.READY:
+        return replace(drain(step.replica, context, reason), origin=Origin.OPERATOR)
+    return replace(stop(step.replica, reason), origin=Origin.OPERATOR)
 
 
-def _as_done(outcome: Outcome, desired: Desired) -> Outcome:
-    """Return the outcome as it will really be: in shadow mode the controller's own ideas are not done."""
-    if desired.profile.control.mode is Mode.SHADOW and outcome.own_idea:
-        return replace(outcome, state=outcome.replica.record.state)
-    return outcome
+def _as_done(step: ReplicaStep, desired: Desired) -> ReplicaStep:
+    """Return the step as it will really be: in shadow mode the controller's own steps are not taken."""
+    if desired.profile.control.mode is Mode.SHADOW and step.origin is Origin.CONTROLLER:
+        return replace(step, state=step.replica.record.state)
+    return step
 
 
 def _lanes(
-    desired: Desired, observation: Observation, scene: Scene, outcomes: list[Outcome], room: Room
+    desired: Desired, observation: Observation, context: ReconcileContext, steps: list[ReplicaStep], headroom: Headroom
 ) -> dict[str, _LaneAnswer]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     specs = desired.profile.lanes
-    pressures = {spec.name: _pressure(desired, observation, spec, scene.now) for spec in specs}
+    pressures = {spec.name: _pressure(desired, observation, spec, context.now) for spec in specs}
     levels = [pressures[spec.name].level for spec in specs if not spec.interruptible]
     level = max((each for each in levels if each is not None), default=None)
     answers: dict[str, _LaneAnswer] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        ours = tuple(o for o in outcomes if o.replica.record.lane == spec.name)
+        of_lane = tuple(o for o in steps if o.replica.record.lane == spec.name)
         view = LaneView(
             spec=spec,
             plan=desired.plan.lane(spec.name),
             control=desired.profile.control,
-            memory=scene.memory.lanes.get(spec.name, LaneMemory()),
+            memory=context.memory.lanes.get(spec.name, LaneMemory()),
             pressure=pressures[spec.name],
-            counts=_counts(ours),
-            now=scene.now,
+            counts=_counts(of_lane),
+            now=context.now,
             override=desired.overrides.replicas.get(spec.name),
             pinned=desired.overrides.step.get(spec.name),
             interactive_level=level,
         )
-        answers[spec.name] = _answer(view, ours, scene, room, observation.refused.get(spec.name, ""))
-        room = answers[spec.name].balanced.room
+        answers[spec.name] = _answer(view, of_lane, context, headroom, observation.refused.get(spec.name, ""))
+        headroom = answers[spec.name].decided.headroom
     return {spec.name: answers[spec.name] for spec in specs}
 
 
-def _answer(view: LaneView, outcomes: tuple[Outcome, ...], scene: Scene, room: Room, refused: str) -> _LaneAnswer:
-    rung = climb(view)
-    aim = target(replace(view, memory=rung.memory))
-    lane = Lane(
+def _answer(
+    view: LaneView, steps: tuple[ReplicaStep, ...], context: ReconcileContext, headroom: Headroom, refused: str
+) -> _LaneAnswer:
+    ladder = decide_step(view)
+    aim = target(replace(view, memory=ladder.memory))
+    lane = LaneState(
         spec=view.spec,
         plan=view.plan,
         memory=aim.memory,
         target=aim,
-        ordered=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
+        requested=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
         shadow=view.control.mode is Mode.SHADOW,
-        outcomes=outcomes,
+        steps=steps,
         refused=refused,
     )
-    return _LaneAnswer(view=view, target=aim, rung=rung, balanced=balance(lane, scene, room))
+    return _LaneAnswer(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
 
 
 def _pressure(desired: Desired, observation: Observation, spec: LaneSpec, now: datetime) -> LanePressure:
@@ -197,40 +206,40 @@ def _pressure(desired: Desired, observation: Observation, spec: LaneSpec, now: d
     )
 
 
-def _counts(outcomes: tuple[Outcome, ...]) -> Counts:
-    ready = sum(o.state is ReplicaState.READY for o in outcomes)
-    return Counts(ready=ready, pending=sum(o.state.counts_as_capacity for o in outcomes) - ready)
+def _counts(steps: tuple[ReplicaStep, ...]) -> Counts:
+    ready = sum(o.state is ReplicaState.READY for o in steps)
+    return Counts(ready=ready, pending=sum(o.state.counts_as_capacity for o in steps) - ready)
 
 
-def _actions(desired: Desired, outcomes: Iterable[Outcome]) -> list[AnyAction]:
-    """Return the outcomes' actions; in shadow mode the controller's own ideas are marked as such."""
+def _actions(desired: Desired, steps: Iterable[ReplicaStep]) -> list[AnyAction]:
+    """Return the steps' actions; in shadow mode the controller's own are marked as such."""
     shadow = desired.profile.control.mode is Mode.SHADOW
     return [
-        msgspec.structs.replace(o.action, shadow=True) if shadow and o.own_idea else o.action
-        for o in outcomes
+        msgspec.structs.replace(o.action, shadow=True) if shadow and o.origin is Origin.CONTROLLER else o.action
+        for o in steps
         if o.action is not None
     ]
 
 
-def _step(desired: Desired, lane: str, rung: Rung) -> list[AnyAction]:
-    if not rung.changed:
+def _step(desired: Desired, lane: str, ladder: StepDecision) -> list[AnyAction]:
+    if not ladder.changed:
         return []
-    shadow = desired.profile.control.mode is Mode.SHADOW and not rung.pinned
-    return [SetStep(lane=lane, step=rung.memory.step, reason=rung.reason, shadow=shadow)]
+    shadow = desired.profile.control.mode is Mode.SHADOW and not ladder.pinned
+    return [SetStep(lane=lane, step=ladder.memory.step, reason=ladder.reason, shadow=shadow)]
 
 
-def _look_again(observation: Observation, scene: Scene) -> datetime:
+def _look_again(observation: Observation, context: ReconcileContext) -> datetime:
     """Return the next tick, or the next instant something falls due before it."""
     due = [r.record.drain_deadline for r in observation.replicas if r.record.state is ReplicaState.DRAINING]
-    tick = later(scene.now, scene.control.tick_s)
-    return min([at for at in due if at is not None and at > scene.now] + [tick])
+    tick = later(context.now, context.control.tick_s)
+    return min([at for at in due if at is not None and at > context.now] + [tick])
 
 
 def _reason(desired: Desired, answer: _LaneAnswer) -> str:
-    words = [answer.target.reason, answer.rung.reason, *answer.balanced.notes]
+    message = [answer.target.reason, answer.ladder.reason, *answer.decided.notes]
     if desired.profile.control.mode is Mode.SHADOW:
-        words.append("shadow: not acted on")
-    return "; ".join(word for word in words if word)
+        message.append("shadow: not acted on")
+    return "; ".join(word for word in message if word)
 
 
 def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:
@@ -244,12 +253,12 @@ def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:
         "queued": pressure.queued,
         "in_flight": pressure.in_flight,
         "unmet": round(pressure.unmet, 4),
-        "step": answer.rung.memory.step.name.lower(),
+        "step": answer.ladder.memory.step.name.lower(),
     }
     if pressure.level is not None:
         figures["pressure"] = round(pressure.level, 4)
     if pressure.latency is not None:
-        figures["latency"] = pressure.latency.words
+        figures["latency"] = pressure.latency.message
     if pressure.burn is not None:
         figures["burn_5m"] = round(pressure.burn, 3)
     return figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_of
@@ -12,11 +13,11 @@ from fleetctl.core.reconcile.limits import (
     GATEWAY_FAILURES_MAX,
     MISSING_BELIEVED_S,
     RECOVER_S,
-    RELAPSES_MAX,
     STOP_AGAIN_S,
     STOP_GRACE_LATE_S,
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
+    UNHEALTHY_MAX,
     WARM_FAILURES_MAX,
     since_s,
 )
@@ -39,15 +40,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Origin(StrEnum):
+    """Who wants a step. Shadow mode journals the controller's and does the others."""
+
+    FACT = "fact"  # records what has already happened
+    OPERATOR = "operator"  # a person asked for it, or it follows from what a person asked for
+    CONTROLLER = "controller"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplicaStep:
     """A replica's next step: its state once the actions are done, and what its lane should know."""
 
     replica: ObservedReplica
     state: ReplicaState
     action: AnyAction | None = None
     failed_start: bool = False  # backs off the lane's next launch
-    own_idea: bool = False  # not the mere record of a fact: shadow mode does not do it
+    origin: Origin = Origin.FACT
 
     @property
     def id(self) -> str:
@@ -56,8 +65,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What every replica's step needs besides the replica."""
+class ReconcileContext:
+    """What deciding a replica's step needs besides the replica."""
 
     now: datetime
     control: ControlSpec
@@ -65,30 +74,30 @@ class Scene:
     listing_ok: bool
 
 
-def next_step(replica: ObservedReplica, scene: Scene) -> Outcome:
+def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a replica's next step."""
-    return _gone(replica, scene) or _STEPS[replica.record.state](replica, scene)
+    return _gone(replica, context) or _STEPS[replica.record.state](replica, context)
 
 
-def _gone(replica: ObservedReplica, scene: Scene) -> Outcome | None:
+def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
     """Return the record of a death, once it is believed: the provider says so, or has not listed it for long."""
     record = replica.record
-    if record.state is ReplicaState.PENDING or not scene.listing_ok:
+    if record.state is ReplicaState.PENDING or not context.listing_ok:
         return None
     asked = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
         how = replica.exit_reason or "gone"
     elif replica.node is None:
-        missing_s = since_s(scene.memory.missing_since.get(record.id), scene.now)
+        missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
         if record.state is not ReplicaState.STOPPING and missing_s < MISSING_BELIEVED_S:
             return None
         how = "no longer listed by the provider"
     else:
         return None
     failed = bool(record.fault) or not asked
-    served_s = since_s(record.ready_at, scene.now)
+    served_s = since_s(record.ready_at, context.now)
     early = not asked and (record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
-    return Outcome(
+    return ReplicaStep(
         replica=replica,
         state=ReplicaState.FAILED if failed else ReplicaState.GONE,
         action=MarkGone(replica_id=record.id, failed=failed, reason=_death(replica, how, asked=asked)),
@@ -103,10 +112,10 @@ def _death(replica: ObservedReplica, how: str, *, asked: bool) -> str:
     return f"died while {record.state}: {how}"
 
 
-def _pending(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
     if record.fault:
-        return Outcome(
+        return ReplicaStep(
             replica=replica,
             state=ReplicaState.FAILED,
             action=MarkGone(replica_id=record.id, failed=True, reason=f"its node could not be had: {record.fault}"),
@@ -116,13 +125,13 @@ def _pending(replica: ObservedReplica, scene: Scene) -> Outcome:
         if notice_of(replica) is not None:
             return _noticed_early(replica)
         reason = "its create was cut off, and its node is there: adopted by its token"
-        return Outcome(
+        return ReplicaStep(
             replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
         )
-    age_s = since_s(record.created_at, scene.now)
-    if age_s >= scene.control.start_timeout_s and scene.listing_ok and not replica.creating:
+    age_s = since_s(record.created_at, context.now)
+    if age_s >= context.control.start_timeout_s and context.listing_ok and not replica.creating:
         reason = f"no node {format_duration(age_s)} after it was ordered"
-        return Outcome(
+        return ReplicaStep(
             replica=replica,
             state=ReplicaState.FAILED,
             action=MarkGone(replica_id=record.id, failed=True, reason=reason),
@@ -131,101 +140,101 @@ def _pending(replica: ObservedReplica, scene: Scene) -> Outcome:
     return _stay(replica)
 
 
-def _booting(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.healthy:
-        reason = f"healthy {format_duration(since_s(record.created_at, scene.now))} after it was ordered"
-        return Outcome(
+        reason = f"healthy {format_duration(since_s(record.created_at, context.now))} after it was ordered"
+        return ReplicaStep(
             replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
         )
-    return _overdue(replica, scene) or _stay(replica)
+    return _overdue(replica, context) or _stay(replica)
 
 
-def _warming(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.warmed and replica.healthy is not False:
-        reason = f"warmed {format_duration(since_s(record.created_at, scene.now))} after it was ordered"
-        return Outcome(
+        reason = f"warmed {format_duration(since_s(record.created_at, context.now))} after it was ordered"
+        return ReplicaStep(
             replica=replica, state=ReplicaState.READY, action=AdmitReplica(replica_id=record.id, reason=reason)
         )
     if replica.warm_failures >= WARM_FAILURES_MAX:
         return _stop_faulty(replica, f"{replica.warm_failures} warm-up completions failed")
     # Late but healthy, it is given one attempt to prove itself.
-    overdue = _overdue(replica, scene) if replica.warm_failures else None
-    return overdue or _keep_warming(replica, scene)
+    overdue = _overdue(replica, context) if replica.warm_failures else None
+    return overdue or _keep_warming(replica, context)
 
 
-def _keep_warming(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _keep_warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
-    unhealthy_s = since_s(scene.memory.unhealthy_since.get(record.id), scene.now)
+    unhealthy_s = since_s(context.memory.unhealthy_since.get(record.id), context.now)
     if unhealthy_s >= UNHEALTHY_AFTER_S:
         reason = f"/health fails for {format_duration(unhealthy_s)} while warming"
-        return Outcome(
+        return ReplicaStep(
             replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
         )
     if not replica.warming:
         reason = "no warm-up is on its way"
-        return Outcome(
+        return ReplicaStep(
             replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
         )
     return _stay(replica)
 
 
-def _noticed_early(replica: ObservedReplica) -> Outcome:
+def _noticed_early(replica: ObservedReplica) -> ReplicaStep:
     return stop(replica, "spot notice before it served")
 
 
-def _overdue(replica: ObservedReplica, scene: Scene) -> Outcome | None:
+def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
     """Return the stop of a replica that takes too long: to start, or to come back after it served."""
     record = replica.record
     if record.ready_at is None:
-        age_s, limit_s, what = since_s(record.created_at, scene.now), scene.control.start_timeout_s, "not ready"
+        age_s, limit_s, what = since_s(record.created_at, context.now), context.control.start_timeout_s, "not ready"
     else:
-        age_s, limit_s, what = since_s(record.changed_at, scene.now), RECOVER_S, "not recovered"
+        age_s, limit_s, what = since_s(record.changed_at, context.now), RECOVER_S, "not recovered"
     # A controller that was away asks first: what it has not looked at yet may long be healthy.
     if age_s < limit_s or replica.healthy is None:
         return None
     return _stop_faulty(replica, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
 
 
-def _stop_faulty(replica: ObservedReplica, fault: str) -> Outcome:
-    return Outcome(
+def _stop_faulty(replica: ObservedReplica, fault: str) -> ReplicaStep:
+    return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
         action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, reason=fault),
         failed_start=replica.record.ready_at is None,
-        own_idea=True,
+        origin=Origin.CONTROLLER,
     )
 
 
-def _ready(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
     notice = notice_of(replica)
     if notice is not None:
-        left_s = (notice - scene.now).total_seconds()
+        left_s = (notice - context.now).total_seconds()
         reason = f"spot notice: the node is taken in {format_duration(left_s)}; {replica.in_flight} in flight"
-        return drain(replica, scene, reason)
-    sick = _sickness(replica, scene)
-    if sick and scene.memory.relapses.get(record.id, 0) >= RELAPSES_MAX:
+        return drain(replica, context, reason)
+    unhealthy = _unhealthy_reason(replica, context)
+    if unhealthy and context.memory.unhealthy_count.get(record.id, 0) >= UNHEALTHY_MAX:
         return drain(
-            replica, scene, f"{sick}, after {RELAPSES_MAX} recoveries: replaced; {replica.in_flight} in flight"
+            replica, context, f"{unhealthy}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight"
         )
-    if sick:
-        return Outcome(
+    if unhealthy:
+        return ReplicaStep(
             replica=replica,
             state=ReplicaState.BOOTING,
-            action=MarkBooting(replica_id=record.id, reason=sick),
-            own_idea=True,
+            action=MarkBooting(replica_id=record.id, reason=unhealthy),
+            origin=Origin.CONTROLLER,
         )
     return _stay(replica)
 
 
-def _sickness(replica: ObservedReplica, scene: Scene) -> str:
-    unhealthy_s = since_s(scene.memory.unhealthy_since.get(replica.record.id), scene.now)
+def _unhealthy_reason(replica: ObservedReplica, context: ReconcileContext) -> str:
+    unhealthy_s = since_s(context.memory.unhealthy_since.get(replica.record.id), context.now)
     if unhealthy_s >= UNHEALTHY_AFTER_S:
         return f"/health fails for {format_duration(unhealthy_s)}"
     if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
@@ -233,61 +242,63 @@ def _sickness(replica: ObservedReplica, scene: Scene) -> str:
     return ""
 
 
-def drain(replica: ObservedReplica, scene: Scene, reason: str, *, timeout_s: float | None = None) -> Outcome:
+def drain(
+    replica: ObservedReplica, context: ReconcileContext, reason: str, *, timeout_s: float | None = None
+) -> ReplicaStep:
     """Return a serving replica's way out of rotation."""
-    timeout_s = scene.control.drain_timeout_s if timeout_s is None else timeout_s
-    deadline = drain_deadline(scene.now, timeout_s, notice_of(replica))
-    return Outcome(
+    timeout_s = context.control.drain_timeout_s if timeout_s is None else timeout_s
+    deadline = drain_deadline(context.now, timeout_s, notice_of(replica))
+    return ReplicaStep(
         replica=replica,
         state=ReplicaState.DRAINING,
         action=DrainReplica(replica_id=replica.record.id, deadline=deadline, reason=reason),
-        own_idea=True,
+        origin=Origin.CONTROLLER,
     )
 
 
-def stop(replica: ObservedReplica, reason: str) -> Outcome:
+def stop(replica: ObservedReplica, reason: str) -> ReplicaStep:
     """Return the end of a replica that serves nobody."""
-    return Outcome(
+    return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
         action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_S, reason=reason),
-        own_idea=True,
+        origin=Origin.CONTROLLER,
     )
 
 
-def _draining(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return whether a drain is over: nothing in flight that the gateway could still add to, or its time is up."""
     record = replica.record
     if replica.excluded and replica.in_flight == 0:
-        drained_s = since_s(record.changed_at, scene.now)
+        drained_s = since_s(record.changed_at, context.now)
         return _end(replica, STOP_GRACE_S, f"drained in {format_duration(drained_s)}, nothing in flight")
-    if record.drain_deadline is None or scene.now > record.drain_deadline:
+    if record.drain_deadline is None or context.now > record.drain_deadline:
         return _end(replica, STOP_GRACE_LATE_S, f"its drain is over with {replica.in_flight} in flight")
     return _stay(replica)
 
 
-def _end(replica: ObservedReplica, grace_s: float, reason: str) -> Outcome:
+def _end(replica: ObservedReplica, grace_s: float, reason: str) -> ReplicaStep:
     action = StopReplica(replica_id=replica.record.id, grace_s=grace_s, reason=reason)
-    return Outcome(replica=replica, state=ReplicaState.STOPPING, action=action)
+    return ReplicaStep(replica=replica, state=ReplicaState.STOPPING, action=action)
 
 
-def _stopping(replica: ObservedReplica, scene: Scene) -> Outcome:
+def _stopping(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a second order to end when the first has not been followed."""
-    told_s = since_s(replica.record.changed_at, scene.now)
-    if told_s >= STOP_AGAIN_S and scene.listing_ok:
-        return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(told_s)} after it was told to end")
+    asked_s = since_s(replica.record.changed_at, context.now)
+    if asked_s >= STOP_AGAIN_S and context.listing_ok:
+        return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(asked_s)} after it was told to end")
     return _stay(replica)
 
 
-def _stay(replica: ObservedReplica) -> Outcome:
-    return Outcome(replica=replica, state=replica.record.state)
+def _stay(replica: ObservedReplica) -> ReplicaStep:
+    return ReplicaStep(replica=replica, state=replica.record.state)
 
 
-def _ended(replica: ObservedReplica, _scene: Scene) -> Outcome:
+def _ended(replica: ObservedReplica, _context: ReconcileContext) -> ReplicaStep:
     return _stay(replica)
 
 
-_STEPS: dict[ReplicaState, Callable[[ObservedReplica, Scene], Outcome]] = {
+_STEPS: dict[ReplicaState, Callable[[ObservedReplica, ReconcileContext], ReplicaStep]] = {
     ReplicaState.PENDING: _pending,
     ReplicaState.BOOTING: _booting,
     ReplicaState.WARMING: _warming,

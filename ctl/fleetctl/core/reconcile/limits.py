@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 WARM_FAILURES_MAX = 3
 UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of rotation
 GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
-RELAPSES_MAX = 2  # sick more often than this after recovering: drained and replaced
+UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
 RECOVER_S = 60.0  # out of rotation for this long without recovering: replaced
 EARLY_DEATH_S = 60.0  # dying this soon after becoming ready is a failed start: it backs off the next
 # Listings are eventually consistent: a node is believed gone after 30-60 s of absence, not at the first.
 MISSING_BELIEVED_S = 30.0
-STRAY_BELIEVED_S = 5.0
+ORPHANED_BELIEVED_S = 5.0
 STOP_GRACE_S = 20.0  # SIGTERM -> SIGKILL, with nothing in flight; vLLM takes 4-10 s to exit on a busy machine
 STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
 STOP_AGAIN_S = 20.0  # still listed this long after it was told to end: told again

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-class Effects:
+class BackgroundTasks:
     """Runs named coroutines in a task group that outlives any tick."""
 
     def __init__(

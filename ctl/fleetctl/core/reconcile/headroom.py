@@ -11,11 +11,11 @@ from fleetctl.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.core.reconcile.lifecycle import Outcome
+    from fleetctl.core.reconcile.lifecycle import ReplicaStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Headroom:
     """Nodes and money left under the caps; both may be negative when a cap was lowered under a living fleet."""
 
     nodes: int
@@ -35,19 +35,19 @@ class Room:
             )
         return ""
 
-    def without(self, price_usd_per_hour: float) -> Room:
+    def without(self, price_usd_per_hour: float) -> Headroom:
         """Return what is left after one more node."""
         money = None if self.usd_per_hour is None else self.usd_per_hour - price_usd_per_hour
         return replace(self, nodes=self.nodes - 1, usd_per_hour=money)
 
 
-def room_left(capacity: CapacitySpec, outcomes: Iterable[Outcome], strays: int) -> Room:
+def headroom_left(capacity: CapacitySpec, steps: Iterable[ReplicaStep], orphaned_nodes: int) -> Headroom:
     """Return what the caps leave once every death that was just seen is recorded."""
-    living = [o.replica.record for o in outcomes if o.state.is_live]
+    living = [o.replica.record for o in steps if o.state.is_live]
     cap = capacity.max_cost_usd_per_hour
     spent = sum(record.price_usd_per_hour for record in living)
-    return Room(
-        nodes=capacity.max_nodes - len(living) - strays,
+    return Headroom(
+        nodes=capacity.max_nodes - len(living) - orphaned_nodes,
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
     )

@@ -1,4 +1,4 @@
-"""Keeps since when a node is unlisted, a replica unhealthy, a stray seen: instants that outlive a restart."""
+"""Keeps since when a node is unlisted, a replica unhealthy, a orphaned nodes seen: instants that outlive a restart."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 _PROBED = (ReplicaState.WARMING, ReplicaState.READY)
 
 
-def watch(observation: Observation, memory: Memory, now: datetime) -> Memory:
+def update_memory(observation: Observation, memory: Memory, now: datetime) -> Memory:
     """Return the memory with its instants brought up to `now`; what is no longer so is forgotten."""
     replicas = [r for r in observation.replicas if r.record.state.is_live]
     missing = memory.missing_since
-    strays = memory.stray_since
+    orphaned_nodes = memory.orphaned_since
     if observation.listing_ok:
         missing = _since(missing, (r.record.id for r in replicas if _is_missing(r)), now)
-        strays = _since(strays, (n.id for n in observation.strays if n.state is not NodeState.GONE), now)
+        orphaned_nodes = _since(
+            orphaned_nodes, (n.id for n in observation.orphaned_nodes if n.state is not NodeState.GONE), now
+        )
     failing = (r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED)
     answered = observation.gateway is not None
     return replace(
         memory,
         missing_since=missing,
-        stray_since=strays,
-        relapses={r.record.id: n for r in replicas if (n := memory.relapses.get(r.record.id, 0))},
+        orphaned_since=orphaned_nodes,
+        unhealthy_count={r.record.id: n for r in replicas if (n := memory.unhealthy_count.get(r.record.id, 0))},
         unhealthy_since=_since(memory.unhealthy_since, failing, now),
         gateway_missing_since=None if answered else memory.gateway_missing_since or now,
         gateway_starts=0 if answered else memory.gateway_starts,
