@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.core.admission.lanes import choose_lane
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.lanes import LaneChoice
 from fleetctl.model.gateway import RouteLane
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo
@@ -31,8 +31,8 @@ def choose(
     tokens: int = 100,
     stream: bool = True,
 ) -> str:
-    found = choose_lane(
-        lanes, header=header, batch_hint=batch_hint, uncached_prompt_tokens=lambda _: tokens, stream=stream
+    found = LaneChoice(lanes).choose(
+        header=header, batch_hint=batch_hint, uncached_prompt_tokens=lambda _: tokens, stream=stream
     )
     return found if isinstance(found, Refusal) else found.name
 
@@ -63,7 +63,7 @@ def test_a_prompt_is_short_only_where_it_is_cached():
     cached_in = {"short": 5000, "long": 40}
     short = lane("short", uncached_prompt_tokens_max=512)
     long = lane("long", uncached_prompt_tokens_max=100)
-    found = choose_lane(
-        (short, long), header=None, batch_hint=False, uncached_prompt_tokens=cached_in.__getitem__, stream=True
+    found = LaneChoice((short, long)).choose(
+        header=None, batch_hint=False, uncached_prompt_tokens=cached_in.__getitem__, stream=True
     )
     assert found is long

@@ -51,9 +51,9 @@ def test_batch_hints_go_to_the_batch_lane_whatever_their_length() -> None:
     assert min(demands["batch"].prompt.points) < 512 < max(demands["batch"].prompt.points)
 
 
-def test_what_no_lane_takes_goes_to_the_last_interactive_lane() -> None:
+def test_what_no_lane_takes_is_no_demand() -> None:
     profile = replace(SHORT_AND_LONG, lanes=SHORT_AND_LONG.lanes[:1])
-    assert lane_demands(profile)["short"].rps == pytest.approx(profile.workload.peak_rps)
+    assert lane_demands(profile)["short"].rps == pytest.approx(lane_demands(SHORT_AND_LONG)["short"].rps)
 
 
 def test_lanes_for_unstreamed_requests_get_none_of_a_streaming_workload() -> None:
@@ -61,6 +61,24 @@ def test_lanes_for_unstreamed_requests_get_none_of_a_streaming_workload() -> Non
     demands = lane_demands(replace(SHORT_AND_LONG, lanes=(unstreamed, SHORT_AND_LONG.lanes[1])))
     assert demands["short"].rps == 0
     assert demands["long"].rps == pytest.approx(SHORT_AND_LONG.workload.peak_rps)
+
+
+def test_lanes_for_unstreamed_requests_get_the_share_that_does_not_stream() -> None:
+    unstreamed = replace(SHORT_AND_LONG.lanes[0], match=LaneMatch(stream=False))
+    workload = replace(SHORT_AND_LONG.workload, stream_share=0.6)
+    demands = lane_demands(replace(SHORT_AND_LONG, lanes=(unstreamed, SHORT_AND_LONG.lanes[1]), workload=workload))
+    assert demands["short"].rps == pytest.approx(0.4 * workload.peak_rps)
+
+
+def test_batch_hints_without_a_batch_lane_are_chosen_for_like_all_others() -> None:
+    hinted = replace(SHORT_AND_LONG, workload=replace(SHORT_AND_LONG.workload, batch_share=0.3))
+    assert lane_demands(hinted)["short"].rps == pytest.approx(lane_demands(SHORT_AND_LONG)["short"].rps)
+
+
+def test_batch_lanes_alone_take_what_carries_no_hint() -> None:
+    short, long = SHORT_AND_LONG.lanes
+    lanes = (replace(short, match=replace(short.match, batch=True)), replace(long, match=LaneMatch(batch=True)))
+    assert lane_demands(replace(SHORT_AND_LONG, lanes=lanes)) == lane_demands(SHORT_AND_LONG)
 
 
 def test_a_trace_replaces_lengths_and_scales_to_the_peak() -> None:

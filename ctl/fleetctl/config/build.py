@@ -61,6 +61,7 @@ def _workload(section: shape.WorkloadShape, base_dir: Path, trace: TraceSummary 
         prefix_hit=section.prefix_hit,
         burst_cv=section.burst_cv,
         batch_share=section.batch_share,
+        stream_share=section.stream_share,
         trace=str((base_dir / section.trace).absolute()) if section.trace else "",
     )
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.faults import ProfileFault, suggest
 from fleetctl.config.fields import token_range
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.lanes import LaneChoice
+from fleetctl.model.profile import LaneMatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,29 +42,41 @@ def _spill_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
                 yield ProfileFault(path=path, message=f"no lane is called {target!r}{near}; lanes: {', '.join(lanes)}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MatchedLane:
+    """A lane of the raw tree as far as lane choice goes."""
+
+    name: str
+    match: LaneMatch
+
+
 def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
-    """Name the requests without the batch hint that no lane would take; hinted ones fall back to the same lanes."""
-    spans: dict[bool, list[tuple[int, int | None]]] = {True: [], False: []}
-    matches = [lane.get("match") or {} for lane in lanes.values()]
-    matches = [match for match in matches if isinstance(match, dict)]
-    # As admission has it: batch lanes take requests without the hint only where every lane is one.
-    for match in [match for match in matches if match.get("batch") is not True] or matches:
-        try:
-            low, high = (
-                token_range(match["uncached_prompt_tokens"]) if match.get("uncached_prompt_tokens") else (None, None)
-            )
-        except ValueError:
-            return  # told as a fault of that key; what it would take is not known
-        for is_stream in (True, False):
-            if match.get("stream") in (None, is_stream):
-                spans[is_stream].append((low or 0, high))
-    if not lanes:
+    """Name the requests that lane choice refuses, where a profile has lanes at all."""
+    try:
+        found = [_MatchedLane(name=name, match=_match(lane.get("match"))) for name, lane in lanes.items()]
+    except ValueError:
+        return  # told as a fault of that key; what it would take is not known
+    if not found:
         return
-    gaps = {is_stream: _gaps(found) for is_stream, found in spans.items()}
-    for kind, found in _uncovered(gaps):
-        wanted = ", ".join(found)
+    choice = LaneChoice(found)
+    gaps = {stream: _gaps(choice, stream=stream) for stream in (True, False)}
+    for kind, gap in _uncovered(gaps):
+        wanted = ", ".join(gap)
         message = f"no lane takes {kind} requests with {wanted}; give one lane no match, so that it takes the rest"
         yield ProfileFault(path=("lanes",), message=message)
+
+
+def _match(raw: object) -> LaneMatch:
+    """Return what a raw match says, its faulty keys left out. Raises ValueError where its range cannot be read."""
+    match = raw if isinstance(raw, dict) else {}
+    tokens, stream = match.get("uncached_prompt_tokens"), match.get("stream")
+    low, high = token_range(tokens) if tokens else (None, None)
+    return LaneMatch(
+        uncached_prompt_tokens_min=low,
+        uncached_prompt_tokens_max=high,
+        stream=stream if isinstance(stream, bool) else None,
+        batch=match.get("batch") is True,
+    )
 
 
 def _uncovered(gaps: dict[bool, list[str]]) -> Iterator[tuple[str, list[str]]]:
@@ -71,17 +87,20 @@ def _uncovered(gaps: dict[bool, list[str]]) -> Iterator[tuple[str, list[str]]]:
     yield from [("non-streaming", gaps[False])] if gaps[False] else []
 
 
-def _gaps(spans: list[tuple[int, int | None]]) -> list[str]:
-    """Return the token counts from 0 up that no span [low, high) covers."""
-    gaps: list[str] = []
-    reached = 0
-    for low, high in sorted(spans, key=lambda span: span[0]):
-        if low > reached:
-            gaps.append(f"{reached} to {low - 1} uncached prompt tokens")
-        if high is None:
-            return gaps
-        reached = max(reached, high)
-    return [*gaps, f"{reached} or more uncached prompt tokens" if reached else "any number of uncached prompt tokens"]
+def _gaps(choice: LaneChoice[_MatchedLane], *, stream: bool) -> list[str]:
+    """Return the token counts that no lane takes without the batch hint; with it, they fall back to the same lanes."""
+    gaps: list[tuple[int, int | None]] = []
+    for low, high in zip(choice.edges, (*choice.edges[1:], None), strict=True):
+        if isinstance(choice.choose_by(low, batch_hint=False, stream=stream), Refusal):
+            starts = gaps.pop()[0] if gaps and gaps[-1][1] == low else low
+            gaps.append((starts, high))
+    return [_tokens(low, high) for low, high in gaps]
+
+
+def _tokens(low: int, high: int | None) -> str:
+    if high is not None:
+        return f"{low} to {high - 1} uncached prompt tokens"
+    return f"{low} or more uncached prompt tokens" if low else "any number of uncached prompt tokens"
 
 
 def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[ProfileFault]:

@@ -82,6 +82,9 @@ class WorkloadShape(Section):
         description="Coefficient of variation of the time between arrivals: 1 is Poisson, more is burstier.",
     )
     batch_share: Share = Field(default=0.0, description="Share of requests that carry the batch hint.")
+    stream_share: Share = Field(
+        default=1.0, description="Share of the requests without the batch hint that stream; those with it do not."
+    )
     trace: str = Field(
         default="", description="A CSV or CSV.gz with arrival_s, prompt_tokens, output_tokens; relative to this file."
     )

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.admit import Admission, admit
-from fleetctl.core.admission.lanes import choose_lane
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
+from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.filters import usable
 from fleetctl.core.routing.picker import pick
@@ -41,7 +41,7 @@ class Dispatcher:
         self.ratio = TokenRatio()
         self.prefixes = PrefixIndex()
         self.keeps_transcripts = False  # some replica could continue a lost stream
-        self._routes: tuple[RouteLane, ...] = ()
+        self._choice: LaneChoice[RouteLane] = LaneChoice(())
         self._served_by: dict[str, list[LaneRuntime]] = {}  # a lane's replicas -> the lanes they may serve
 
     # The table.
@@ -50,7 +50,7 @@ class Dispatcher:
         """Replace the table. Replicas and lanes it names no longer keep what they carry."""
         now_s = self.clock()
         self.table = table
-        self._routes = table.lanes
+        self._choice = LaneChoice(table.lanes)
         self._apply_replicas(table)
         for route in table.lanes:
             lane = self.lanes.get(route.name)
@@ -112,8 +112,8 @@ class Dispatcher:
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
-        chosen = choose_lane(
-            self._routes, header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
+        chosen = self._choice.choose(
+            header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
         )
         return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
 

@@ -48,7 +48,9 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
     for row in rows:
         if duration_s is not None and row.arrival_s >= duration_s:
             return
-        yield _arrival(row, is_batch=rng.random() < share)
+        is_batch = rng.random() < share
+        streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)
+        yield _arrival(row, is_batch=is_batch, streams=streams)
 
 
 def arrival_duration_s(spec: LoadSpec) -> float | None:
@@ -71,13 +73,12 @@ def check_spec(spec: LoadSpec) -> None:
         raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
 
 
-def _arrival(row: TraceRow, *, is_batch: bool) -> Arrival:
-    stream = row.stream if row.stream is not None else not is_batch
+def _arrival(row: TraceRow, *, is_batch: bool, streams: bool) -> Arrival:
     return Arrival(
         at_s=row.arrival_s,
         prompt_tokens=row.prompt_tokens,
         output_tokens=max(1, row.output_tokens),
-        stream=stream,
+        stream=streams if row.stream is None else row.stream,
         batch=is_batch,
         lane=row.lane or "",
         prefix_group=row.prefix_group,

@@ -67,6 +67,7 @@ class WorkloadSpec:
     prefix_hit: float = 0.0  # fraction of prompt tokens found in the prefix cache
     burst_cv: float = 1.0  # coefficient of variation of inter-arrival times; 1 is Poisson
     batch_share: float = 0.0  # fraction of requests that carry the batch hint
+    stream_share: float = 1.0  # fraction of the others that stream; hinted ones do not
     trace: str = ""  # a CSV(.gz) of arrival_s,prompt_tokens,output_tokens; replaces the distributions
 
 

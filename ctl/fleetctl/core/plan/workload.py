@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.lanes import LaneChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fleetctl.model.profile import Distribution, LaneSpec, Profile
+    from fleetctl.model.profile import Distribution, Profile, WorkloadSpec
 
 Z_99 = NormalDist().inv_cdf(0.99)
 # A lane's demand is carried as this many equally likely points, so that every mean, second moment and percentile
@@ -24,6 +28,7 @@ _BUSY_WINDOW_S = 60.0
 _SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
 
 TraceRow = tuple[float, int, int]  # arrival_s, prompt_tokens, output_tokens
+_WeightedRow = tuple[float, TraceRow]  # the lane's share of such requests, and one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,35 +91,44 @@ def _hit(profile: Profile) -> float:
     return min(profile.workload.prefix_hit, _PREFIX_HIT_MAX)
 
 
-def _takes(lane: LaneSpec, uncached_tokens: float, *, batch: bool) -> bool:
-    """Whether a lane takes a streaming request of this much prefill work, or a batch-hinted one."""
-    match = lane.match
-    if batch or match.batch:
-        return batch and match.batch
-    if match.stream is False:
-        return False
-    low, high = match.uncached_prompt_tokens_min, match.uncached_prompt_tokens_max
-    return (low is None or uncached_tokens >= low) and (high is None or uncached_tokens < high)
+def _kinds(workload: WorkloadSpec) -> tuple[tuple[bool, bool, float], ...]:
+    """Return (carries the batch hint, streams, share of all requests) of every kind of request."""
+    unhinted = 1.0 - workload.batch_share
+    return (
+        (False, True, unhinted * workload.stream_share),
+        (False, False, unhinted * (1.0 - workload.stream_share)),
+        (True, False, workload.batch_share),
+    )
 
 
-def _choose(lanes: Sequence[LaneSpec], uncached_tokens: float, *, batch: bool) -> str:
-    """Return the first lane that takes it; what none takes goes to the last interactive lane, or the last of all."""
-    for lane in lanes:
-        if _takes(lane, uncached_tokens, batch=batch):
-            return lane.name
-    interactive = [lane for lane in lanes if not lane.match.batch]
-    return (interactive or list(lanes))[-1].name
+class _Shares:
+    """Says which share of the requests of a length each lane takes; what no lane takes is refused, and no demand."""
+
+    def __init__(self, profile: Profile) -> None:
+        choice = LaneChoice(profile.lanes)
+        self.edges = choice.edges
+        self._by_interval: list[dict[str, float]] = []
+        for tokens in self.edges:  # between two edges all lengths are chosen alike
+            shares: dict[str, float] = {}
+            for batch_hint, stream, share in _kinds(profile.workload):
+                lane = choice.choose_by(tokens, batch_hint=batch_hint, stream=stream)
+                if not isinstance(lane, Refusal):
+                    shares[lane.name] = shares.get(lane.name, 0.0) + share
+            self._by_interval.append(shares)
+
+    def of(self, uncached_tokens: float) -> dict[str, float]:
+        """Return lane -> share of the requests with this much prefill work."""
+        return self._by_interval[bisect_right(self.edges, uncached_tokens) - 1]
 
 
 def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
-    workload, hit = profile.workload, _hit(profile)
+    workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
     mu, sigma = lognormal(workload.prompt_tokens)
     output = Lengths(points=tuple(_lognormal_points(*lognormal(workload.output_tokens), [(0.0, 1.0, 1.0)])))
     segments: dict[str, list[tuple[float, float, float]]] = {lane.name: [] for lane in profile.lanes}
-    for low, high in pairwise(_cdf_edges(profile, mu, sigma, hit)):
+    for low, high in pairwise(_cdf_edges(shares.edges, mu, sigma, hit)):
         middle = math.exp(mu + sigma * _z((low + high) / 2)) * (1 - hit)
-        for batch, share in ((False, 1 - workload.batch_share), (True, workload.batch_share)):
-            name = _choose(profile.lanes, middle, batch=batch)
+        for name, share in shares.of(middle).items():
             segments[name].append((low, high, share * (high - low)))
     return {
         name: LaneDemand(
@@ -130,13 +144,11 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
     }
 
 
-def _cdf_edges(profile: Profile, mu: float, sigma: float, hit: float) -> list[float]:
+def _cdf_edges(edges: Sequence[int], mu: float, sigma: float, hit: float) -> list[float]:
     """Return where lane boundaries cut the prompt distribution, as cumulative probabilities from 0 to 1."""
     cuts: set[float] = {0.0, 1.0}
-    for lane in profile.lanes:
-        for bound in (lane.match.uncached_prompt_tokens_min, lane.match.uncached_prompt_tokens_max):
-            if not bound:
-                continue
+    for bound in edges:
+        if bound:
             z = math.log(bound / (1 - hit)) - mu
             cuts.add(NormalDist().cdf(z / sigma) if sigma else float(z > 0))
     return sorted(cuts)
@@ -183,32 +195,36 @@ def _shifted(probability: float, sigma: float) -> float:
 
 
 def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDemand]:
-    workload, hit = profile.workload, _hit(profile)
-    lanes: dict[str, list[TraceRow]] = {lane.name: [] for lane in profile.lanes}
+    workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
+    lanes: dict[str, list[_WeightedRow]] = {lane.name: [] for lane in profile.lanes}
     for row in rows:
-        lanes[_choose(profile.lanes, row[1] * (1 - hit), batch=False)].append(row)
+        for name, share in shares.of(row[1] * (1 - hit)).items():
+            if share > _SHARE_MIN:
+                lanes[name].append((share, row))
     busy, average = _peak_and_average(rows)
     cv = max(workload.burst_cv, _inter_arrival_cv(busy))
-    shares = {name: (1 - workload.batch_share) * len(found) / len(rows) for name, found in lanes.items()}
-    batch_name = _choose(profile.lanes, 0.0, batch=True)
-    shares[batch_name] += workload.batch_share
-    return {
-        name: LaneDemand(
-            rps=workload.peak_rps * shares[name],
-            prompt=_empirical(found or rows, lambda row: row[1]),
-            output=_empirical(found or rows, lambda row: row[2]),
+    everyone = [(1.0, row) for row in rows]
+    demands = {}
+    for name, found in lanes.items():
+        rps = workload.peak_rps * math.fsum(share for share, _ in found) / len(rows)
+        demands[name] = LaneDemand(
+            rps=rps,
+            prompt=_empirical(found or everyone, lambda row: row[1]),
+            output=_empirical(found or everyone, lambda row: row[2]),
             prefix_hit=hit,
             burst_cv=cv,
-            average_rps=workload.peak_rps * shares[name] * average,
+            average_rps=rps * average,
             source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's",
         )
-        for name, found in lanes.items()
-    }
+    return demands
 
 
-def _empirical(rows: Sequence[TraceRow], tokens: Callable[[TraceRow], int]) -> Lengths:
-    ascending = sorted(max(1, tokens(row)) for row in rows)
-    return Lengths(points=tuple(float(ascending[int((i + 0.5) / POINTS * len(ascending))]) for i in range(POINTS)))
+def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TraceRow], int]) -> Lengths:
+    """Return the weighted quantiles of the rows' lengths at the middle of each of POINTS equal shares."""
+    ascending = sorted((max(1, tokens(row)), share) for share, row in rows)
+    passed = list(accumulate(share for _, share in ascending))
+    middles = ((i + 0.5) / POINTS * passed[-1] for i in range(POINTS))
+    return Lengths(points=tuple(float(ascending[bisect_right(passed, m, hi=len(passed) - 1)][0]) for m in middles))
 
 
 def _peak_and_average(rows: Sequence[TraceRow]) -> tuple[list[float], float]:
