@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from fleetctl.core.reconcile import reconcile
+from fleetctl.core.transitions import transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -17,6 +18,7 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
+    ReplicaAction,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
@@ -236,28 +238,17 @@ def _launched(action: LaunchReplica, fleet: Desired, replica_id: str, now: datet
     )
 
 
-def _moved(
-    replica: ObservedReplica,
-    action: WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting,
-    now: datetime,
-) -> ObservedReplica:
-    record = replace(replica.record, changed_at=now)
+def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> ObservedReplica:
+    replica = replace(replica, record=transition(replica.record, action, now=now))
     match action:
         case WarmReplica():
-            return replace(replica, record=replace(record, state=ReplicaState.WARMING), warming=True)
+            return replace(replica, warming=True)
         case AdmitReplica():
-            ready = replace(record, state=ReplicaState.READY, ready_at=record.ready_at or now)
             # The controller counts a replica's failures from its admission.
-            return replace(replica, record=ready, consecutive_failures=0)
-        case DrainReplica():
-            return replace(replica, record=replace(record, state=ReplicaState.DRAINING, drain_deadline=action.deadline))
+            return replace(replica, consecutive_failures=0)
         case StopReplica():
-            stopping = replace(record, state=ReplicaState.STOPPING, fault=record.fault or action.fault)
-            return replace(replica, record=stopping, node=NodeState.STOPPING)
-        case MarkGone():
-            return replace(
-                replica, record=replace(record, state=ReplicaState.FAILED if action.failed else ReplicaState.GONE)
-            )
+            return replace(replica, node=NodeState.STOPPING)
         case MarkBooting():
-            booting = replace(record, state=ReplicaState.BOOTING)
-            return replace(replica, record=booting, healthy=None, warmed=False, consecutive_failures=0)
+            return replace(replica, healthy=None, warmed=False, consecutive_failures=0)
+        case DrainReplica() | MarkGone():
+            return replica

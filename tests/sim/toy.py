@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile import reconcile
+from fleetctl.core.transitions import create_refused, node_created, transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -17,6 +18,7 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
+    ReplicaAction,
     SetStep,
     StartGateway,
     StopGateway,
@@ -163,7 +165,7 @@ class Toy:
         record = self.records[replica_id]
         step = self.dice.random()
         if not self.is_calm and step < 0.08:
-            self.records[replica_id] = replace(record, fault="no stock")
+            self.records[replica_id] = create_refused(record, fault="no stock", now=self.at(self.now_s), is_final=False)
             return
         boots_at = self.now_s + self.dice.uniform(1, 5)
         healthy_at = float("inf") if not self.is_calm and self.dice.random() < 0.06 else boots_at + 3.0
@@ -174,7 +176,10 @@ class Toy:
         )
         if not self.is_calm and step < 0.13:
             return  # the answer is lost: the node is there, and nobody has been told
-        self._move(record, STATE.BOOTING, node_id=node_id)
+        now = self.at(self.now_s)
+        self.records[replica_id] = node_created(
+            record, node_id=node_id, host="127.0.0.1", port=1, reason="created", now=now
+        )
 
     def _misfortune(self) -> None:
         dice = self.dice
@@ -322,37 +327,24 @@ class Toy:
         )
         self.creating[replica_id] = self.now_s + self.dice.uniform(0.5, 4.0)
 
-    def _change(
-        self,
-        record: Replica,
-        action: WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting,
-    ) -> None:
+    def _change(self, record: Replica, action: ReplicaAction) -> None:
         node = self.nodes.get(f"node-{record.id}")
         match action:
             case WarmReplica():
-                self._move(record, STATE.WARMING)
                 if node is not None:
                     node.warm, node.warm_done_at = False, self.now_s + 1.5
             case AdmitReplica():
                 assert node is not None
                 assert node.warm, f"{record.id} was admitted cold"
-                self._move(record, STATE.READY, ready_at=record.ready_at or self.at(self.now_s))
-            case DrainReplica():
-                self._move(record, STATE.DRAINING, drain_deadline=action.deadline)
             case StopReplica():
-                self._move(record, STATE.STOPPING, fault=record.fault or action.fault)
                 if node is not None:
                     node.ends_at = self.now_s + min(action.grace_s, 2.0)
-            case MarkGone():
-                self._move(record, STATE.FAILED if action.failed else STATE.GONE)
             case MarkBooting():
                 if node is not None:
                     node.warm, node.warm_done_at = False, None
-                self._move(record, STATE.BOOTING, node_id=f"node-{record.id}")
-
-    def _move(self, record: Replica, state: ReplicaState, **changes: object) -> None:
-        moved = replace(record, state=state, changed_at=self.at(self.now_s), **changes)  # type: ignore[arg-type]
-        self.records[record.id] = replace(moved, drain_requested=self.records[record.id].drain_requested)
+            case DrainReplica() | MarkGone():
+                pass
+        self.records[record.id] = transition(record, action, now=self.at(self.now_s))
 
     # What must hold
 

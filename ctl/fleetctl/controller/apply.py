@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, assert_never
 
+from fleetctl.core.transitions import is_lawful, notice_seen, transition
 from fleetctl.errors import FleetctlError, ProviderError
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.records import Records
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
-    from fleetctl.model.decision import Decision, Memory
+    from fleetctl.model.decision import Decision, Memory, ReplicaAction
     from fleetctl.model.desired import Desired
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
@@ -103,7 +104,9 @@ class Applier:
         for seen in observation.replicas:
             deadline = seen.notice_deadline
             if deadline is not None and deadline != seen.record.notice_deadline:
-                self._records.change(seen.record.id, notice_deadline=deadline)
+                record = self._records.get(seen.record.id)
+                if record is not None:
+                    self._records.put(notice_seen(record, deadline))
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
@@ -118,44 +121,41 @@ class Applier:
             case SetStep():
                 pass  # the step is in the decision's memory, and the routing table is built from that
             case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
-                self._move(desired, action)
+                self._change(desired, action)
             case _ as never:
                 assert_never(never)
 
-    def _move(
-        self,
-        desired: Desired,
-        action: WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting,
-    ) -> None:
+    def _change(self, desired: Desired, action: ReplicaAction) -> None:
+        """Do what the action means at the engine or the provider, and store the replica's new record."""
         record = self._records.get(action.replica_id)
-        if record is None:
+        # A create may have been answered since the decision was made: the next one is made on what is so now.
+        if record is None or not is_lawful(record, action):
             return
         match action:
             case WarmReplica():
-                self._records.move(record.id, ReplicaState.WARMING, action.reason)
                 self._warmups.begin(record, desired.profile.model.name)
             case AdmitReplica():
                 self._observer.admitted(record.id)
-                ready_at = record.ready_at or self._world.clock.now()
-                self._records.move(record.id, ReplicaState.READY, action.reason, ready_at=ready_at)
             case DrainReplica():
-                deadline = action.deadline
-                self._records.move(record.id, ReplicaState.DRAINING, action.reason, drain_deadline=deadline)
+                pass  # the routing table is built from its record
             case StopReplica():
-                self._stop(record, action)
+                self._forget(record.id)
+                if not record.node_id:
+                    return  # there is nothing to name to the provider before the create has been answered
+                self._begin_stop(record.id, record.node_id, action.grace_s)
             case MarkGone():
-                self._mark_gone(record, action)
+                self._forget(record.id)
+                self._abandon_intents(record)
             case MarkBooting():
                 self._forget(record.id)
-                self._records.move(record.id, ReplicaState.BOOTING, action.reason)
+        self._records.put(transition(record, action, now=self._world.clock.now()))
 
-    def _stop(self, record: Replica, action: StopReplica) -> None:
-        node_id = record.node_id
-        self._forget(record.id)
-        if node_id:
-            fault = record.fault or action.fault
-            self._records.move(record.id, ReplicaState.STOPPING, action.reason, fault=fault)
-            self._begin_stop(record.id, node_id, action.grace_s)
+    def _abandon_intents(self, record: Replica) -> None:
+        if record.state is not ReplicaState.PENDING:
+            return
+        for intent in self._world.store.open_intents(self._world.fleet):
+            if intent.replica_id == record.id:
+                self._world.store.settle_intent(intent.token, IntentState.ABANDONED)
 
     def _begin_stop(self, subject: str, node_id: str, grace_s: float) -> None:
         self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))
@@ -168,16 +168,6 @@ class Applier:
             self._journal.failed(subject, "stop", exc)
         except TimeoutError:
             self._journal.failed(subject, "stop", ProviderError(f"the provider took no stop order in {_STOP_S:g} s"))
-
-    def _mark_gone(self, record: Replica, action: MarkGone) -> None:
-        self._forget(record.id)
-        state = ReplicaState.FAILED if action.failed else ReplicaState.GONE
-        fault = record.fault or (action.reason if action.failed else "")
-        if record.state is ReplicaState.PENDING:
-            for intent in self._world.store.open_intents(self._world.fleet):
-                if intent.replica_id == record.id:
-                    self._world.store.settle_intent(intent.token, IntentState.ABANDONED)
-        self._records.move(record.id, state, action.reason, fault=fault)
 
     def _forget(self, replica_id: str) -> None:
         self._probes.forget(replica_id)

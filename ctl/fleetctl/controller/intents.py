@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.observe import create_key
 from fleetctl.model.desired import Phase
 from fleetctl.model.replica import NodeState, ReplicaState
-from fleetctl.ports.store import IntentState
 
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks
@@ -77,6 +76,4 @@ class Resolver:
         self._launcher.create(desired, intent)
 
     def _abandon(self, intent: Intent, fault: str) -> None:
-        self._records.settle(
-            intent.token, IntentState.ABANDONED, intent.replica_id, ReplicaState.PENDING, fault, fault=fault
-        )
+        self._launcher.close(intent, fault, is_final=False)

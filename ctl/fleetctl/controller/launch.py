@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.keys import with_secrets
 from fleetctl.controller.observe import create_key
 from fleetctl.core.placement import next_offering
+from fleetctl.core.transitions import create_refused, node_created
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import LaunchReplica
@@ -163,7 +164,7 @@ class Launcher:
             await self._elsewhere(desired, intent, exc)
         except FleetctlError as exc:
             self._journal.failed(intent.replica_id, "create", exc)
-            self._give_up(intent, exc)
+            self.close(intent, exc.message, is_final=False)
         else:
             self.created(intent, node)
 
@@ -171,37 +172,36 @@ class Launcher:
         """Close an intent whose node is there."""
         self.own_tokens.discard(intent.token)
         record = self._records.get(intent.replica_id)
-        price = f" at {format_usd(record.price_usd_per_hour)}/h" if record else ""
-        self._records.settle(
-            intent.token,
-            IntentState.DONE,
-            intent.replica_id,
-            ReplicaState.BOOTING,
-            f"node {node.id} on {intent.request.offering}{price}",
-            node_id=node.id,
-            host=node.host,
-            port=node.port,
-        )
+        # Whoever ended meanwhile stays ended: its node belongs to no living replica, and is stopped as such.
+        if record is not None and record.state.is_live and not record.node_id:
+            price = format_usd(record.price_usd_per_hour)
+            record = node_created(
+                record,
+                node_id=node.id,
+                host=node.host,
+                port=node.port,
+                reason=f"node {node.id} on {intent.request.offering} at {price}/h",
+                now=self._world.clock.now(),
+            )
+        self._records.settle(intent.token, IntentState.DONE, record)
 
     async def _elsewhere(self, desired: Desired, intent: Intent, why: CapacityError) -> None:
         """Try the next offering as a new replica: a token belongs to one offering."""
         again = LaunchReplica(
             lane=intent.request.lane, market=intent.request.market, reason=f"{intent.request.offering}: {why.message}"
         )
-        self._close(intent, ReplicaState.FAILED, why)
+        self.close(intent, why.message, is_final=True)
         record = await self.launch(desired, again)
         if record is not None:
             self._journal.note("lifecycle", record.id, "ordered", f"{record.reason}; on {record.offering} instead")
 
-    def _give_up(self, intent: Intent, why: FleetctlError) -> None:
-        # PENDING with a fault is what the next decision counts as a failed start.
-        self._close(intent, ReplicaState.PENDING, why)
-
-    def _close(self, intent: Intent, state: ReplicaState, why: FleetctlError) -> None:
+    def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:
+        """Close an intent that brings no node; not final, the next decision counts a failed start."""
         self.own_tokens.discard(intent.token)
-        self._records.settle(
-            intent.token, IntentState.ABANDONED, intent.replica_id, state, why.message, fault=why.message
-        )
+        record = self._records.get(intent.replica_id)
+        if record is not None and record.state is ReplicaState.PENDING:
+            record = create_refused(record, fault=fault, now=self._world.clock.now(), is_final=is_final)
+        self._records.settle(intent.token, IntentState.ABANDONED, record)
 
 
 def _token(owner: str, record: Replica) -> str:

@@ -156,7 +156,7 @@ class _Components:
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records = Records(world.store, world.fleet, world.clock)
+        self.records = Records(world.store, world.fleet)
         self.listing = Listing(world, self.journal, wake)
         self.probes = Probes(world, self.background, wake)
         self.warmups = Warmups(world, self.background, self.journal)

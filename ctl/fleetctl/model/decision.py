@@ -91,10 +91,8 @@ class StopGateway(Action, frozen=True, kw_only=True, tag="stop-gateway"):
     """Stop the gateway: the fleet is down and no replica is left, or it lives and does not answer."""
 
 
-AnyAction = (
-    LaunchReplica | WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
-    | StopOrphanedNode | SetStep | StartGateway | StopGateway
-)  # fmt: skip
+ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
+AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGateway | StopGateway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

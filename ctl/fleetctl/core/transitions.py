@@ -1,0 +1,94 @@
+"""A replica's record after what was decided or has happened: the controller, the simulations and the tests share it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from fleetctl.model.decision import (
+    AdmitReplica,
+    DrainReplica,
+    MarkBooting,
+    MarkGone,
+    ReplicaAction,
+    StopReplica,
+    WarmReplica,
+)
+from fleetctl.model.replica import Replica, ReplicaState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_LIVE = frozenset(state for state in ReplicaState if state.is_live)
+
+# The states in which an action may find its replica; in any other it was decided on what is no longer so.
+_LAWFUL_FROM: dict[type[ReplicaAction], frozenset[ReplicaState]] = {
+    WarmReplica: frozenset({ReplicaState.BOOTING, ReplicaState.WARMING}),
+    AdmitReplica: frozenset({ReplicaState.WARMING}),
+    DrainReplica: frozenset({ReplicaState.READY}),
+    MarkBooting: frozenset({ReplicaState.PENDING, ReplicaState.WARMING, ReplicaState.READY}),
+    StopReplica: _LIVE,
+    MarkGone: _LIVE,
+}
+
+
+class UnlawfulTransitionError(ValueError):
+    """An action does not apply to a replica in this state: a bug of the policy, or of whoever carries it out."""
+
+
+def is_lawful(record: Replica, action: ReplicaAction) -> bool:
+    """Return whether the action applies to a replica in the record's state."""
+    return record.state in _LAWFUL_FROM[type(action)]
+
+
+def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Replica:
+    """Return the record once the action is done. Raises UnlawfulTransitionError."""
+    if not is_lawful(record, action):
+        name = type(action).__name__
+        raise UnlawfulTransitionError(f"{name} does not apply to replica {record.id}, which is {record.state}")
+    moved = replace(record, changed_at=now, reason=action.reason)
+    match action:
+        case WarmReplica():
+            return replace(moved, state=ReplicaState.WARMING)
+        case AdmitReplica():
+            return replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now)
+        case DrainReplica():
+            return replace(moved, state=ReplicaState.DRAINING, drain_deadline=action.deadline)
+        case StopReplica():
+            return replace(moved, state=ReplicaState.STOPPING, fault=record.fault or action.fault)
+        case MarkGone():
+            fault = record.fault or (action.reason if action.failed else "")
+            return replace(moved, state=ReplicaState.FAILED if action.failed else ReplicaState.GONE, fault=fault)
+        case MarkBooting():
+            return replace(moved, state=ReplicaState.BOOTING)
+        case _ as never:
+            assert_never(never)
+
+
+def node_created(record: Replica, *, node_id: str, host: str, port: int, reason: str, now: datetime) -> Replica:
+    """Return the record of a replica whose node the provider has named. Raises UnlawfulTransitionError.
+
+    A PENDING one is BOOTING then; one that was adopted from a listing before its create answered keeps its state.
+    """
+    if record.node_id or not record.state.is_live:
+        raise UnlawfulTransitionError(f"replica {record.id} is {record.state} and waits for no node")
+    named = replace(record, node_id=node_id, host=host, port=port)
+    if record.state is not ReplicaState.PENDING:
+        return named
+    return replace(named, state=ReplicaState.BOOTING, reason=reason, changed_at=now)
+
+
+def create_refused(record: Replica, *, fault: str, now: datetime, is_final: bool) -> Replica:
+    """Return the record of a PENDING replica that gets no node. Raises UnlawfulTransitionError.
+
+    `is_final` False leaves it PENDING with its fault: the next decision counts that as a failed start.
+    """
+    if record.state is not ReplicaState.PENDING:
+        raise UnlawfulTransitionError(f"replica {record.id} is {record.state} and waits for no node")
+    state = ReplicaState.FAILED if is_final else ReplicaState.PENDING
+    return replace(record, state=state, reason=fault, fault=fault, changed_at=now)
+
+
+def notice_seen(record: Replica, deadline: datetime) -> Replica:
+    """Return the record with the instant at which its node is taken; its state stays."""
+    return replace(record, notice_deadline=deadline)

@@ -1,0 +1,163 @@
+"""A replica's record after an action: what may follow what, what an action may touch, what is never lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fleetctl.core.transitions import (
+    UnlawfulTransitionError,
+    create_refused,
+    is_lawful,
+    node_created,
+    notice_seen,
+    transition,
+)
+from fleetctl.model.decision import AdmitReplica, DrainReplica, MarkBooting, MarkGone, StopReplica, WarmReplica
+from fleetctl.model.replica import ReplicaState
+from fleetctl.testing import samples
+from fleetctl.testing.samples import EPOCH
+
+if TYPE_CHECKING:
+    from fleetctl.model.decision import ReplicaAction
+    from fleetctl.model.replica import Replica
+
+STATE = ReplicaState
+NOW = EPOCH + timedelta(seconds=90)
+ID = "short-1"
+ACTIONS: tuple[ReplicaAction, ...] = (
+    WarmReplica(replica_id=ID, reason="healthy"),
+    AdmitReplica(replica_id=ID, reason="warmed"),
+    DrainReplica(replica_id=ID, reason="one too many", deadline=NOW + timedelta(seconds=30)),
+    StopReplica(replica_id=ID, reason="drained", grace_s=20.0),
+    StopReplica(replica_id=ID, reason="not ready in 90 s", grace_s=3.0, fault="not ready in 90 s"),
+    MarkGone(replica_id=ID, reason="died while ready: signal 9", failed=True),
+    MarkGone(replica_id=ID, reason="exit 0, as it was asked", failed=False),
+    MarkBooting(replica_id=ID, reason="/health fails for 5 s"),
+)
+# What an action may change beside the state, its instant and its reason.
+MAY_CHANGE = {AdmitReplica: {"ready_at"}, DrainReplica: {"drain_deadline"}, StopReplica: {"fault"}, MarkGone: {"fault"}}
+
+instants = st.none() | st.integers(0, 89).map(lambda s: EPOCH + timedelta(seconds=s))
+records = st.builds(
+    samples.replica,
+    st.just(ID),
+    state=st.sampled_from(STATE),
+    node_id=st.sampled_from(["", "node-1"]),
+    drain_requested=st.booleans(),
+    fault=st.sampled_from(["", "no stock"]),
+    ready_at=instants,
+    notice_deadline=instants,
+)
+actions = st.sampled_from(ACTIONS)
+
+
+@given(records, actions)
+def test_an_action_is_done_or_refused_and_never_half_done(record: Replica, action: ReplicaAction) -> None:
+    if not is_lawful(record, action):
+        with pytest.raises(UnlawfulTransitionError, match=ID):
+            transition(record, action, now=NOW)
+        return
+    after = transition(record, action, now=NOW)
+    assert (after.changed_at, after.reason) == (NOW, action.reason)
+    allowed = {"state", "changed_at", "reason"} | MAY_CHANGE.get(type(action), set())
+    changed = {name for name in record.__slots__ if getattr(record, name) != getattr(after, name)}
+    assert changed <= allowed
+
+
+@given(records, st.lists(actions, max_size=8))
+def test_whatever_happens_nothing_is_resurrected_and_nothing_forgotten(
+    record: Replica, many: list[ReplicaAction]
+) -> None:
+    for action in many:
+        if not is_lawful(record, action):
+            continue
+        after = transition(record, action, now=NOW)
+        assert record.state.is_live, f"{action} of an ended replica"
+        assert after.fault == record.fault or not record.fault
+        assert record.ready_at in (None, after.ready_at)
+        assert after.drain_requested == record.drain_requested
+        assert after.notice_deadline == record.notice_deadline
+        record = after
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "after"),
+    [
+        (STATE.BOOTING, ACTIONS[0], STATE.WARMING),
+        (STATE.WARMING, ACTIONS[0], STATE.WARMING),  # the warm-up was lost: another one
+        (STATE.WARMING, ACTIONS[1], STATE.READY),
+        (STATE.READY, ACTIONS[2], STATE.DRAINING),
+        (STATE.DRAINING, ACTIONS[3], STATE.STOPPING),
+        (STATE.STOPPING, ACTIONS[3], STATE.STOPPING),  # told again
+        (STATE.READY, ACTIONS[5], STATE.FAILED),
+        (STATE.STOPPING, ACTIONS[6], STATE.GONE),
+        (STATE.READY, ACTIONS[7], STATE.BOOTING),
+        (STATE.PENDING, ACTIONS[7], STATE.BOOTING),  # adopted: its node is listed
+    ],
+)
+def test_a_life_step_by_step(before: STATE, action: ReplicaAction, after: STATE) -> None:
+    assert transition(samples.replica(ID, state=before), action, now=NOW).state is after
+
+
+@pytest.mark.parametrize(
+    ("before", "action"),
+    [
+        (STATE.PENDING, ACTIONS[0]),  # nobody is warmed before there is a node
+        (STATE.BOOTING, ACTIONS[1]),  # nobody serves cold
+        (STATE.READY, ACTIONS[0]),
+        (STATE.DRAINING, ACTIONS[1]),
+        (STATE.DRAINING, ACTIONS[2]),  # its deadline is not moved
+        (STATE.STOPPING, ACTIONS[7]),
+        (STATE.GONE, ACTIONS[5]),
+        (STATE.FAILED, ACTIONS[3]),
+    ],
+)
+def test_what_was_decided_on_another_state_is_refused(before: STATE, action: ReplicaAction) -> None:
+    with pytest.raises(UnlawfulTransitionError, match=f"short-1, which is {before}"):
+        transition(samples.replica(ID, state=before), action, now=NOW)
+
+
+def test_the_first_admission_is_the_one_remembered() -> None:
+    record = samples.replica(ID, state=STATE.WARMING)
+    first = transition(record, ACTIONS[1], now=NOW)
+    again = transition(replace(first, state=STATE.WARMING), ACTIONS[1], now=NOW + timedelta(hours=1))
+    assert (first.ready_at, again.ready_at) == (NOW, NOW)
+
+
+def named(record: Replica) -> Replica:
+    return node_created(record, node_id="node-7", host="::1", port=4, reason="node node-7", now=NOW)
+
+
+def test_a_created_node_makes_its_replica_boot() -> None:
+    after = named(samples.replica(ID))
+    assert (after.state, after.node_id, after.host, after.port) == (STATE.BOOTING, "node-7", "::1", 4)
+
+
+def test_a_replica_adopted_before_its_create_answered_gets_its_node_and_keeps_its_state() -> None:
+    adopted = transition(samples.replica(ID), ACTIONS[7], now=EPOCH)
+    assert named(adopted) == replace(adopted, node_id="node-7", host="::1", port=4)
+
+
+@pytest.mark.parametrize("record", [samples.replica(ID, state=STATE.GONE), samples.replica(ID, node_id="node-1")])
+def test_an_ended_replica_and_one_with_a_node_wait_for_none(record: Replica) -> None:
+    with pytest.raises(UnlawfulTransitionError):
+        named(record)
+
+
+def test_a_refused_create_leaves_its_fault_and_ends_the_replica_only_when_final() -> None:
+    pending = samples.replica(ID)
+    refused = create_refused(pending, fault="no stock", now=NOW, is_final=False)
+    assert (refused.state, refused.fault) == (STATE.PENDING, "no stock")
+    assert create_refused(pending, fault="no stock", now=NOW, is_final=True).state is STATE.FAILED
+    with pytest.raises(UnlawfulTransitionError):
+        create_refused(named(pending), fault="no stock", now=NOW, is_final=True)
+
+
+@given(records)
+def test_a_notice_moves_nothing(record: Replica) -> None:
+    assert replace(notice_seen(record, NOW), notice_deadline=record.notice_deadline) == record
