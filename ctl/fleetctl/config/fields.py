@@ -56,6 +56,11 @@ def _with_unit(parse: Callable[[str], float], what: str, example: str) -> Callab
     return validate
 
 
+def _whole(validate: Callable[[object], float]) -> Callable[[object], int]:
+    """Return the validator with its answer rounded down to a whole number."""
+    return lambda value: int(validate(value))
+
+
 def _share(value: object) -> float:
     """Read "30%" or 0.3."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -154,8 +159,8 @@ Usd = Annotated[
     WithJsonSchema(_text_schema(USD_PATTERN, "$55", "$1.69")),
 ]
 Bytes = Annotated[
-    float,
-    BeforeValidator(_with_unit(units.parse_bytes, "a size", "a number and a unit: 512KiB, 16MiB")),
+    int,
+    BeforeValidator(_whole(_with_unit(units.parse_bytes, "a size", "a number and a unit: 512KiB, 16MiB"))),
     WithJsonSchema(_text_schema(BYTES_PATTERN, "16MiB")),
 ]
 Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]

@@ -125,7 +125,7 @@ class EmulatorShape(Section):
 
     flavour: Flavour = Field(default=_EMULATOR.flavour, description="The engine it looks like from outside.")
     seed: int = Field(default=_EMULATOR.seed, ge=0, le=2**31, description="Same seed, same behaviour.")
-    startup: Duration = Field(
+    startup_s: Duration = Field(
         default=_EMULATOR.startup_s, description="Process start to healthy; stands for loading weights."
     )
     speed: Positive = Field(
@@ -174,7 +174,7 @@ class LaneShape(Section):
         default_factory=MatchShape, description="Which requests it takes. Unset: all that no earlier lane took."
     )
     slo: LaneSloShape = Field(description="What it promises.")
-    max_wait: Duration = Field(
+    max_wait_s: Duration = Field(
         description="Longest wait in the gateway's queue; a request that would wait longer is refused with 429."
     )
     queue_max: Count = Field(default=256, description="Requests that may wait.")

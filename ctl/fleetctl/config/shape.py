@@ -100,10 +100,10 @@ class WorkloadShape(Section):
 class ObjectiveShape(Section):
     """The share of requests that must be good, and over how long."""
 
-    objective: OpenShare = Field(
-        default=_OBJECTIVE.fraction, description="Share of requests that meet their lane's SLO."
+    fraction: OpenShare = Field(
+        alias="objective", default=_OBJECTIVE.fraction, description="Share of requests that meet their lane's SLO."
     )
-    window: Duration = Field(default=_OBJECTIVE.window_s, description="The window the error budget is counted over.")
+    window_s: Duration = Field(default=_OBJECTIVE.window_s, description="The window the error budget is counted over.")
 
 
 class CapacityShape(Section):
@@ -116,7 +116,7 @@ class CapacityShape(Section):
     )
     region: str = Field(default=_CAPACITY.region, description="The provider's region. Unset: its default.")
     zones: list[str] = Field(default_factory=list, description="Zones that may be used. Unset: all of the region.")
-    max_cost_per_hour: Usd | None = Field(
+    max_cost_usd_per_hour: Usd | None = Field(
         default=None, description="A hard cap on what live nodes may cost, such as $55."
     )
     max_nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
@@ -130,17 +130,17 @@ class ControlShape(Section):
     mode: ControlMode = Field(
         default=_CONTROL.mode, description="active acts; shadow decides, journals, and does nothing."
     )
-    tick: Duration = Field(default=_CONTROL.tick_s, description="Time between two decisions.")
-    scale_up_after: Duration = Field(
+    tick_s: Duration = Field(default=_CONTROL.tick_s, description="Time between two decisions.")
+    scale_up_after_s: Duration = Field(
         default=_CONTROL.scale_up_after_s, description="Pressure must last this long to add a replica."
     )
-    scale_down_after: Duration = Field(
+    scale_down_after_s: Duration = Field(
         default=_CONTROL.scale_down_after_s, description="Calm must last this long to remove one."
     )
-    drain_timeout: Duration = Field(
+    drain_timeout_s: Duration = Field(
         default=_CONTROL.drain_timeout_s, description="In-flight requests get this long when a replica leaves."
     )
-    start_timeout: Duration = Field(
+    start_timeout_s: Duration = Field(
         default=_CONTROL.start_timeout_s, description="Create to ready; longer is a failed start."
     )
     pause_batch_above: OpenShare = Field(
@@ -149,7 +149,7 @@ class ControlShape(Section):
     resume_batch_below: OpenShare = Field(
         default=_CONTROL.resume_batch_below, description="Pressure at which they resume; below pause_batch_above."
     )
-    breaker_after: Duration = Field(
+    breaker_after_s: Duration = Field(
         default=_CONTROL.breaker_after_s, description="P99 over twice its SLO for this long refuses all new requests."
     )
 
@@ -171,13 +171,13 @@ class GatewayShape(Section):
         default_factory=list,
         description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys.",
     )
-    request_timeout: Duration = Field(
+    request_timeout_s: Duration = Field(
         default=_GATEWAY.request_timeout_s, description="Longest a request may take in all."
     )
-    stall_timeout: Duration = Field(
+    stall_timeout_s: Duration = Field(
         default=_GATEWAY.stall_timeout_s, description="No byte from a replica for this long ends the request."
     )
-    body_max: Bytes = Field(default=float(_GATEWAY.body_bytes_max), description="Largest request body.")
+    body_bytes_max: Bytes = Field(default=_GATEWAY.body_bytes_max, description="Largest request body.")
 
 
 class ProfileShape(Section):
@@ -192,7 +192,9 @@ class ProfileShape(Section):
         description="Who sells the nodes: local (processes on this machine), or an installed provider."
     )
     workload: WorkloadShape = Field(description="The demand to plan for.")
-    slo: ObjectiveShape = Field(default_factory=ObjectiveShape, description="The share of good requests promised.")
+    objective: ObjectiveShape = Field(
+        alias="slo", default_factory=ObjectiveShape, description="The share of good requests promised."
+    )
     lanes: Annotated[dict[Name, LaneShape], Field(min_length=1)] = Field(
         description="The lanes by name, tried in this order."
     )

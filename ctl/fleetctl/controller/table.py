@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
-from fleetctl.model.profile import EngineKind
+from fleetctl.model.profile import EngineKind, LaneRules, RequestRules
 from fleetctl.model.replica import Replica, ReplicaState
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def build_table(
             if _is_routed(record) and record.lane in names
         ),
         api_key_hashes=key_hashes,
-        request_timeout_s=profile.gateway.request_timeout_s,
-        stall_timeout_s=profile.gateway.stall_timeout_s,
-        body_bytes_max=profile.gateway.body_bytes_max,
+        **_part(RequestRules, profile.gateway),
     )
 
 
@@ -53,16 +52,15 @@ def _is_routed(record: Replica) -> bool:
 
 def _lane(desired: Desired, spec: LaneSpec, memory: Memory) -> RouteLane:
     return RouteLane(
-        name=spec.name,
-        match=spec.match,
-        slo=spec.slo,
-        max_wait_s=spec.max_wait_s,
-        queue_max=spec.queue_max,
-        spill_to=spec.spill_to,
-        interruptible=spec.interruptible,
+        **_part(LaneRules, spec),
         step=effective_step(desired, spec.name, memory.lanes.get(spec.name, LaneMemory())),
         max_tokens_cap=max_tokens_cap(desired.profile),
     )
+
+
+def _part(rules: type[LaneRules | RequestRules], spec: LaneRules | RequestRules) -> dict[str, Any]:
+    """Return the fields that a specification and its entry in the table have in common."""
+    return {shared.name: getattr(spec, shared.name) for shared in fields(rules)}
 
 
 def max_tokens_cap(profile: Profile) -> int:

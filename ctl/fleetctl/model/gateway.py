@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.overload import LadderStep
-from fleetctl.model.profile import LaneMatch
-from fleetctl.model.slo import LaneSlo, Quantiles
+from fleetctl.model.profile import LaneRules, RequestRules
+from fleetctl.model.slo import Quantiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +26,15 @@ class RouteReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteLane:
-    """One lane in the table."""
+class RouteLane(LaneRules):
+    """One lane in the table: the profile's rules for it, and where it stands on the ladder."""
 
-    name: str
-    match: LaneMatch
-    slo: LaneSlo
-    max_wait_s: float
-    queue_max: int
-    spill_to: tuple[str, ...] = ()
-    interruptible: bool = False
     step: LadderStep = LadderStep.NORMAL
     max_tokens_cap: int | None = None  # set by the ladder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingTable:
+class RoutingTable(RequestRules):
     """Everything the gateway needs; replaced whole, applied between two requests. `version` only grows."""
 
     fleet: str
@@ -50,9 +43,6 @@ class RoutingTable:
     lanes: tuple[RouteLane, ...]
     replicas: tuple[RouteReplica, ...]
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
-    request_timeout_s: float = 600.0
-    stall_timeout_s: float = 60.0
-    body_bytes_max: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,8 +113,8 @@ class EmulatorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSpec:
-    """One lane: who enters, what is promised, how long one may wait, what it runs on."""
+class LaneRules:
+    """The part of a lane that the gateway keeps to; a key added here is in every routing table."""
 
     name: str
     match: LaneMatch
@@ -122,12 +122,18 @@ class LaneSpec:
     max_wait_s: float  # in the gateway's queue; longer, or predicted longer, is refused with 429
     queue_max: int = 256  # requests
     interruptible: bool = False  # batch: may be paused under pressure and sits on spot first
+    spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSpec(LaneRules):
+    """One lane: its rules at the gateway, and what it runs on."""
+
     replicas: ReplicaBounds = field(default_factory=ReplicaBounds)
     spot: SpotPolicy = SpotPolicy.BURST
     engine: EngineKind
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
-    spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,15 +163,21 @@ class ControlSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySpec:
+class RequestRules:
+    """What holds for the requests of every lane; a key added here is in every routing table."""
+
+    request_timeout_s: float = 600.0
+    stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
+    body_bytes_max: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySpec(RequestRules):
     """The public endpoint."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
-    request_timeout_s: float = 600.0
-    stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
-    body_bytes_max: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
