@@ -17,7 +17,7 @@ from fleetctl_local.registry import Record, Registry, token_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fleetctl.model.replica import Node, NodeRequest
+    from fleetctl.model.node import Node, NodeRequest
     from fleetctl_local.kernel import Ident
 
 _ENDED_KEPT = timedelta(hours=1)

@@ -14,7 +14,7 @@ from fleetctl_local.registry import check_name
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.replica import Node, NodeRequest
+    from fleetctl.model.node import Node, NodeRequest
 
 
 class LocalProvider:

@@ -16,7 +16,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.replica import Node, NodeState
+from fleetctl.model.node import Node, NodeState
 from fleetctl.paths import state_dir
 from fleetctl_local.kernel import Ident
 

@@ -19,7 +19,7 @@ from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
 from fleetctl_local.registry import Record
 
 if TYPE_CHECKING:
-    from fleetctl.model.replica import NodeRequest
+    from fleetctl.model.node import NodeRequest
     from fleetctl_local.kernel import Ident
 
 _PREFIX = "FLEETCTL_"

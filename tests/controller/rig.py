@@ -14,7 +14,7 @@ from fleetctl.controller.world import World
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable
-from fleetctl.model.replica import NodeState, Replica, ReplicaState
+from fleetctl.model.node import NodeState
 from fleetctl.paths import FleetPaths
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import ControlSpec, Profile
+    from fleetctl.model.replica import Replica, ReplicaState
     from fleetctl.model.status import FleetStatus
 
 FLEET = "demo"

@@ -24,7 +24,8 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.config.profile import parse_profile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import Phase
-from fleetctl.model.replica import NodeState, Replica, ReplicaState
+from fleetctl.model.node import NodeState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.operations import controller_api
 from fleetctl.operations.planning import plan_profile
 from fleetctl.paths import FleetPaths, state_db
@@ -35,7 +36,7 @@ from tests.controller.homes import use_home
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fleetctl.model.replica import Node
+    from fleetctl.model.node import Node
     from fleetctl.model.status import FleetStatus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.replica import Node, NodeRequest, NodeState
+from fleetctl.model.node import Node, NodeRequest, NodeState
 from fleetctl.testing.provider import FakeProvider
 from fleetctl.testing.samples import node_request
 from fleetctl_local.provider import LocalProvider

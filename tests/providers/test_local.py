@@ -14,7 +14,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.replica import Node, NodeRequest, NodeState
+from fleetctl.model.node import Node, NodeRequest, NodeState
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_provider
 from fleetctl.testing.samples import node_request

@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.catalogue import Market
-from fleetctl.model.replica import NodeState
+from fleetctl.model.node import NodeState
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request
 from fleetctl_local import kernel

@@ -16,8 +16,9 @@ from fleetctl.model.decision import (
     StopReplica,
 )
 from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.node import NodeState
 from fleetctl.model.profile import Mode
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.replica import ReplicaState
 
 if TYPE_CHECKING:
     from fleetctl.model.observation import Observation, ObservedReplica

@@ -16,8 +16,9 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, ControlSpec
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.replica import ReplicaState
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind
 

@@ -26,9 +26,10 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.node import NodeState
 from fleetctl.model.overload import LadderStep
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from tests.reconcile import worlds
 

@@ -28,9 +28,10 @@ from fleetctl.model.decision import (
 )
 from fleetctl.model.desired import Desired, Overrides, Phase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
+from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
-from fleetctl.model.replica import Node, NodeState, Replica, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Quantiles, Validity
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH

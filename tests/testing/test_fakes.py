@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.replica import NodeState
+from fleetctl.model.node import NodeState
 from fleetctl.model.slo import Validity
 from fleetctl.testing.clocks import LoopClock, ManualClock
 from fleetctl.testing.engine import FakeEngine

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.observe import create_key
 from fleetctl.model.desired import Phase
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.node import NodeState
+from fleetctl.model.replica import ReplicaState
 
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks

@@ -14,7 +14,8 @@ from fleetctl.core.transitions import create_refused, node_created
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import LaunchReplica
-from fleetctl.model.replica import Node, NodeRequest, Replica, ReplicaState
+from fleetctl.model.node import Node, NodeRequest
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.ports.store import Intent, IntentState
 from fleetctl.units import format_usd
 

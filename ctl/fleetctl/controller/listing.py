@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ProviderError
-from fleetctl.model.replica import Node
+from fleetctl.model.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable

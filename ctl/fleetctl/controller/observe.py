@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import UnavailableError
+from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
-from fleetctl.model.replica import Node, NodeState, Replica, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:

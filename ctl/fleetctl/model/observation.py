@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.gateway import GatewaySnapshot
-from fleetctl.model.replica import Node, NodeState, Replica
+from fleetctl.model.node import Node, NodeState
+from fleetctl.model.replica import Replica
 from fleetctl.model.slo import Validity
 
 

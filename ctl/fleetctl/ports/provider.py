@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.replica import Node, NodeRequest
+    from fleetctl.model.node import Node, NodeRequest
 
 
 class Provider(Protocol):

@@ -7,13 +7,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from fleetctl.model.replica import NodeRequest, Replica
+from fleetctl.model.node import NodeRequest
 
 if TYPE_CHECKING:
     from fleetctl.model.decision import JournalEntry, Memory
     from fleetctl.model.desired import Desired, Overrides, Phase
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
+    from fleetctl.model.replica import Replica
 
 
 class IntentState(StrEnum):

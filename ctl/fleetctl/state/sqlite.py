@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from fleetctl.model.node import NodeRequest
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
-    from fleetctl.model.replica import NodeRequest, Replica
+    from fleetctl.model.replica import Replica
 
 _ENDED_KEPT = timedelta(hours=1)
 _JOURNAL_ENTRIES_MAX = 100_000  # a fleet

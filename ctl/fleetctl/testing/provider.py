@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl.model.replica import Node, NodeRequest, NodeState
+from fleetctl.model.node import Node, NodeRequest, NodeState
 from fleetctl.testing.samples import offering
 
 if TYPE_CHECKING:

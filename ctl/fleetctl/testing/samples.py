@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.model.catalogue import Market, Offering, Precision
+from fleetctl.model.node import NodeRequest
 from fleetctl.model.plan import Constraint, Forecast, LanePlan, LaunchSettings, Plan, Sizing
 from fleetctl.model.profile import (
     CapacitySpec,
@@ -21,7 +22,7 @@ from fleetctl.model.profile import (
     Profile,
     WorkloadSpec,
 )
-from fleetctl.model.replica import NodeRequest, Replica, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
 EPOCH = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)

@@ -31,9 +31,10 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.node import NodeState
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import ORPHANED_BELIEVED_S, STOP_GRACE_LATE_S, since_s
 from fleetctl.model.decision import StopOrphanedNode
-from fleetctl.model.replica import NodeState
+from fleetctl.model.node import NodeState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.model.replica import NodeState, ReplicaState
+from fleetctl.model.node import NodeState
+from fleetctl.model.replica import ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
