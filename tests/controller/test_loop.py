@@ -359,6 +359,9 @@ def test_a_tick_that_fails_is_journalled_and_survived(on_rig):
             object.__setattr__(rig.world, "gateway", Broken())
             await rig.clock.sleep(10)
             assert any("a bug" in line for line in rig.journal("tick"))
+            shown = controller.status()
+            assert shown is not None
+            assert "a bug" in shown.reason
             object.__setattr__(rig.world, "gateway", rig.gateway)
             await rig.clock.sleep(40)
             assert controller.status() is not None

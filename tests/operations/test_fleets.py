@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import pytest
 
 from fleetctl.errors import NotFoundError, UnavailableError
+from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Phase
+from fleetctl.model.overload import LadderStep
+from fleetctl.model.profile import ControlSpec, Mode
 from fleetctl.operations import controller_api, fleets
 from fleetctl.operations.access import chosen_fleet
 from fleetctl.paths import FleetPaths
@@ -85,3 +89,11 @@ def test_why_gives_a_replica_its_lanes_plan(controller, store):
     assert found.replica is not None
     assert found.plan is not None
     assert (found.subject, found.plan.lane) == ("short-1", "short")
+
+
+def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_would_have_done(store):
+    profile = replace(samples.profile(), control=ControlSpec(mode=Mode.SHADOW))
+    store.put_fleet(profile, samples.plan(), now=samples.EPOCH)
+    store.put_memory("demo", Memory(lanes={"short": LaneMemory(wanted=4, planned=2, step=LadderStep.SHED)}))
+    short = fleets.status("demo").lanes[0]
+    assert (short.name, short.wanted, short.step) == ("short", 2, LadderStep.NORMAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controller import api
@@ -16,13 +17,14 @@ from fleetctl.controller.observe import Observer
 from fleetctl.controller.probes import Probes
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
-from fleetctl.controller.status import DECISIONS_SHOWN, TickResult, fleet_status
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.reconcile.limits import since_s
+from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from fleetctl.controller.world import World
     from fleetctl.model.decision import Decision, JournalEntry
@@ -45,7 +47,8 @@ class Controller:
     def __init__(self, world: World) -> None:
         self._world = world
         self._woken = asyncio.Event()
-        self._tick_result: TickResult | None = None
+        self._known: FleetKnowledge | None = None
+        self._requeue_at: datetime | None = None
         self._shown: tuple[JournalEntry, ...] = ()
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
@@ -57,12 +60,12 @@ class Controller:
 
     def status(self) -> FleetStatus | None:
         """Return what the last tick saw and decided; None before the first."""
-        if self._tick_result is None:
+        if self._known is None:
             return None
         after = self._shown[-1].seq if self._shown else 0
         new = self._world.store.journal(self._world.fleet, after=after, limit=DECISIONS_SHOWN)
         self._shown = (*self._shown, *new)[-DECISIONS_SHOWN:]
-        return fleet_status(self._tick_result, self._shown, pid=self._world.pid)
+        return fleet_status(self._known, self._shown)
 
     async def run(self) -> None:
         """Keep the fleet until it is down. Cancelled, it leaves everything running."""
@@ -83,6 +86,8 @@ class Controller:
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
             parts.journal.failed("fleet", "tick", exc)
+            if self._known is not None:
+                self._known = replace(self._known, trouble=f"the last tick failed: {exc}")
             return False
         self._failed_ticks = 0
         return is_over
@@ -120,8 +125,15 @@ class Controller:
         await parts.applier.launch(desired, launches)
         self._hold_port(parts, observation, decision)
         self._world.gateway_host.watch(self.wake)
-        self._tick_result = TickResult(
-            desired=desired, records=parts.records.all, observation=observation, decision=decision
+        self._requeue_at = decision.requeue_at
+        self._known = FleetKnowledge(
+            at=observation.at,
+            desired=desired,
+            records=parts.records.all,
+            memory=decision.memory,
+            observation=observation,
+            decision=decision,
+            controller_pid=self._world.pid,
         )
 
     def _hold_port(self, parts: _Components, observation: Observation, decision: Decision) -> None:
@@ -137,9 +149,8 @@ class Controller:
         pause_s = self._tick_s
         if self._failed_ticks:
             pause_s = min(_FAILED_TICK_S_MAX, self._tick_s * 2.0 ** min(self._failed_ticks, 10))
-        if self._tick_result is not None and not self._failed_ticks:
-            at = self._tick_result.decision.requeue_at
-            pause_s = min(pause_s, max(0.0, (at - self._world.clock.now()).total_seconds()))
+        if self._requeue_at is not None and not self._failed_ticks:
+            pause_s = min(pause_s, max(0.0, (self._requeue_at - self._world.clock.now()).total_seconds()))
         try:
             async with asyncio.timeout(pause_s):
                 await self._woken.wait()

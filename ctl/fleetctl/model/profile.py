@@ -179,6 +179,12 @@ class GatewaySpec(RequestRules):
     port: int = 8080
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
 
+    @property
+    def url(self) -> str:
+        """The address clients give as their base URL, without its /v1."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:

@@ -1,0 +1,148 @@
+"""Puts together what the faces show: live from a tick of the controller, or stored when no controller answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from fleetctl.core.overload import effective_step
+from fleetctl.core.slo.burn import window_burn
+from fleetctl.model.catalogue import Market
+from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
+from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.observation import EngineSignals, Observation
+from fleetctl.model.profile import Mode
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.slo import Validity
+from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+
+if TYPE_CHECKING:
+    from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
+    from fleetctl.model.profile import LaneSpec
+
+DECISIONS_SHOWN = 50
+_COST_WINDOW_S = 300.0
+_BURN_WINDOWS = {"5m": 300.0, "1h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetKnowledge:
+    """What is known of a fleet at one instant. Without a controller there is no observation and no decision."""
+
+    at: datetime
+    desired: Desired
+    records: tuple[Replica, ...]
+    memory: Memory
+    observation: Observation | None = None
+    decision: Decision | None = None
+    controller_pid: int = 0  # 0: none answers
+    gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
+    trouble: str = ""  # what went wrong in the last tick, if anything
+
+    @property
+    def gateway(self) -> GatewaySnapshot | None:
+        """The gateway's own figures, where it answered."""
+        return self.observation.gateway if self.observation else None
+
+
+def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> FleetStatus:
+    """Return the fleet as everybody sees it; what only its processes know is absent or STALE without them."""
+    desired, gateway = known.desired, known.gateway
+    profile = desired.profile
+    cost = sum(record.price_usd_per_hour for record in known.records if record.state.is_live)
+    reasons = known.decision.reasons if known.decision else {}
+    return FleetStatus(
+        fleet=desired.fleet,
+        at=known.at,
+        phase=desired.phase,
+        mode=profile.control.mode,
+        model=profile.model.name,
+        provider=profile.provider,
+        generation=desired.generation,
+        gateway_url=profile.gateway.url,
+        gateway_alive=gateway is not None if known.observation else known.gateway_pid != 0,
+        controller_alive=known.controller_pid != 0,
+        controller_pid=known.controller_pid,
+        gateway_pid=gateway.pid if gateway else known.gateway_pid,
+        cost_usd_per_hour=cost,
+        max_cost_usd_per_hour=profile.capacity.max_cost_usd_per_hour,
+        cost_usd_per_1m_tokens=_cost_per_1m_tokens(cost, gateway, known.at) if gateway else None,
+        lanes=tuple(_lane(known, spec) for spec in profile.lanes),
+        replicas=_replicas(known),
+        decisions=decisions,
+        reason=known.trouble or reasons.get("fleet", ""),
+    )
+
+
+def wanted_replicas(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int:
+    """Return what the lane should have: by an operator, else by the controller where it may act, else by the plan."""
+    if desired.phase is not Phase.UP:
+        return 0
+    by_hand = desired.overrides.replicas.get(spec.name)
+    planned = desired.plan.lane(spec.name).replicas
+    if by_hand is None and desired.profile.control.mode is Mode.ACTIVE and memory.planned == planned:
+        return memory.wanted
+    return max(spec.replicas.min, min(spec.replicas.max, planned if by_hand is None else by_hand))
+
+
+def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot, at: datetime) -> float | None:
+    windows = [lane.window(_COST_WINDOW_S) for lane in gateway.lanes]
+    tokens = sum(window.prompt_tokens + window.output_tokens for window in windows)
+    seconds = min(_COST_WINDOW_S, max(1.0, (at - gateway.started_at).total_seconds()))
+    return cost_usd_per_hour * seconds / 3600.0 / tokens * 1e6 if tokens else None
+
+
+def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
+    live = [r for r in known.records if r.lane == spec.name and r.state.is_live]
+    memory = known.memory.lanes.get(spec.name, LaneMemory())
+    traffic = _traffic(known.gateway, spec.name)
+    pressure = known.decision.inputs.get(spec.name, {}).get("pressure") if known.decision else None
+    return LaneStatus(
+        name=spec.name,
+        slo=spec.slo,
+        wanted=wanted_replicas(known.desired, spec, memory),
+        ready=sum(r.state is ReplicaState.READY for r in live),
+        spot=sum(r.market is Market.SPOT for r in live),
+        on_demand=sum(r.market is Market.ON_DEMAND for r in live),
+        live=len(live),
+        step=effective_step(known.desired, spec.name, memory),
+        burn=_burn(traffic, known.desired.profile.objective.fraction),
+        traffic=traffic,
+        validity=_validity(known, traffic),
+        reason=known.decision.reasons.get(spec.name, "") if known.decision else "the controller does not answer",
+        pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
+        pressure=pressure if isinstance(pressure, float) else None,
+    )
+
+
+def _validity(known: FleetKnowledge, traffic: LaneSnapshot | None) -> Validity:
+    if known.observation is None:
+        return Validity.STALE
+    return known.observation.gateway_validity if traffic else Validity.NONE
+
+
+def _traffic(gateway: GatewaySnapshot | None, name: str) -> LaneSnapshot | None:
+    if gateway is None:
+        return None
+    return next((lane for lane in gateway.lanes if lane.name == name), None)
+
+
+def _burn(traffic: LaneSnapshot | None, objective: float) -> dict[str, float]:
+    if traffic is None or not 0 < objective < 1:
+        return {}
+    rates = {name: window_burn(traffic.window(seconds), objective) for name, seconds in _BURN_WINDOWS.items()}
+    return {name: rate for name, rate in rates.items() if rate is not None}
+
+
+def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
+    seen = {r.record.id: r for r in known.observation.replicas} if known.observation else {}
+    unseen = EngineSignals(validity=Validity.NONE if known.observation else Validity.STALE)
+    return tuple(
+        ReplicaStatus(
+            record=record,
+            engine=seen[record.id].engine if record.id in seen else unseen,
+            in_flight=seen[record.id].in_flight if record.id in seen else 0,
+        )
+        for record in known.records
+    )
