@@ -15,7 +15,7 @@ from fleetctl.core.admission.ladder import Effects, ProbeGate, capped_tokens, ef
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.model.gateway import RouteLane
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo
 

@@ -17,7 +17,7 @@ from fleetctl.errors import ConfigError
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import EmulatorSpec, EngineKind, GatewaySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.paths import FleetPaths
@@ -110,7 +110,7 @@ class TestPublishing:
             for number, version in enumerate(versions_at_work):
                 journal = Journal(rig.store, FLEET, rig.clock)
                 snapshot = None if version is None else await claimed(rig, version)
-                changed = Memory(lanes={"short": LaneMemory(step=LadderStep(number % 2))})
+                changed = Memory(lanes={"short": LaneMemory(step=tuple(LadderStep)[number % 2])})
                 await Publisher(rig.world, journal).publish(desired(), records, changed, gateway=snapshot)
             rig.store.close()
             return [sent for _, sent in rig.gateway.tables]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from tests.gateway.scripted import answers, rejects, rejects_in_stream
 from tests.gateway.stage import CHAT, Stage, until
 

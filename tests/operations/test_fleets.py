@@ -9,7 +9,7 @@ import pytest
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode
 from fleetctl.operations import controller_api, fleets
 from fleetctl.operations.access import chosen_fleet

@@ -10,7 +10,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.desired import Overrides, Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.operations import steering

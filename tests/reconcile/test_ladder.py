@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.core.overload import effective_step
 from fleetctl.model.decision import LaneMemory, Memory, SetStep
 from fleetctl.model.desired import Overrides
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import Mode, ReplicaBounds
 from fleetctl.model.slo import Validity
 

@@ -26,8 +26,8 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState
-from fleetctl.model.overload import LadderStep
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity

@@ -10,7 +10,7 @@ import pytest
 from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Desired, Overrides, Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity

@@ -12,7 +12,7 @@ import pytest
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.decision import JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Overrides, Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.store import IntentState, StateStore
 from fleetctl.state.sqlite import SqliteStore

@@ -10,8 +10,8 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
-from fleetctl.model.overload import LadderStep
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity

@@ -21,7 +21,7 @@ from tests.tui.fleets import busy, decisions
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleetctl.model.overload import LadderStep
+    from fleetctl.model.ladder import LadderStep
     from fleetctl.model.status import FleetStatus
 
 _TURNS_MAX = 500

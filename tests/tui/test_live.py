@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.paths import state_db
 from fleetctl.state.sqlite import SqliteStore

@@ -9,7 +9,7 @@ from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import DryRun, FleetOption, Output, Quiet, Yes
 from fleetctl.cli.output import Format, View, emit, lines
 from fleetctl.errors import ConfigError
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.operations import steering
 from fleetctl.operations.access import chosen_fleet
 from fleetctl.operations.words import step_name, step_of

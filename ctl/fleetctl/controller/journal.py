@@ -132,7 +132,7 @@ def _extra(action: AnyAction) -> dict[str, float | str]:
         case StopReplica():
             return {"grace_s": action.grace_s}
         case SetStep():
-            return {"step": action.step.name.lower()}
+            return {"step": action.step.value}
         case _:
             return {}
 

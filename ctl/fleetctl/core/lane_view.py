@@ -7,7 +7,7 @@ from datetime import datetime
 
 from fleetctl.core.pressure import LanePressure
 from fleetctl.model.decision import LaneMemory
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import ControlSpec, LaneSpec
 

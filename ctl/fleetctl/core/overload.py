@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import LaneMemory
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep, StepEffect, entries_up_to
 from fleetctl.model.profile import Mode
 from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 _OVERLOAD_RATIO = 2.0
 _FIRST_STEP_AFTER_S = 10.0
 _CALM_AFTER_S = 10.0  # inside the SLO for this long: one step down
-_INTERACTIVE = (
-    LadderStep.NORMAL,
-    LadderStep.CAP_TOKENS,
-    LadderStep.CAP_CONTEXT,
-    LadderStep.SPILL,
-    LadderStep.SHED,
-    LadderStep.BREAKER,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +123,12 @@ def _relax(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
 
 def _steps(spec: LaneSpec) -> tuple[LadderStep, ...]:
     """Return the steps that change something for this lane."""
-    return tuple(step for step in _INTERACTIVE if step is not LadderStep.SPILL or spec.spill_to)
+    entries = entries_up_to(LadderStep.BREAKER, interruptible=spec.interruptible)
+    return tuple(entry.step for entry in entries if entry.effect is not StepEffect.SPILLS or spec.spill_to)
 
 
 def _held(memory: LaneMemory, message: str) -> str:
-    return f"step {memory.step.name.lower().replace('_', '-')} held: {message}" if memory.step else ""
+    return f"step {memory.step} held: {message}" if memory.step is not LadderStep.NORMAL else ""
 
 
 def _to(memory: LaneMemory, step: LadderStep, reason: str, now: datetime, *, pinned: bool = False) -> StepDecision:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import LaneMemory
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration

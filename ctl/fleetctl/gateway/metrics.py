@@ -42,7 +42,7 @@ def _lane_gauges(lines: list[str], dispatcher: Dispatcher) -> None:
     _family(lines, "in_flight", "gauge", "Requests at replicas.", [({"lane": n}, x.in_flight) for n, x in lanes])
     queued = [({"lane": n}, float(len(x.queue) + len(x.orphans))) for n, x in lanes]
     _family(lines, "queued", "gauge", "Requests waiting for a replica.", queued)
-    _family(lines, "ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step) for n, x in lanes])
+    _family(lines, "ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step.level) for n, x in lanes])
     rotation = [({"lane": n}, float(sum(c.in_rotation for c in x.candidates))) for n, x in lanes]
     _family(lines, "replicas_in_rotation", "gauge", "Replicas that take new requests.", rotation)
 

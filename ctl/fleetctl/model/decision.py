@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from fleetctl.model.catalogue import Market
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import LaneSnapshot
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
-from fleetctl.model.overload import LadderStep
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import Replica
 from fleetctl.model.slo import LaneSlo, Validity

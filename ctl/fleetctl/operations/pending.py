@@ -44,5 +44,5 @@ def pending(profile: Profile, plan: Plan) -> Pending:
 
 def _by_hand(overrides: Overrides) -> tuple[str, ...]:
     counts = (f"{lane} scaled to {count}" for lane, count in overrides.replicas.items())
-    steps = (f"{lane} pinned at {step.name.lower().replace('_', '-')}" for lane, step in overrides.step.items())
+    steps = (f"{lane} pinned at {step}" for lane, step in overrides.step.items())
     return (*counts, *steps)

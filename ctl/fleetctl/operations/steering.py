@@ -10,7 +10,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.desired import Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep, loss
 from fleetctl.operations import supervise
 from fleetctl.operations.access import known_fleet, known_lane, opened_store, write_down
 from fleetctl.operations.words import step_name
@@ -79,13 +79,8 @@ def consequence(fleet: str, lane: str, step: LadderStep | None) -> str:
     """Return what a person should say yes to before a lane is pinned there; empty where nothing is lost by it."""
     with opened_store() as store:
         spec = known_lane(known_fleet(store, fleet), lane)
-    if step is None or step is LadderStep.NORMAL:
-        return ""
-    if spec.interruptible:
-        return f"{lane} will hold its queue: nothing of it is dispatched"
-    if step >= LadderStep.BREAKER:
-        return f"{lane} will refuse every request but a probe a second"
-    return f"{lane} will refuse what it cannot dispatch at once" if step >= LadderStep.SHED else ""
+    lost = loss(step or LadderStep.NORMAL, interruptible=spec.interruptible)
+    return f"{lane} will {lost}" if lost else ""
 
 
 def drain(fleet: str, target: str, *, dry_run: bool = False) -> Replica:

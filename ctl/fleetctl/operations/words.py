@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.model.desired import Phase
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles, Validity
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ def quantile_s(quantiles: Quantiles, percentile: float) -> float:
 
 
 def step_name(step: LadderStep) -> str:
-    """Return a ladder step as people write it: "cap-tokens"."""
-    return step.name.lower().replace("_", "-")
+    """Return a ladder step as people write it."""
+    return step.value
 
 
 def step_of(word: str) -> LadderStep | None:
     """Return the ladder step of that name, or None."""
-    return {step_name(step): step for step in LadderStep}.get(word)
+    return next((step for step in LadderStep if step.value == word), None)

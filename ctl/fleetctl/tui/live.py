@@ -10,7 +10,7 @@ from fleetctl.operations import fleets, steering
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleetctl.model.overload import LadderStep
+    from fleetctl.model.ladder import LadderStep
     from fleetctl.model.status import FleetStatus
     from fleetctl.operations.fleets import Explanation
 

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import LadderStep
 from fleetctl.operations.words import step_name
 from fleetctl.tui.tones import TONE_CLASSES, TONE_CSS, to_text, tone_styles
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from fleetctl.tui.cells import Span
 
 AUTOMATIC = "auto"
-_STEP_WORDS = {
-    LadderStep.NORMAL: "nothing is cut",
-    LadderStep.PAUSE_BATCH: "interruptible lanes hold their queue",
-    LadderStep.CAP_TOKENS: "and answers are cut short",
-    LadderStep.CAP_CONTEXT: "and long prompts are refused",
-    LadderStep.SPILL: "and idle replicas of other lanes may serve it",
-    LadderStep.SHED: "and what would wait is refused",
-    LadderStep.BREAKER: "everything new is refused, with Retry-After",
-}
 
 
 class Ask(ModalScreen[bool]):
@@ -97,9 +88,11 @@ class AskStep(ModalScreen[str | None]):
         with Vertical(classes="box") as box:
             box.border_title = f"Pin {self._lane} on a ladder step"
             options = [Option(f"{AUTOMATIC:<12} the controller chooses", id=AUTOMATIC)]
-            options += [Option(f"{step_name(step):<12} {_STEP_WORDS[step]}", id=step_name(step)) for step in LadderStep]
+            options += [
+                Option(f"{step_name(step):<12} {step.entry.meaning}", id=step_name(step)) for step in LadderStep
+            ]
             choice = OptionList(*options, compact=True)
-            choice.highlighted = 1 + int(self._step)
+            choice.highlighted = 1 + self._step.level
             yield choice
             yield Static(Text.assemble(("enter", "bold"), " go on   ", ("esc", "bold"), " cancel"), classes="keys")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleetctl.model.overload import LadderStep
+    from fleetctl.model.ladder import LadderStep
     from fleetctl.model.status import FleetStatus
     from fleetctl.operations.fleets import Explanation
 

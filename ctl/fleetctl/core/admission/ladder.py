@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.model.overload import LadderStep
+from fleetctl.model.ladder import StepEffect, entries_up_to
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import RouteLane
@@ -28,14 +28,14 @@ class Effects:
 
 def effects(lane: RouteLane) -> Effects:
     """Return what the lane's step does; each step includes those below it."""
-    step = lane.step
+    found = {entry.effect for entry in entries_up_to(lane.step, interruptible=lane.interruptible)}
     return Effects(
-        holds_queue=lane.interruptible and step >= LadderStep.PAUSE_BATCH,
-        max_tokens=lane.max_tokens_cap if step >= LadderStep.CAP_TOKENS else None,
-        asks_less_context=step >= LadderStep.CAP_CONTEXT,
-        spills=step >= LadderStep.SPILL,
-        sheds_waiting=step >= LadderStep.SHED,
-        breaks=step >= LadderStep.BREAKER,
+        holds_queue=StepEffect.HOLDS_QUEUE in found,
+        max_tokens=lane.max_tokens_cap if StepEffect.CAPS_ANSWERS in found else None,
+        asks_less_context=StepEffect.CAPS_PROMPTS in found,
+        spills=StepEffect.SPILLS in found,
+        sheds_waiting=StepEffect.SHEDS_WAITING in found,
+        breaks=StepEffect.BREAKS in found,
     )
 
 

@@ -253,7 +253,7 @@ def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:
         "queued": pressure.queued,
         "in_flight": pressure.in_flight,
         "unmet": round(pressure.unmet, 4),
-        "step": answer.ladder.memory.step.name.lower(),
+        "step": answer.ladder.memory.step.value,
     }
     if pressure.level is not None:
         figures["pressure"] = round(pressure.level, 4)
