@@ -6,10 +6,35 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 
 from fleetctl.errors import NotFoundError
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.provider import Provider
+
+PROVIDERS = "fleetctl.provider"
+ENGINES = "fleetctl.engine"
+EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
+
+
+def installed(group: str) -> tuple[str, ...]:
+    """Return the names in an entry point group, sorted."""
+    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
+
+
+def load(group: str, name: str) -> object:
+    """Return a new instance of what is registered under a name. Raises NotFoundError listing what is installed."""
+    return _entry(group, name).load()()
+
+
+def load_provider(name: str) -> Provider:
+    """Return a new instance of the provider. Raises NotFoundError listing those installed."""
+    return cast("Provider", load(PROVIDERS, name))
+
+
+def load_engine(name: str) -> Engine:
+    """Return a new instance of the engine's adapter. Raises NotFoundError listing those installed."""
+    return cast("Engine", load(ENGINES, name))
 
 
 def _entry(group: str, name: str) -> EntryPoint:
@@ -17,22 +42,7 @@ def _entry(group: str, name: str) -> EntryPoint:
     for entry in found:
         if entry.name == name:
             return entry
-    kind = group.rsplit(".", 1)[1]
+    kind, names = group.rsplit(".", 1)[1], sorted({entry.name for entry in found})
     raise NotFoundError(
-        f"no {kind} named {name!r} is installed", hint=f"installed: {', '.join(sorted({e.name for e in found}))}"
+        f"no {kind} named {name!r} is installed{suggest(name, names)}", hint=f"installed: {', '.join(names)}"
     )
-
-
-def installed(group: str) -> tuple[str, ...]:
-    """Return the names in an entry point group ("fleetctl.provider", "fleetctl.engine"), sorted."""
-    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
-
-
-def load_provider(name: str) -> Provider:
-    """Return a new instance of the provider. Raises NotFoundError listing those installed."""
-    return cast("Provider", _entry("fleetctl.provider", name).load()())
-
-
-def load_engine(name: str) -> Engine:
-    """Return a new instance of the engine adapter. Raises NotFoundError listing those installed."""
-    return cast("Engine", _entry("fleetctl.engine", name).load()())

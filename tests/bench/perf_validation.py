@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fleetctl.config.catalogue import load_catalogue
+from fleetctl.catalogue.known import load_catalogue
 from fleetctl.core.perf.frontend import FRONTEND_S
 from fleetctl.core.perf.step import CALIBRATED, StepBatch, StepModel, chunk_context_tokens, step_model
 from fleetctl.model.catalogue import Precision

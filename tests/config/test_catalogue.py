@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.config.catalogue import load_catalogue, resolve_model
-from fleetctl.config.model_card import model_card_from_config
+from fleetctl.catalogue.known import load_catalogue, resolve_model
+from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import ModelSpec
@@ -231,7 +231,7 @@ def test_a_missing_or_broken_config_is_told(tmp_path: Path) -> None:
 
 def test_the_catalogue_is_light() -> None:
     check = (
-        "import sys, fleetctl.config.catalogue as c; c.load_catalogue();"
+        "import sys, fleetctl.catalogue.known as c; c.load_catalogue();"
         "sys.exit(', '.join(m for m in ('pydantic', 'httpx', 'asyncio', 'jsonschema') if m in sys.modules) or None)"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, timeout=50)

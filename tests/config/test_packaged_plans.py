@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile, profile_hash
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.core.plan import make_plan

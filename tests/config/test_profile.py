@@ -15,7 +15,6 @@ from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import (
     Distribution,
     EmulatorSpec,
-    EngineKind,
     LaneMatch,
     Mode,
     Profile,
@@ -54,7 +53,7 @@ def test_the_smallest_profile_gets_every_default() -> None:
     assert lane.match == LaneMatch()
     assert lane.replicas == ReplicaBounds(min=1, max=8)
     assert lane.spot is SpotPolicy.BURST
-    assert lane.engine is EngineKind.VLLM
+    assert lane.engine == "vllm"
     assert lane.max_wait_s == 0.5
 
 
@@ -115,9 +114,9 @@ def test_a_lane_overrides_engine_spot_and_only_the_emulator_keys_it_names() -> N
         "max_wait: 500ms", "max_wait: 500ms, engine: emulator, spot: all, emulator: {flavour: tgi, speed: 4}"
     )
     lane = parse(text + "emulator: {seed: 7, startup: 5s, speed: 2}\ncapacity: {spot: none}\n").lane("all")
-    assert lane.engine is EngineKind.EMULATOR
+    assert lane.engine == "emulator"
     assert lane.spot is SpotPolicy.ALL
-    assert lane.emulator == EmulatorSpec(flavour=EngineKind.TGI, seed=7, startup_s=5.0, speed=4.0)
+    assert lane.emulator == EmulatorSpec(flavour="tgi", seed=7, startup_s=5.0, speed=4.0)
 
 
 def test_capacity_spot_holds_for_lanes_that_do_not_say() -> None:
@@ -198,7 +197,7 @@ def test_every_packaged_profile_is_a_profile_and_survives_the_codec(use_case: st
 def test_quickstart_is_six_replicas_in_three_lanes() -> None:
     profile = parse(starter("quickstart"))
     assert {lane.name: lane.replicas.min for lane in profile.lanes} == {"short": 3, "long": 2, "batch": 1}
-    assert {lane.emulator.flavour for lane in profile.lanes} == {EngineKind.VLLM, EngineKind.TGI}
+    assert {lane.emulator.flavour for lane in profile.lanes} == {"vllm", "tgi"}
     assert {lane.spot for lane in profile.lanes} == {SpotPolicy.BURST, SpotPolicy.ALL}
     assert (profile.gateway.host, profile.gateway.port) == ("127.0.0.1", 8080)
     assert profile.lane("batch").slo.limit_s(Metric.COMPLETION, 0.95) == 4 * 3600

@@ -136,7 +136,7 @@ class Kept:
                 words = process.cmdline()
             except psutil.Error:
                 continue
-            if "fleetctl.emulator" in words and str(replica.port) in words:
+            if "fleetctl_emulator" in words and str(replica.port) in words:
                 return process
         raise LookupError(f"no process of {replica.id}\n{self.logs()}")
 

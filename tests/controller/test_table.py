@@ -18,9 +18,10 @@ from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.profile import EmulatorSpec, EngineKind, GatewaySpec
+from fleetctl.model.profile import EmulatorSpec, GatewaySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.paths import FleetPaths
+from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
 from fleetctl.testing.virtual_time import run_virtual
@@ -51,7 +52,7 @@ def replica(replica_id: str, state: ReplicaState, *, served: bool = False) -> Re
 
 
 def table(*records: Replica, memory: Memory | None = None) -> RoutingTable:
-    return build_table(desired(), records, memory or Memory(), key_hashes=(), version=1)
+    return build_table(desired(), records, memory or Memory(), engine_of=load_engine, key_hashes=(), version=1)
 
 
 @pytest.mark.parametrize(
@@ -82,19 +83,23 @@ def test_the_ladders_step_and_its_cap_are_in_the_table():
 
 def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():
     wish = desired()
-    short = replace(wish.profile.lane("short"), emulator=EmulatorSpec(flavour=EngineKind.TGI))
+    short = replace(wish.profile.lane("short"), emulator=EmulatorSpec(flavour="tgi"))
     wish = replace(wish, profile=replace(wish.profile, lanes=(short, wish.profile.lane("long"))))
     records = (replica("short-1", STATE.READY), replica("long-1", STATE.READY))
-    routes = build_table(wish, records, Memory(), key_hashes=(), version=1).replicas
+    routes = build_table(wish, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
     assert {r.id: r.continues for r in routes} == {"short-1": False, "long-1": True}
 
 
 def test_a_faster_emulator_is_predicted_faster():
-    plan, spec = samples.plan(), samples.profile().lane("short")
-    fast = replace(spec, emulator=EmulatorSpec(speed=2.0))
-    assert prefill_tokens_per_s(plan, plan.lane("short"), fast) == pytest.approx(
-        2 * prefill_tokens_per_s(plan, plan.lane("short"), spec)
-    )
+    plan = samples.plan()
+    speed_1, speed_2 = (prefill_tokens_per_s(plan, plan.lane("short"), speed=speed) for speed in (1.0, 2.0))
+    assert speed_2 == pytest.approx(2 * speed_1)
+    wanted = desired()
+    short = replace(wanted.profile.lane("short"), emulator=EmulatorSpec(speed=2.0))
+    fast = replace(wanted, profile=replace(wanted.profile, lanes=(short, wanted.profile.lane("long"))))
+    records = (replica("short-1", STATE.READY),)
+    (route,) = build_table(fast, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
+    assert route.prefill_tokens_per_s == speed_2
 
 
 class TestPublishing:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.core.perf.step import StepModel, step_model
-from fleetctl.emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
-from fleetctl.emulator.sequence import Phase, Sequence
-from fleetctl.emulator.timing import StepTimer
-from fleetctl.emulator.tokens import AnswerText, Prompt
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
+from fleetctl_emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
+from fleetctl_emulator.sequence import Sequence, SequencePhase
+from fleetctl_emulator.timing import StepTimer
+from fleetctl_emulator.tokens import AnswerText, Prompt
 
 L40S = GpuSpec(name="L40S", memory_bytes=48 * 2**30, memory_bytes_per_s=864e9, flops={"bf16": 362.05e12, "fp8": 733e12})
 LLAMA_8B = ModelCard(
@@ -101,7 +101,7 @@ class Bench:
 
     @property
     def finished(self) -> list[Sequence]:
-        return [s for s in self.sequences if s.phase is Phase.FINISHED]
+        return [s for s in self.sequences if s.phase is SequencePhase.FINISHED]
 
 
 def limits(**changes: object) -> SchedulerLimits:

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.emulator.tokens import AnswerText
+from fleetctl_emulator.tokens import AnswerText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,14 +24,14 @@ PATIENCE_S = 20.0
 
 
 class EngineProcess:
-    """Starts `python -m fleetctl.emulator` on a free port of its own choice."""
+    """Starts `python -m fleetctl_emulator` on a free port of its own choice."""
 
     def __init__(self, home: Path, *arguments: str, waits: bool = True, **env: str) -> None:
         self.port = 0
         self._streams: list[Stream] = []
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "fleetctl.emulator", "--model", MODEL, "--gpu", GPU, "--port", "0",
+                sys.executable, "-m", "fleetctl_emulator", "--model", MODEL, "--gpu", GPU, "--port", "0",
                 "--served-model-name", NAME, *arguments,
             ],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

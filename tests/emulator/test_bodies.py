@@ -7,10 +7,10 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fleetctl.emulator.asks import Ask, foresee
-from fleetctl.emulator.bodies import ChatBody, CompletionBody, chat_ask, completion_ask, read_body
-from fleetctl.emulator.refusals import Refusal, Why
-from fleetctl.emulator.tokens import AnswerTexts
+from fleetctl_emulator.bodies import ChatBody, CompletionBody, chat_generation, completion_generation, read_body
+from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
+from fleetctl_emulator.requests import GenerationRequest, predict_answer
+from fleetctl_emulator.tokens import AnswerTexts
 
 TEXTS = AnswerTexts()
 anything = st.recursive(
@@ -39,7 +39,7 @@ def test_any_body_is_an_ask_or_a_refusal(wrong, fields):
     completion = {"prompt": "x"} | fields | wrong
     for body, is_chat in ((chat, True), (completion, False)):
         taken = _taken(json.dumps(body).encode(), is_chat=is_chat)
-        if isinstance(taken, Refusal):
+        if isinstance(taken, EngineRefusal):
             assert taken.message
         else:
             assert taken.sequences >= 1
@@ -50,39 +50,41 @@ def test_any_body_is_an_ask_or_a_refusal(wrong, fields):
 @given(raw=st.binary(max_size=60))
 def test_any_bytes_are_refused_as_malformed_or_taken(raw):
     taken = _taken(raw, is_chat=True)
-    assert isinstance(taken, Ask) or taken.why in (Why.MALFORMED, Why.INVALID)
+    assert isinstance(taken, GenerationRequest) or taken.reason in (RefusalReason.MALFORMED, RefusalReason.INVALID)
 
 
 @settings(max_examples=200, deadline=None)
-@given(fields=st.fixed_dictionaries({}, optional=right), room=st.integers(1, 200), topic=st.text(max_size=20))
-def test_answer_is_foreseen_within_its_bounds_and_continues_itself(fields, room, topic):
-    ask = _ask(json.dumps({"messages": [{"role": "user", "content": topic}], **fields}).encode(), is_chat=True)
-    answer = TEXTS.of(ask.choice_seed(0))
-    outcome = foresee(ask, ask.prompts[0], answer, room_tokens=room)
-    ceiling = min(room, ask.max_tokens or room)
-    assert 1 <= outcome.output_tokens <= ceiling
-    assert answer.tokens(0, 200).startswith(outcome.text[:800])
-    if ask.ignores_eos and outcome.stop_reason is None:
-        assert outcome.output_tokens == ceiling
-    if ask.min_tokens >= ceiling and outcome.stop_reason is None:
-        assert outcome.output_tokens == ceiling
-    assert all(word.encode() not in outcome.text for word in ask.stop)
+@given(fields=st.fixed_dictionaries({}, optional=right), tokens_max=st.integers(1, 200), topic=st.text(max_size=20))
+def test_answer_is_predicted_within_its_bounds_and_continues_itself(fields, tokens_max, topic):
+    generation = _generation(
+        json.dumps({"messages": [{"role": "user", "content": topic}], **fields}).encode(), is_chat=True
+    )
+    answer = TEXTS.of(generation.choice_seed(0))
+    predicted = predict_answer(generation, generation.prompts[0], answer, tokens_max=tokens_max)
+    ceiling = min(tokens_max, generation.max_tokens or tokens_max)
+    assert 1 <= predicted.output_tokens <= ceiling
+    assert answer.tokens(0, 200).startswith(predicted.text[:800])
+    if generation.ignores_eos and predicted.stop_reason is None:
+        assert predicted.output_tokens == ceiling
+    if generation.min_tokens >= ceiling and predicted.stop_reason is None:
+        assert predicted.output_tokens == ceiling
+    assert all(word.encode() not in predicted.text for word in generation.stop)
 
 
 @pytest.mark.parametrize("body", [b'{"messages":[{"role":"user","content":"\\ud800"}]}', b'{"messages":[]}'])
 def test_text_that_is_no_text_is_refused(body):
-    with pytest.raises(Refusal):
-        _ask(body, is_chat=True)
+    with pytest.raises(EngineRefusal):
+        _generation(body, is_chat=True)
 
 
-def _ask(raw: bytes, *, is_chat: bool) -> Ask:
+def _generation(raw: bytes, *, is_chat: bool) -> GenerationRequest:
     if is_chat:
-        return chat_ask(read_body(ChatBody, raw), seed=0, request_id="")
-    return completion_ask(read_body(CompletionBody, raw), TEXTS, seed=0, request_id="")
+        return chat_generation(read_body(ChatBody, raw), seed=0, request_id="")
+    return completion_generation(read_body(CompletionBody, raw), TEXTS, seed=0, request_id="")
 
 
-def _taken(raw: bytes, *, is_chat: bool) -> Ask | Refusal:
+def _taken(raw: bytes, *, is_chat: bool) -> GenerationRequest | EngineRefusal:
     try:
-        return _ask(raw, is_chat=is_chat)
-    except Refusal as refusal:
+        return _generation(raw, is_chat=is_chat)
+    except EngineRefusal as refusal:
         return refusal

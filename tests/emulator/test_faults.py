@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.emulator.faults import KINDS, Fault, parse_fault
 from fleetctl.errors import ConfigError
+from fleetctl_emulator.faults import KINDS, InjectedFault, parse_fault
 from tests.emulator.engine_process import EngineProcess, accepts, said, text_of, texts_of, until
 
 
@@ -24,9 +24,9 @@ def engine(quick):
 def test_every_kind_is_written_and_read_back():
     for name in KINDS:
         assert parse_fault(name).kind == name
-    assert parse_fault("slow:2.5") == Fault(kind="slow", value=2.5)
-    assert parse_fault("crash:after_requests=3") == Fault(kind="crash", value=3, spelling="after_requests")
-    assert parse_fault("refuse:connect") == Fault(kind="refuse", value=0, spelling="connect")
+    assert parse_fault("slow:2.5") == InjectedFault(kind="slow", value=2.5)
+    assert parse_fault("crash:after_requests=3") == InjectedFault(kind="crash", value=3, spelling="after_requests")
+    assert parse_fault("refuse:connect") == InjectedFault(kind="refuse", value=0, spelling="connect")
     for fault in map(parse_fault, ("slow:2", "hang", "crash:after_s=2", "refuse:connect", "refuse", "garbage-sse:4")):
         assert parse_fault(str(fault)) == fault
 

@@ -148,7 +148,7 @@ def test_taken_port_is_said_at_once(start):
 )
 def test_wrong_launches_are_explained(tmp_path, arguments, status, message):
     ended = subprocess.run(
-        [sys.executable, "-m", "fleetctl.emulator", "--model", MODEL, "--gpu", GPU, "--port", "0", *arguments],
+        [sys.executable, "-m", "fleetctl_emulator", "--model", MODEL, "--gpu", GPU, "--port", "0", *arguments],
         capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
     )  # fmt: skip
     assert ended.returncode == status
@@ -202,7 +202,7 @@ def test_idle_engine_uses_next_to_no_time_and_little_memory(start):
 
 def test_neither_pydantic_nor_httpx_is_loaded():
     code = (
-        "import sys, fleetctl.emulator.__main__, fleetctl.emulator.cards as c; c.load_catalogue();"
+        "import sys, fleetctl_emulator.__main__, fleetctl_emulator.instance as c; c.load_catalogue();"
         "print([m for m in ('pydantic', 'httpx', 'typer', 'prometheus_client') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetctl.emulator.page import Page, number
+from fleetctl_emulator.page import Page, number
 from tests.emulator.engine_process import EngineProcess, until
 
 REAL_VLLM = Path(__file__).parent / "pages" / "vllm_0_32.tsv"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from fleetctl.emulator.engine import CATCH_UP_S, Engine
-from fleetctl.emulator.scheduler import Scheduler
-from fleetctl.emulator.sequence import Sequence
-from fleetctl.emulator.tokens import AnswerText
+from fleetctl_emulator.engine_core import CATCH_UP_S, EngineCore
+from fleetctl_emulator.scheduler import Scheduler
+from fleetctl_emulator.sequence import Sequence
+from fleetctl_emulator.tokens import AnswerText
 from tests.emulator.engine_bench import limits, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleetctl.emulator.engine_metrics import EngineMetrics
+    from fleetctl_emulator.engine_metrics import EngineMetrics
 
 STEP_S = 0.010
 
@@ -53,9 +53,9 @@ class NoMetrics:
         pass
 
 
-def engine_on(loop: HandLoop, output_tokens: int) -> tuple[Engine, Sequence]:
+def engine_on(loop: HandLoop, output_tokens: int) -> tuple[EngineCore, Sequence]:
     scheduler = Scheduler(limits(), lambda batch: STEP_S)
-    engine = Engine(scheduler, cast("EngineMetrics", NoMetrics()), loop=cast("Any", loop), clock=cast("Any", loop))
+    engine = EngineCore(scheduler, cast("EngineMetrics", NoMetrics()), loop=cast("Any", loop), clock=cast("Any", loop))
     sequence = Sequence(
         number=1, prompt=prompt_of(10), answer=AnswerText("0"), output_tokens=output_tokens, arrived_s=loop.now_s
     )

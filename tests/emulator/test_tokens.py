@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from fleetctl.emulator.lengths import natural_tokens
-from fleetctl.emulator.tokens import WORDS, AnswerText, AnswerTexts, render_chat, render_text, token_count
+from fleetctl_emulator.lengths import natural_tokens
+from fleetctl_emulator.tokens import WORDS, AnswerText, AnswerTexts, render_chat, render_text, token_count
 
 ANSWER = AnswerText("7")
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.model.profile import EmulatorSpec, EngineKind
+from fleetctl.model.profile import EmulatorSpec
 from fleetctl.model.slo import Validity
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 START_S = 40.0
 
 
-@pytest.mark.parametrize("flavour", [EngineKind.VLLM, EngineKind.TGI, EngineKind.SGLANG])
-def test_an_emulated_engine_starts_warms_and_is_read(flavour: EngineKind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flavour", ["vllm", "tgi", "sglang"])
+def test_an_emulated_engine_starts_warms_and_is_read(flavour: str, tmp_path: Path) -> None:
     engine = load_engine("emulator")
     lane = replace(samples.profile().lane("short"), emulator=EmulatorSpec(flavour=flavour, startup_s=0.0))
     port = free_port()

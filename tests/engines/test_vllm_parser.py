@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.use_cases import use_cases
 from fleetctl.core.plan.fleet import make_plan
-from fleetctl.engines.vllm import VllmEngine
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.rendering import render
 from fleetctl.plugins import load_provider
 from fleetctl.testing import samples
+from fleetctl_vllm.engine import VllmEngine
 from tests.engines.environment import CHECKOUT, engine_env, offline
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def test_every_combination_of_launch_settings_is_taken(tmp_path: Path) -> None:
     settings += [
         replace(base, max_num_seqs=1, max_model_len=256, max_num_batched_tokens=16, gpu_memory_utilization=0.05),
         replace(base, max_num_seqs=4096, max_num_batched_tokens=512, gpu_memory_utilization=1.0),
-        replace(base, max_model_len=131072, prefix_caching=False, priority_scheduling=True),
-        replace(base, max_queued_requests=0, shutdown_timeout_s=0.0),
-        replace(base, max_queued_requests=10_000, shutdown_timeout_s=99.5),
+        replace(base, max_model_len=131072, prefix_caching=False),
+        replace(base, shutdown_timeout_s=0.0),
+        replace(base, shutdown_timeout_s=99.5),
         replace(base, served_name='a name with spaces, "quotes" and --dashes'),
         replace(base, extra_args=("--max-num-seqs", "8", "--no-enable-prefix-caching", "-tp", "2")),
         replace(base, extra_args=("--enforce-eager", "--kv-cache-memory-bytes", "64M")),

@@ -14,11 +14,10 @@ import psutil
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.engines.vllm import VllmEngine
-from fleetctl.model.profile import EngineKind
 from fleetctl.model.slo import Validity
 from fleetctl.operations.rendering import render_to
 from fleetctl.testing import samples
+from fleetctl_vllm.engine import VllmEngine
 from tests.engines.environment import engine_env, offline
 from tests.render import fleets
 
@@ -62,14 +61,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def write_script(directory: Path) -> Path:
     """Render the launch script of a one-lane fleet of the tiny model."""
     model = str(engine_env() / "models" / "tiny")
-    lane_plan = fleets.lane_plan("short", EngineKind.VLLM)
+    lane_plan = fleets.lane_plan("short", "vllm")
     settings = replace(
         samples.lane_plan("short").launch, model=model, served_name="tiny", max_num_seqs=4, max_model_len=2048,
         extra_args=("--enforce-eager", "--kv-cache-memory-bytes", "64M", "--port", str(free_port())), env=offline(), shutdown_timeout_s=5.0,
     )  # fmt: skip
-    profile, plan = fleets.fleet(
-        (fleets.lane("short", EngineKind.VLLM), replace(lane_plan, launch=settings, tensor_parallel=1))
-    )
+    profile, plan = fleets.fleet((fleets.lane("short", "vllm"), replace(lane_plan, launch=settings, tensor_parallel=1)))
     previous = os.environ.get("FLEETCTL_VLLM")
     os.environ["FLEETCTL_VLLM"] = str(engine_env() / "bin" / "vllm")
     try:

@@ -167,7 +167,6 @@ class Scripted:
     script: Script = field(default_factory=lambda: answers(["Hello", " world"]))
     concurrency_max: int = 64
     continues: bool = True
-    api_key: str = ""
     in_rotation: bool = True
     port: int = 0
     seen: list[Seen] = field(default_factory=list)

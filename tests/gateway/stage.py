@@ -118,7 +118,7 @@ class Stage:
         rows = tuple(
             RouteReplica(
                 id=r.id, lane=r.lane, host="127.0.0.1", port=r.port, in_rotation=r.in_rotation,
-                concurrency_max=r.concurrency_max, prefill_tokens_per_s=10_000.0, api_key=r.api_key,
+                concurrency_max=r.concurrency_max, prefill_tokens_per_s=10_000.0,
                 continues=r.continues,
             )
             for r in self.replicas

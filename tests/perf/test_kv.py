@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fleetctl.config.catalogue import load_catalogue
+from fleetctl.catalogue.known import load_catalogue
 from fleetctl.core.perf.kv import (
     BLOCK_TOKENS,
     kv_cache_bytes_per_token,

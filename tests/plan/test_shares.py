@@ -19,6 +19,7 @@ from fleetctl.core.plan.workload import TraceRow, lane_demands, lognormal
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.profile import Distribution, LaneMatch, Profile, WorkloadSpec
+from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def gateway_choice(profile: Profile) -> LaneChoice[RouteLane]:
         fleet="demo", phase=Phase.UP, generation=1, profile=profile, plan=plan,
         created_at=samples.EPOCH, changed_at=samples.EPOCH,
     )  # fmt: skip
-    return LaneChoice(build_table(desired, (), Memory(), key_hashes=(), version=1).lanes)
+    return LaneChoice(build_table(desired, (), Memory(), engine_of=load_engine, key_hashes=(), version=1).lanes)
 
 
 def sampled(workload: WorkloadSpec, lengths: list[float], rng: random.Random) -> list[tuple[float, bool, bool]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.plan import TraceRow, make_plan
 from fleetctl.model.catalogue import Market, Offering

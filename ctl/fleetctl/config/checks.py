@@ -6,11 +6,12 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.config.faults import ProfileFault, suggest
+from fleetctl.config.faults import ProfileFault
 from fleetctl.config.fields import token_range
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.model.profile import LaneMatch
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,15 +32,6 @@ def spell_path(path: KeyPath) -> str:
         word = part if part.isprintable() and part.strip() == part != "" else repr(part)
         text += f".{word}" if text else word
     return text
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" for the nearest known word, or nothing when none is near."""
-    names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    # Abbreviations ("quant", "max_cost") are far in edit distance and yet plain to a reader.
-    near = near or [name for name in names if len(word) > 2 and name.startswith(word)][:1]
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def line_of(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:

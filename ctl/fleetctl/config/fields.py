@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 
 from fleetctl import units
-from fleetctl.config.faults import suggest
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
-from fleetctl.model.profile import EngineKind, Mode, SpotPolicy
+from fleetctl.model.profile import Mode, SpotPolicy
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,8 @@ NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h|d|w)\s*)+$"
 USD_PATTERN = r"^(\$\s*[0-9]+(\.[0-9]+)?|[0-9]+(\.[0-9]+)?\s*USD)$"
 BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
+# What stands in the schema for the names that only an installation knows.
+INSTALLED_ENGINE, PLAYED_ENGINE = "an installed engine", "an engine the emulator can play"
 _SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*%$"
 _RANGE_PATTERN = r"^\s*((<|<=|>=|>)\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$"
 _REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+|keyring:[^/]+/.+)$"
@@ -176,9 +178,9 @@ Reference = Annotated[
     BeforeValidator(_reference),
     WithJsonSchema(_text_schema(_REFERENCE_PATTERN, "env:FLEETCTL_API_KEY", "file:/run/secrets/gateway-key")),
 ]
-Engine = Annotated[
-    EngineKind, BeforeValidator(_choice(EngineKind, "an engine")), WithJsonSchema(_choice_schema(EngineKind))
-]
+# Any name will do here: which engines are installed is looked at with the whole profile (engine_names).
+EngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": INSTALLED_ENGINE})]
+PlayedEngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": PLAYED_ENGINE})]
 Number = Annotated[
     Precision, BeforeValidator(_choice(Precision, "a precision")), WithJsonSchema(_choice_schema(Precision))
 ]

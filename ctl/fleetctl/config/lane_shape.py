@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from fleetctl.config.fields import Duration, Engine, OpenShare, Spot, TokenRange, is_reference
+from fleetctl.config.fields import Duration, EngineName, OpenShare, PlayedEngineName, Spot, TokenRange, is_reference
 from fleetctl.config.section import Count, Positive, Section
-from fleetctl.model.profile import EmulatorSpec, EngineKind
+from fleetctl.model.profile import EmulatorSpec
 
 _EMULATOR = EmulatorSpec()
 
@@ -109,21 +109,10 @@ Replicas = Annotated[
 ]
 
 
-def _is_real_engine(kind: EngineKind) -> EngineKind:
-    if kind is EngineKind.EMULATOR:
-        raise ValueError("an emulator looks like a real engine; one of: vllm, tgi, sglang")
-    return kind
-
-
-Flavour = Annotated[
-    Engine, AfterValidator(_is_real_engine), WithJsonSchema({"type": "string", "enum": ["vllm", "tgi", "sglang"]})
-]
-
-
 class EmulatorShape(Section):
     """How emulated engines look and behave. A lane's own section changes only the keys it names."""
 
-    flavour: Flavour = Field(default=_EMULATOR.flavour, description="The engine it looks like from outside.")
+    flavour: PlayedEngineName = Field(default=_EMULATOR.flavour, description="The engine it looks like from outside.")
     seed: int = Field(default=_EMULATOR.seed, ge=0, le=2**31, description="Same seed, same behaviour.")
     startup_s: Duration = Field(
         default=_EMULATOR.startup_s, description="Process start to healthy; stands for loading weights."
@@ -184,7 +173,7 @@ class LaneShape(Section):
         default=None,
         description="What may sit on spot nodes: none, burst (beyond the baseline) or all. Unset: as capacity.spot.",
     )
-    engine: Engine | None = Field(default=None, description="Another engine than the profile's.")
+    engine: EngineName | None = Field(default=None, description="Another engine than the profile's.")
     emulator: EmulatorShape | None = Field(default=None, description="How this lane's emulated engines differ.")
     launch: LaunchShape = Field(default_factory=LaunchShape, description="Launch settings pinned by hand.")
     spill_to: list[str] = Field(

@@ -13,12 +13,14 @@ from fleetctl import codec
 from fleetctl.config.build import build_profile
 from fleetctl.config.checks import whole_profile_faults
 from fleetctl.config.document import read_document
-from fleetctl.config.faults import KeyPath, ProfileFault, raise_faults, suggest
+from fleetctl.config.engine_names import EngineNames, engine_faults, installed_engines
+from fleetctl.config.faults import KeyPath, ProfileFault, raise_faults
 from fleetctl.config.fields import shown
 from fleetctl.config.shape import ProfileShape, describe, known_keys
 from fleetctl.config.trace import TraceSummary, summarize
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
 from fleetctl.model.profile import GatewaySpec
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
 
 
-def load_profile(path: Path) -> Profile:
-    """Return the profile in a file. Raises ConfigError with every fault, NotFoundError."""
+def load_profile(path: Path, *, engines: EngineNames | None = None) -> Profile:
+    """Return the profile in a file; `engines` as for `parse_profile`. Raises ConfigError with every fault, NotFoundError."""
     if not path.is_file():
         raise NotFoundError(f"no profile at {path}", hint="`fleetctl init` writes a starter profile")
     try:
@@ -38,13 +40,16 @@ def load_profile(path: Path) -> Profile:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: is not UTF-8 text", hint="save the profile as UTF-8") from error
-    return parse_profile(text, source=str(path), base_dir=path.parent)
+    return parse_profile(text, source=str(path), base_dir=path.parent, engines=engines)
 
 
-def parse_profile(text: str, *, source: str, base_dir: Path | None = None) -> Profile:
+def parse_profile(
+    text: str, *, source: str, base_dir: Path | None = None, engines: EngineNames | None = None
+) -> Profile:
     """Return the profile in `text`; `source` names it in messages. Raises ConfigError with every fault.
 
-    Relative paths in it start from `base_dir`, by default the working directory.
+    Relative paths in it start from `base_dir`, by default the working directory. It may name the engines in `engines`,
+    by default those installed.
     """
     document = read_document(text)
     faults = list(document.faults)
@@ -54,6 +59,7 @@ def parse_profile(text: str, *, source: str, base_dir: Path | None = None) -> Pr
     if isinstance(document.tree, dict):
         profile, shape_faults = _shape(document.tree)
         faults += [*shape_faults, *whole_profile_faults(document.tree)]
+        faults += engine_faults(document.tree, engines or installed_engines())
         trace, trace_faults = _trace(document.tree, base)
         faults += trace_faults
     elif not faults:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from fleetctl import units
 from fleetctl.config import fields
+from fleetctl.config.engine_names import installed_engines
 from fleetctl.config.shape import ProfileShape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.config.engine_names import EngineNames
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the schema of a profile, draft 2020-12, every key with its description and default."""
+def json_schema(*, engines: EngineNames | None = None) -> dict[str, Any]:
+    """Return the schema of a profile, draft 2020-12, every key with its description and default.
+
+    It admits the engines in `engines`, by default those installed.
+    """
     body = ProfileShape.model_json_schema(by_alias=True, schema_generator=_Untitled)
     _tidy(body)
+    names = engines or installed_engines()
+    _name_engines(body, {fields.INSTALLED_ENGINE: names.installed, fields.PLAYED_ENGINE: names.emulated})
     description = "A fleetctl profile: " + (ProfileShape.__doc__ or "")
     return {"$schema": _DIALECT, **body, "title": "fleetctl profile", "description": description}
 
@@ -43,6 +54,14 @@ def _tidy(node: Any) -> None:  # noqa: ANN401  # a JSON tree
     default = node.get("default")
     if spell is not None and isinstance(default, (int, float)):  # the shapes hold it parsed: 300 s as 300.0
         node["default"] = spell(default)
+
+
+def _name_engines(node: Any, names: Mapping[str, tuple[str, ...]]) -> None:  # noqa: ANN401  # a JSON tree
+    """Replace the comments that stand for engines by the names there are, in place."""
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _name_engines(child, names)
+    if isinstance(node, dict) and node.get("$comment") in names:
+        node["enum"] = list(names[node.pop("$comment")])
 
 
 _SPELLINGS = {

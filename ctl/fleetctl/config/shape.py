@@ -13,7 +13,7 @@ from fleetctl.config.fields import (
     Bytes,
     ControlMode,
     Duration,
-    Engine,
+    EngineName,
     Name,
     Number,
     OpenShare,
@@ -186,7 +186,7 @@ class ProfileShape(Section):
     api_version: Literal["fleetctl/v1"] = Field(alias="apiVersion", description="The profile language: fleetctl/v1.")
     name: Name = Field(description="The fleet's name.")
     model: ModelShape = Field(description="Which weights are served.")
-    engine: Engine = Field(description="The engine of every lane that names no other.")
+    engine: EngineName = Field(description="The engine of every lane that names no other.")
     emulator: EmulatorShape = Field(default_factory=EmulatorShape, description="How emulated engines look and behave.")
     provider: Name = Field(
         description="Who sells the nodes: local (processes on this machine), or an installed provider."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from fleetctl import resources
-from fleetctl.config.faults import suggest
 from fleetctl.config.fields import NAME_PATTERN
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.spelling import suggest
 
 QUICKSTART = "quickstart"
 _FOLDER = "use-cases/"

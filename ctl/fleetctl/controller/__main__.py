@@ -65,7 +65,7 @@ async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
                 paths=paths,
                 store=store,
                 provider=load_provider(desired.profile.provider),
-                engine_of=lru_cache(lambda kind: load_engine(kind.value)),
+                engine_of=lru_cache(load_engine),
                 engines=await stack.enter_async_context(HttpEngineClient()),
                 gateway=await stack.enter_async_context(HttpGatewayClient(paths.gateway_socket)),
                 gateway_host=GatewayProcess(

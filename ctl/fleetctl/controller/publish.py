@@ -64,7 +64,9 @@ class Publisher:
 
     def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
         version = self._table.version if self._table else 0
-        table = build_table(desired, records, memory, key_hashes=self._hashes(desired), version=version)
+        table = build_table(
+            desired, records, memory, engine_of=self._world.engine_of, key_hashes=self._hashes(desired), version=version
+        )
         if table == self._table and at_work <= version:
             return table
         return replace(table, version=max(version, at_work) + 1)

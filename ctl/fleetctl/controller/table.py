@@ -9,22 +9,30 @@ from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
-from fleetctl.model.profile import EngineKind, LaneRules, RequestRules
+from fleetctl.model.profile import LaneRules, RequestRules
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.ports.engine import Engine
 
 # A capped answer is not cut below this: shorter ones are of no use to anybody.
 _MAX_TOKENS_CAP_MIN = 16
 
 
-def build_table(
-    desired: Desired, records: Iterable[Replica], memory: Memory, *, key_hashes: tuple[str, ...], version: int
+def build_table(  # all that a table is made of
+    desired: Desired,
+    records: Iterable[Replica],
+    memory: Memory,
+    *,
+    engine_of: Callable[[str], Engine],
+    key_hashes: tuple[str, ...],
+    version: int,
 ) -> RoutingTable:
     """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
     profile = desired.profile
@@ -35,7 +43,7 @@ def build_table(
         model=profile.model.name,
         lanes=tuple(_lane(desired, spec, memory) for spec in profile.lanes),
         replicas=tuple(
-            _replica(desired, record)
+            _replica(desired, record, engine_of)
             for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
             if _is_routed(record) and record.lane in names
         ),
@@ -68,9 +76,10 @@ def max_tokens_cap(profile: Profile) -> int:
     return max(_MAX_TOKENS_CAP_MIN, round(profile.workload.output_tokens.p50))
 
 
-def _replica(desired: Desired, record: Replica) -> RouteReplica:
+def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engine]) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
     spec = desired.profile.lane(record.lane)
+    emulation = engine_of(spec.engine).emulation(spec)
     return RouteReplica(
         id=record.id,
         lane=record.lane,
@@ -78,21 +87,13 @@ def _replica(desired: Desired, record: Replica) -> RouteReplica:
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
         concurrency_max=lane_plan.launch.max_num_seqs,
-        prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, spec),
-        continues=_continues(spec),
+        prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),
+        continues=visible_engine(engine_of, spec).capabilities.continues_streams,
     )
 
 
-def _continues(spec: LaneSpec) -> bool:
-    """Whether the lane's engine can go on with another's half-finished message: vLLM can."""
-    if spec.engine is EngineKind.EMULATOR:
-        return spec.emulator.flavour is EngineKind.VLLM
-    return spec.engine is EngineKind.VLLM
-
-
-def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, spec: LaneSpec) -> float:
+def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> float:
     """Return how fast one replica reads a mean prompt, by the performance model; else by the plan's own forecast."""
-    speed = spec.emulator.speed if spec.engine is EngineKind.EMULATOR else 1.0
     tokens = max(1, round(lane_plan.prompt_tokens_mean))
     gpu = lane_plan.gpu_spec or plan.gpu_spec
     if plan.model_card is None or gpu is None:

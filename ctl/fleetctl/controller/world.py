@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
-from fleetctl.model.profile import EngineKind
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.provider import Provider
@@ -78,7 +77,7 @@ class World:
     paths: FleetPaths
     store: StateStore
     provider: Provider
-    engine_of: Callable[[EngineKind], Engine]
+    engine_of: Callable[[str], Engine]
     engines: EngineClient
     gateway: GatewayClient
     gateway_host: GatewayHost

@@ -42,8 +42,7 @@ class ReplicaRuntime:
         self.candidate.in_rotation = route.in_rotation
         self.candidate.concurrency_max = max(1, route.concurrency_max)
         self.candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
-        key = b"authorization: Bearer %b\r\n" % route.api_key.encode() if route.api_key else b""
-        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n%b" % (route.host.encode(), route.port, key)
+        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (route.host.encode(), route.port)
 
     def retire(self) -> None:
         """Take no more requests: it is in the table no longer."""

@@ -21,7 +21,6 @@ class RouteReplica:
     in_rotation: bool
     concurrency_max: int  # requests the gateway lets be in flight there at once
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
-    api_key: str = ""  # generated per fleet; engines require it when real
     continues: bool = False  # its engine knows continue_final_message, so a stream another one lost can go on here
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetctl.model.catalogue import GpuSpec, Market, ModelCard, Offering, Precision
-from fleetctl.model.profile import EngineKind
 
 
 class Sizing(StrEnum):
@@ -42,8 +41,6 @@ class LaunchSettings:
     max_num_batched_tokens: int
     gpu_memory_utilization: float
     prefix_caching: bool = True
-    priority_scheduling: bool = False
-    max_queued_requests: int | None = None
     shutdown_timeout_s: float = 100.0
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
@@ -79,7 +76,7 @@ class LanePlan:
     """One lane's answer."""
 
     lane: str
-    engine: EngineKind
+    engine: str
     rps: float  # this lane's share of the peak
     prompt_tokens_mean: float
     output_tokens_mean: float

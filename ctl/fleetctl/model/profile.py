@@ -9,15 +9,6 @@ from fleetctl.model.catalogue import Precision
 from fleetctl.model.slo import LaneSlo
 
 
-class EngineKind(StrEnum):
-    """The engines a lane can run."""
-
-    VLLM = "vllm"
-    TGI = "tgi"
-    SGLANG = "sglang"
-    EMULATOR = "emulator"
-
-
 class Mode(StrEnum):
     """Whether the controller acts or only says what it would do."""
 
@@ -106,7 +97,7 @@ class LaunchOverrides:
 class EmulatorSpec:
     """How emulated engines look and behave; ignored by real ones."""
 
-    flavour: EngineKind = EngineKind.VLLM
+    flavour: str = "vllm"  # the engine they play, by its name
     seed: int = 0
     startup_s: float = 2.0  # process start -> healthy, standing for weight loading
     speed: float = 1.0  # 2.0: every engine step takes half its modelled time
@@ -131,7 +122,7 @@ class LaneSpec(LaneRules):
 
     replicas: ReplicaBounds = field(default_factory=ReplicaBounds)
     spot: SpotPolicy = SpotPolicy.BURST
-    engine: EngineKind
+    engine: str  # by the name it is installed under
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Market
-from fleetctl.model.profile import EngineKind
 
 
 class ReplicaState(StrEnum):
@@ -45,7 +44,7 @@ class Replica:
     id: str
     fleet: str
     lane: str
-    engine: EngineKind
+    engine: str
     state: ReplicaState
     market: Market
     offering: str  # Offering.key

@@ -96,8 +96,8 @@ def _packages() -> Iterator[Check]:
 
 def _plugins() -> Iterator[Check]:
     loaders: dict[str, Callable[[str], object]] = {
-        "fleetctl.provider": plugins.load_provider,
-        "fleetctl.engine": plugins.load_engine,
+        plugins.PROVIDERS: plugins.load_provider,
+        plugins.ENGINES: plugins.load_engine,
     }
     for group, load in loaders.items():
         kind = group.rsplit(".", 1)[1] + "s"

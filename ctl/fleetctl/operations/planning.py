@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl import codec, plugins
-from fleetctl.config.catalogue import load_catalogue, resolve_model
+from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
@@ -139,7 +139,7 @@ def _shown(lane: LanePlan | None) -> dict[str, str]:
     launch = lane.launch
     return {
         "replicas": f"{lane.replicas} ({lane.on_demand} on-demand, {lane.spot} spot)",
-        "engine": lane.engine.value,
+        "engine": lane.engine,
         "instance": f"{lane.offering.instance_type} ({lane.offering.gpu_count}x {lane.gpu}, TP {lane.tensor_parallel})",
         "model": f"{launch.model} {launch.quantization} (KV {launch.kv_cache or 'auto'})",
         "max_num_seqs": str(launch.max_num_seqs),

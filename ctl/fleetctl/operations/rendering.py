@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl import codec
+from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
-from fleetctl.model.profile import EngineKind
-from fleetctl.plugins import load_engine
 from fleetctl.render.plan import render_plan
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
-    from fleetctl.ports.engine import Engine
 
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
 
@@ -29,11 +28,12 @@ def render(profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
 
     An emulated lane is rendered for the engine it looks like: its header says so. Raises ConfigError, NotFoundError.
     """
-    override = _kind(engine) if engine else None
-    engines: dict[EngineKind, Engine] = {
-        kind: load_engine(kind.value) for kind in EngineKind if kind is not EngineKind.EMULATOR
-    }
-    return render_plan(profile, plan, engines, override=override)
+    installed = plugins.installed(plugins.ENGINES)
+    if engine and engine not in installed:
+        raise ConfigError(
+            f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
+        )
+    return render_plan(profile, plan, lru_cache(plugins.load_engine), override=engine)
 
 
 def render_to(profile: Profile, plan: Plan, directory: Path, *, engine: str = "", force: bool = False) -> list[Path]:
@@ -63,13 +63,6 @@ def _write_all(files: dict[str, str], directory: Path, *, force: bool) -> list[P
     hashes = written | {path: _digest(text.encode()) for path, text in files.items()}
     _write(directory / MANIFEST, codec.encode(dict(sorted(hashes.items()))).decode() + "\n", executable=False)
     return [directory / path for path in files]
-
-
-def _kind(engine: str) -> EngineKind:
-    real = [kind.value for kind in EngineKind if kind is not EngineKind.EMULATOR]
-    if engine not in real:
-        raise ConfigError(f"cannot render for {engine!r}", hint=f"engines: {', '.join(real)}")
-    return EngineKind(engine)
 
 
 def _manifest(directory: Path) -> dict[str, str]:

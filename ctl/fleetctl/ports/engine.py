@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from fleetctl.model.catalogue import Precision
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.model.observation import EngineSignals
-    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
 
 
@@ -19,16 +24,74 @@ class LaunchCommand:
     env: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerImage:
+    """How an engine is run from its publisher's image: the first `replaces` words of its argv become `entrypoint`."""
+
+    image: str
+    entrypoint: tuple[str, ...]  # empty: the image's own
+    replaces: int
+    models: str = "/root/.cache/huggingface"  # where the image keeps what it fetches
+
+
+class PriorityOrder(Enum):
+    """Which waiting request an engine serves first when it is told to look at priorities."""
+
+    NONE = 0  # it has no priorities: by arrival
+    LOW_FIRST = 1
+    HIGH_FIRST = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownBehaviour:
+    """What an engine does on SIGTERM. `drain_s` is its own default; None: no deadline; 0: what runs is aborted."""
+
+    drain_s: float | None
+    refuses_new: bool  # new requests are answered with an error while it drains
+    keeps_listening: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCapabilities:
+    """What an engine can do, where engines differ and somebody decides on it."""
+
+    continues_streams: bool  # takes `continue_final_message`: goes on with what another replica has begun to say
+    priority_order: PriorityOrder
+    reserves_output: bool  # a request holds KV blocks for all it may generate from the start, and is never preempted
+    shutdown: ShutdownBehaviour
+    kv_cache_precisions: frozenset[Precision]
+    load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation:
+    """What a lane's replicas pretend to be: the engine by its name, and how many times faster than modelled."""
+
+    engine: str
+    speed: float
+
+
 class Engine(Protocol):
     """Is reached by the entry point group `fleetctl.engine`; constructed without arguments. Pure: text in, text out."""
 
-    name: str
+    name: str  # that of its entry point
     health_path: str
     metrics_path: str
+    metrics_prefix: str  # what the names of its own series begin with
     api_key_env: str  # the variable it reads the key from that its clients must send; empty: it takes none this way
+    capabilities: EngineCapabilities
+
+    @property
+    def container(self) -> ContainerImage | None:
+        """The publisher's image; None: there is none, and no container files are rendered."""
+        ...
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return how this lane's replicas are started, listening on host:port."""
+        ...
+
+    def queue_limit(self, settings: LaunchSettings) -> int | None:
+        """Return the limit of its queue as its own flag counts it: running requests included or not; None: no limit."""
         ...
 
     def signals(self, exposition: str) -> EngineSignals:
@@ -38,3 +101,14 @@ class Engine(Protocol):
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""
         ...
+
+    def emulation(self, lane: LaneSpec) -> Emulation | None:
+        """Return what a lane's replicas pretend to be; None: they are the engine itself."""
+        ...
+
+
+def visible_engine(engine_of: Callable[[str], Engine], lane: LaneSpec) -> Engine:
+    """Return the engine that a lane's replicas are from outside: its own, or the one an emulator plays."""
+    engine = engine_of(lane.engine)
+    emulation = engine.emulation(lane)
+    return engine_of(emulation.engine) if emulation else engine

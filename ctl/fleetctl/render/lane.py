@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
-from fleetctl.model.profile import EngineKind
+from fleetctl.ports.engine import visible_engine
 from fleetctl.render.quoting import name, variable, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
@@ -26,26 +26,6 @@ _REFERENCE = re.compile(r"(?P<kind>env|file|keyring):(?P<where>.+)", re.DOTALL)
 # A spot notice is 120 s, best effort: everything must have ended before it runs out.
 _STOP_S_MAX = 119
 _STOP_MARGIN_S = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """How an engine is run from its publisher's image: what stands before the arguments, and how many words it replaces."""
-
-    image: str
-    entrypoint: tuple[str, ...]  # empty: the image's own
-    replaces: int
-    models: str = "/root/.cache/huggingface"  # where the image keeps what it fetches
-
-
-# The newest releases whose flags the adapters spell (November 2026). TGI's own entry point sets up its Python first.
-CONTAINERS = {
-    EngineKind.VLLM: Container(image="vllm/vllm-openai:v0.32.0", entrypoint=("vllm", "serve"), replaces=2),
-    EngineKind.TGI: Container(image="ghcr.io/huggingface/text-generation-inference:3.3.7", entrypoint=(), replaces=1),
-    EngineKind.SGLANG: Container(
-        image="lmsysorg/sglang:v0.5.23", entrypoint=("python3", "-m", "sglang.launch_server"), replaces=3
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +63,7 @@ class LaneFiles:
     env: dict[str, str]
     secrets: tuple[Secret, ...]
     tags: dict[str, str]
-    image: str
+    image: str  # empty: the engine has none
     image_models: str  # the directory in the image that models are fetched into
     entrypoint: tuple[str, ...]
     container_argv: tuple[str, ...]
@@ -114,29 +94,35 @@ class LaneFiles:
         }
 
 
-def engine_of(lane: LaneSpec, override: EngineKind | None) -> EngineKind:
-    """Return the engine to render for: the one asked for, else the lane's own, else the one its emulator looks like."""
-    if override is not None:
-        return override
-    return lane.emulator.flavour if lane.engine is EngineKind.EMULATOR else lane.engine
+def rendered_engine(engine_of: Callable[[str], Engine], lane: LaneSpec, override: str) -> Engine:
+    """Return the engine to render for: the one asked for, else the lane's own, else the one its emulator plays.
+
+    Raises NotFoundError, and ConfigError when an emulator is asked for: what it plays is to be run, not itself.
+    """
+    if not override:
+        return visible_engine(engine_of, lane)
+    engine = engine_of(override)
+    if engine.emulation(lane) is not None:
+        raise ConfigError(f"cannot render for {override!r}", hint="name a real engine, such as the one it plays")
+    return engine
 
 
-def gather(profile: Profile, plan: Plan, index: int, kind: EngineKind, engine: Engine) -> LaneFiles:
-    """Return what the templates need for the plan's lane at `index`. Raises ConfigError for what cannot be written."""
+def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated: bool) -> LaneFiles:
+    """Return what the templates need for the plan's lane at `index`; `emulated`: its profile only plays the engine. Raises ConfigError for what cannot be written."""
     lane = profile.lane(plan.lanes[index].lane)
-    lane_plan = _for_engine(plan.lanes[index], keep_extras=kind is lane.engine)
+    lane_plan = _for_engine(plan.lanes[index], keep_extras=engine.name == lane.engine)
     port = PORT_FIRST + index
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)
     # Inside a container loopback is the container's own; compose publishes the port on the host's.
     inside = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=port)  # noqa: S104
     plain, secrets = _split(command.env, engine.api_key_env)
-    container = CONTAINERS[kind]
+    container = engine.container
     launch = lane_plan.launch
     return LaneFiles(
         fleet=str(name(plan.fleet)),
         lane=str(name(lane.name)),
-        engine=kind.value,
-        emulated=lane.engine is EngineKind.EMULATOR,
+        engine=engine.name,
+        emulated=emulated,
         profile_hash=plan.profile_hash,
         model=profile.model.id,
         model_directory=launch.model if launch.model.startswith("/") else "",
@@ -149,11 +135,11 @@ def gather(profile: Profile, plan: Plan, index: int, kind: EngineKind, engine: E
         argv=tuple(writable(word, what="argument") for word in command.argv),
         env=plain,
         secrets=secrets,
-        tags=_tags(profile, lane_plan, kind),
-        image=container.image,
-        image_models=container.models,
-        entrypoint=container.entrypoint,
-        container_argv=inside.argv[container.replaces :],
+        tags=_tags(profile, lane_plan, engine.name),
+        image=container.image if container else "",
+        image_models=container.models if container else "",
+        entrypoint=container.entrypoint if container else (),
+        container_argv=inside.argv[container.replaces :] if container else (),
         start_timeout_s=math.ceil(profile.control.start_timeout_s),
         stop_timeout_s=min(_STOP_S_MAX, math.ceil(launch.shutdown_timeout_s) + _STOP_MARGIN_S),
     )
@@ -166,11 +152,11 @@ def _for_engine(lane_plan: LanePlan, *, keep_extras: bool) -> LanePlan:
     return replace(lane_plan, launch=replace(lane_plan.launch, extra_args=(), env={}))
 
 
-def _tags(profile: Profile, lane_plan: LanePlan, kind: EngineKind) -> dict[str, str]:
+def _tags(profile: Profile, lane_plan: LanePlan, engine: str) -> dict[str, str]:
     tags = {
         "fleet": profile.name,
         "lane": lane_plan.lane,
-        "engine": kind.value,
+        "engine": engine,
         "model": profile.model.id,
         "quantization": lane_plan.launch.quantization.value,
         "gpu_type": lane_plan.gpu,

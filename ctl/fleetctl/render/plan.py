@@ -9,14 +9,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from fleetctl import resources
 from fleetctl.errors import ConfigError
 from fleetctl.render import quoting
-from fleetctl.render.lane import LaneFiles, engine_of, gather
+from fleetctl.render.lane import LaneFiles, gather, rendered_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from fleetctl.model.plan import Plan
-    from fleetctl.model.profile import EngineKind, Profile
+    from fleetctl.model.profile import Profile
     from fleetctl.ports.engine import Engine
 
 # Template -> file. A user's own directory of templates may replace any of them by its name.
@@ -27,6 +27,7 @@ FILES = {
     "systemd/engine.service.j2": "{lane}/fleetctl-{fleet}-{lane}.service",
     "compose/compose.yaml.j2": "{lane}/compose.yaml",
 }
+CONTAINER_FILES = frozenset({"compose/compose.yaml.j2"})  # for engines that come as an image
 _FILTERS = {
     "comment": quoting.comment,
     "compose": quoting.compose_string,
@@ -47,14 +48,14 @@ _FILTERS = {
 def render_plan(
     profile: Profile,
     plan: Plan,
-    engines: Mapping[EngineKind, Engine],
+    engine_of: Callable[[str], Engine],
     *,
-    override: EngineKind | None = None,
+    override: str = "",
     template_roots: tuple[Path, ...] | None = None,
 ) -> dict[str, str]:
     """Return every file of every lane by its relative path; the same values always give the same bytes.
 
-    A lane that is emulated gets the files of the engine it stands for. Raises ConfigError for a value that cannot be
+    A lane that is emulated gets the files of the engine it plays. `override` names one engine for all lanes. Raises ConfigError for a value that cannot be
     written or a template that is wrong.
     """
     strangers = {lane.lane for lane in plan.lanes} - {lane.name for lane in profile.lanes}
@@ -66,9 +67,17 @@ def render_plan(
     environment = _environment(template_roots or tuple(resources.roots("templates")))
     files: dict[str, str] = {}
     for index, lane_plan in enumerate(plan.lanes):
-        kind = engine_of(profile.lane(lane_plan.lane), override)
-        lane = gather(profile, plan, index, kind, engines[kind])
+        spec = profile.lane(lane_plan.lane)
+        lane = gather(
+            profile,
+            plan,
+            index,
+            rendered_engine(engine_of, spec, override),
+            emulated=engine_of(spec.engine).emulation(spec) is not None,
+        )
         for template, path in FILES.items():
+            if not lane.image and template in CONTAINER_FILES:
+                continue
             files[path.format(fleet=lane.fleet, lane=lane.lane)] = _render(environment, template, lane)
     return dict(sorted(files.items()))
 

@@ -6,14 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from fleetctl.codec import encode
+from fleetctl.model.catalogue import Precision
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
-from fleetctl.ports.engine import LaunchCommand
+from fleetctl.ports.engine import EngineCapabilities, LaunchCommand, PriorityOrder, ShutdownBehaviour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
 
 _SERIES = ("running", "waiting", "kv_usage")
@@ -25,11 +26,25 @@ class FakeEngine:
     name = "fake"
     health_path = "/health"
     metrics_path = "/metrics"
+    metrics_prefix = ""
     api_key_env = ""
+    container = None
 
     def __init__(
-        self, argv: tuple[str, ...] = ("/nonexistent/engine",), *, env: Mapping[str, str] | None = None
+        self,
+        argv: tuple[str, ...] = ("/nonexistent/engine",),
+        *,
+        env: Mapping[str, str] | None = None,
+        continues_streams: bool = True,
     ) -> None:
+        self.capabilities = EngineCapabilities(
+            continues_streams=continues_streams,
+            priority_order=PriorityOrder.NONE,
+            reserves_output=False,
+            shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
+            kv_cache_precisions=frozenset(Precision),
+            load_time_precisions=frozenset(Precision),
+        )
         self._argv = argv
         self._env = dict(env or {})
 
@@ -37,6 +52,10 @@ class FakeEngine:
         """Return the constructor's command with the lane, host and port appended."""
         del plan, lane_plan
         return LaunchCommand(argv=(*self._argv, lane.name, host, str(port)), env=dict(self._env))
+
+    def queue_limit(self, settings: LaunchSettings) -> None:
+        """Return None: it takes whatever comes."""
+        del settings
 
     def signals(self, exposition: str) -> EngineSignals:
         """Read a page; a missing, negative or non-finite figure makes it INVALID."""
@@ -56,3 +75,7 @@ class FakeEngine:
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a one-token completion."""
         return "/v1/completions", encode({"model": served_name, "prompt": "warm", "max_tokens": 1})
+
+    def emulation(self, lane: LaneSpec) -> None:
+        """Return None: it plays no other engine."""
+        del lane

@@ -13,7 +13,6 @@ from fleetctl.model.profile import (
     CapacitySpec,
     ControlSpec,
     Distribution,
-    EngineKind,
     GatewaySpec,
     LaneMatch,
     LaneSpec,
@@ -63,7 +62,7 @@ def profile(name: str = "demo", **changes: Any) -> Profile:  # noqa: ANN401  # a
         match=LaneMatch(uncached_prompt_tokens_max=512),
         slo=lane_slo(),
         max_wait_s=0.5,
-        engine=EngineKind.EMULATOR,
+        engine="emulator",
     )
     long = replace(short, name="long", match=LaneMatch(), slo=lane_slo(ttft_s=2.0, itl_s=0.08), max_wait_s=2.0)
     base = Profile(
@@ -89,7 +88,7 @@ def lane_plan(lane: str, *, on_demand: int = 2, spot: int = 0) -> LanePlan:
     replicas = on_demand + spot
     return LanePlan(
         lane=lane,
-        engine=EngineKind.EMULATOR,
+        engine="emulator",
         rps=2.0,
         prompt_tokens_mean=420.0,
         output_tokens_mean=150.0,
@@ -142,7 +141,7 @@ def replica(replica_id: str = "short-1", *, fleet: str = "demo", **changes: Any)
         id=replica_id,
         fleet=fleet,
         lane=replica_id.rsplit("-", 1)[0],
-        engine=EngineKind.EMULATOR,
+        engine="emulator",
         state=ReplicaState.PENDING,
         market=Market.ON_DEMAND,
         offering=offering().key,

@@ -1,0 +1,18 @@
+"""What the emulator itself can do; how it behaves is up to the engine it plays."""
+
+from __future__ import annotations
+
+from fleetctl.model.catalogue import Precision
+from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
+
+# As the emulator's --kv-cache-dtype names them.
+KV_CACHE_DTYPES = {"auto": None, "fp8": Precision.FP8, "bf16": Precision.BF16, "fp16": Precision.FP16}
+
+CAPABILITIES = EngineCapabilities(
+    continues_streams=False,
+    priority_order=PriorityOrder.NONE,
+    reserves_output=False,
+    shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
+    kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),
+    load_time_precisions=frozenset(Precision),
+)

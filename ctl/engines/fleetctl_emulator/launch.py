@@ -1,0 +1,57 @@
+"""The emulator's command line, as the plan and the lane give it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from fleetctl import codec
+from fleetctl.engine_kit.arguments import Options, command_line
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import EmulatorSpec
+
+
+def arguments(  # they are what a replica's command line is made of
+    plan: Plan, lane_plan: LanePlan, emulator: EmulatorSpec, *, queue_limit: int | None, host: str, port: int
+) -> tuple[str, ...]:
+    """Return `python -m fleetctl_emulator ...` with these settings, listening on host:port."""
+    return command_line(
+        (sys.executable, "-m", "fleetctl_emulator"),
+        _settings(plan, lane_plan) | _behaviour(emulator, queue_limit) | {"--host": host, "--port": port},
+        lane_plan.launch.extra_args,
+    )
+
+
+def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
+    settings = lane_plan.launch
+    card, gpu = plan.model_card, lane_plan.gpu_spec or plan.gpu_spec
+    return {
+        # The emulator times a model by its shape, so it wants the name the shape is known by, not a directory.
+        "--model": card.id if card else settings.model,
+        # With the very figures of the plan at hand it need not look anything up, nor can it find other ones.
+        "--model-card": codec.encode(card).decode() if card else None,
+        "--served-model-name": settings.served_name,
+        "--gpu": lane_plan.gpu,
+        "--gpu-spec": codec.encode(gpu).decode() if gpu else None,
+        "--tensor-parallel": settings.tensor_parallel,
+        "--quantization": settings.quantization.value,
+        "--kv-cache-dtype": settings.kv_cache.value if settings.kv_cache else None,
+        "--max-num-seqs": settings.max_num_seqs,
+        "--max-num-batched-tokens": max(settings.max_num_batched_tokens, settings.max_num_seqs),
+        "--max-model-len": settings.max_model_len,
+        "--gpu-memory-utilization": settings.gpu_memory_utilization,
+        "--no-prefix-caching": not settings.prefix_caching,
+        "--shutdown-timeout-s": settings.shutdown_timeout_s,
+    }
+
+
+def _behaviour(emulator: EmulatorSpec, queue_limit: int | None) -> Options:
+    return {
+        "--flavour": emulator.flavour,
+        "--seed": emulator.seed,
+        "--startup-s": emulator.startup_s,
+        "--speed": emulator.speed,
+        "--max-queued-requests": queue_limit,
+    }

@@ -1,0 +1,1 @@
+"""TGI 3.3.7 from outside: routes, errors, overload and metrics."""

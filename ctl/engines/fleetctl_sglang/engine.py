@@ -1,0 +1,55 @@
+"""SGLang behind the Engine port."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import warming
+from fleetctl.ports.engine import LaunchCommand
+from fleetctl_sglang import signals
+from fleetctl_sglang.capabilities import CAPABILITIES
+from fleetctl_sglang.container import IMAGE
+from fleetctl_sglang.launch import arguments
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec
+
+
+class SglangEngine:
+    """Runs models on SGLang. Its interpreter is FLEETCTL_SGLANG_PYTHON, or `python3` on the PATH."""
+
+    name = "sglang"
+    health_path = "/health"
+    metrics_path = "/metrics"
+    metrics_prefix = signals.PREFIX
+    api_key_env = ""  # SGLang takes a key only as an argument, which everybody on the machine can read; so it gets none
+    capabilities = CAPABILITIES
+    container = IMAGE
+
+    def __init__(self, interpreter: str = "") -> None:
+        self._interpreter = interpreter or os.environ.get("FLEETCTL_SGLANG_PYTHON", "") or "python3"
+
+    def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
+        """Return `python3 -m sglang.launch_server ...` with the lane's settings, listening on host:port."""
+        del lane
+        argv = arguments(self._interpreter, plan, lane_plan.launch, host=host, port=port)
+        return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))
+
+    def queue_limit(self, settings: LaunchSettings) -> None:
+        """Return None: the gateway queues, so --max-queued-requests stays unset."""
+        del settings
+
+    def signals(self, exposition: str) -> EngineSignals:
+        """Read a /metrics page."""
+        return signals.read(exposition)
+
+    def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
+        """Return the path and JSON body of a small real completion."""
+        return warming.warm_body(served_name=served_name)
+
+    def emulation(self, lane: LaneSpec) -> None:
+        """Return None: it is what it is."""
+        del lane

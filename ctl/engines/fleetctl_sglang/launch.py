@@ -1,0 +1,50 @@
+"""SGLang's command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import weights
+from fleetctl.engine_kit.arguments import Options, command_line
+from fleetctl.model.catalogue import Precision
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LaunchSettings, Plan
+
+KV_CACHE_DTYPES = {Precision.FP8: "fp8_e4m3", Precision.BF16: "bfloat16"}
+LOAD_TIME_METHODS = {Precision.FP8: "fp8"}
+_SAME = {
+    "--model": "--model-path",
+    "--tp": "--tensor-parallel-size",
+    "--tp-size": "--tensor-parallel-size",
+}
+# --mem-fraction-static is weights and KV pool only, where the plan's fraction covers activations too. SGLang's own
+# default leaves a tenth for those.
+_MEM_FRACTION_STATIC_MAX = 0.9
+
+
+def arguments(interpreter: str, plan: Plan, settings: LaunchSettings, *, host: str, port: int) -> tuple[str, ...]:
+    """Return `python3 -m sglang.launch_server ...` with these settings, listening on host:port."""
+    return command_line(
+        (interpreter, "-m", "sglang.launch_server"),
+        _options(plan, settings) | {"--host": host, "--port": port},
+        settings.extra_args,
+        same=_SAME,
+    )
+
+
+def _options(plan: Plan, settings: LaunchSettings) -> Options:
+    return {
+        "--model-path": settings.model,
+        "--served-model-name": settings.served_name,
+        "--tensor-parallel-size": settings.tensor_parallel,
+        "--dtype": weights.sixteen_bit_dtype(settings.quantization),
+        "--quantization": weights.load_time_method(plan, settings, LOAD_TIME_METHODS, engine="SGLang"),
+        "--kv-cache-dtype": weights.kv_cache_dtype(settings, KV_CACHE_DTYPES, engine="SGLang"),
+        "--max-running-requests": settings.max_num_seqs,
+        "--context-length": settings.max_model_len,
+        "--chunked-prefill-size": settings.max_num_batched_tokens,
+        "--mem-fraction-static": min(settings.gpu_memory_utilization, _MEM_FRACTION_STATIC_MAX),
+        "--disable-radix-cache": not settings.prefix_caching,
+        "--enable-metrics": True,  # without it there is no /metrics at all
+    }

@@ -1,0 +1,26 @@
+"""SGLang's series, read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import reading
+from fleetctl.telemetry.exposition import parse
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+
+PREFIX = "sglang:"
+
+
+def read(exposition: str) -> EngineSignals:
+    """Read a page; figures of several schedulers are added, the fullest token pool counts."""
+    page = parse(exposition)
+    return reading.signals(
+        running=page.total("sglang:num_running_reqs"),
+        waiting=page.total("sglang:num_queue_reqs"),
+        kv_usage=page.highest("sglang:token_usage"),
+        preemptions=page.total("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs"),
+        prompt_tokens=page.total("sglang:prompt_tokens_total"),
+        output_tokens=page.total("sglang:generation_tokens_total"),
+    )

@@ -1,0 +1,16 @@
+"""What TGI can do."""
+
+from __future__ import annotations
+
+from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
+from fleetctl_tgi.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+
+CAPABILITIES = EngineCapabilities(
+    continues_streams=False,
+    priority_order=PriorityOrder.NONE,
+    reserves_output=True,
+    # --graceful-termination-timeout's own default.
+    shutdown=ShutdownBehaviour(drain_s=90.0, refuses_new=False, keeps_listening=False),
+    kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
+    load_time_precisions=frozenset(LOAD_TIME_METHODS),
+)

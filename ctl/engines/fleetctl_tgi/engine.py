@@ -1,0 +1,55 @@
+"""TGI behind the Engine port."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import warming
+from fleetctl.ports.engine import LaunchCommand
+from fleetctl_tgi import signals
+from fleetctl_tgi.capabilities import CAPABILITIES
+from fleetctl_tgi.container import IMAGE
+from fleetctl_tgi.launch import arguments, concurrent_requests_max, environment
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec
+
+
+class TgiEngine:
+    """Runs models on TGI. Its executable is FLEETCTL_TGI, or `text-generation-launcher` on the PATH."""
+
+    name = "tgi"
+    health_path = "/health"
+    metrics_path = "/metrics"
+    metrics_prefix = signals.PREFIX
+    api_key_env = "API_KEY"  # the launcher reads it as --api-key, which everybody on the machine could read
+    capabilities = CAPABILITIES
+    container = IMAGE
+
+    def __init__(self, executable: str = "") -> None:
+        self._executable = executable or os.environ.get("FLEETCTL_TGI", "") or "text-generation-launcher"
+
+    def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
+        """Return `text-generation-launcher ...` with the lane's settings, listening on host:port."""
+        del lane
+        argv = arguments(self._executable, plan, lane_plan.launch, host=host, port=port)
+        return LaunchCommand(argv=argv, env=environment(lane_plan.launch) | lane_plan.launch.env)
+
+    def queue_limit(self, settings: LaunchSettings) -> int | None:
+        """Return --max-concurrent-requests, the running ones included."""
+        return concurrent_requests_max(settings)
+
+    def signals(self, exposition: str) -> EngineSignals:
+        """Read a /metrics page."""
+        return signals.read(exposition)
+
+    def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
+        """Return the path and JSON body of a small real completion."""
+        return warming.warm_body(served_name=served_name)
+
+    def emulation(self, lane: LaneSpec) -> None:
+        """Return None: it is what it is."""
+        del lane

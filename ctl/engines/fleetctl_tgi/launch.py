@@ -1,0 +1,73 @@
+"""The TGI launcher's command line and environment."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import weights
+from fleetctl.engine_kit.arguments import Options, command_line
+from fleetctl.model.catalogue import Precision
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LaunchSettings, Plan
+
+# TGI's default is the weights' own dtype, and 16 bits have no other name.
+KV_CACHE_DTYPES = {Precision.BF16: None, Precision.FP16: None, Precision.FP8: "fp8_e4m3fn"}
+LOAD_TIME_METHODS = {Precision.FP8: "fp8", Precision.INT8: "eetq", Precision.INT4: "bitsandbytes-nf4"}
+_CONCURRENT_REQUESTS_DEFAULT = 128  # the launcher's own
+
+
+def arguments(executable: str, plan: Plan, settings: LaunchSettings, *, host: str, port: int) -> tuple[str, ...]:
+    """Return `text-generation-launcher ...` with these settings, listening on host:port."""
+    return command_line(
+        (executable,),
+        _options(plan, settings) | _sockets(host, port),
+        settings.extra_args,
+        same={"-p": "--port", "--max-input-length": "--max-input-tokens"},
+    )
+
+
+def environment(settings: LaunchSettings) -> dict[str, str]:
+    """Return what has no flag: the launcher decides on prefix caching by the model unless this says otherwise."""
+    return {} if settings.prefix_caching else {"PREFIX_CACHING": "0"}
+
+
+def concurrent_requests_max(settings: LaunchSettings) -> int:
+    """Return how many requests TGI takes at once, running and queued: over it TGI answers 429."""
+    return max(_CONCURRENT_REQUESTS_DEFAULT, 2 * settings.max_num_seqs)
+
+
+def _options(plan: Plan, settings: LaunchSettings) -> Options:
+    quantize = weights.load_time_method(plan, settings, LOAD_TIME_METHODS, engine="TGI")
+    return {
+        "--model-id": settings.model,
+        "--num-shard": settings.tensor_parallel,
+        "--dtype": weights.sixteen_bit_dtype(settings.quantization),  # refused beside --quantize
+        "--quantize": quantize,
+        "--kv-cache-dtype": weights.kv_cache_dtype(settings, KV_CACHE_DTYPES, engine="TGI"),
+        # The prompt must leave room for one token of output.
+        "--max-input-tokens": settings.max_model_len - 1,
+        "--max-total-tokens": settings.max_model_len,
+        "--max-batch-prefill-tokens": settings.max_num_batched_tokens,
+        "--max-batch-size": settings.max_num_seqs,
+        "--max-concurrent-requests": concurrent_requests_max(settings),
+        "--cuda-memory-fraction": settings.gpu_memory_utilization,
+        "--graceful-termination-timeout": math.ceil(settings.shutdown_timeout_s),
+        "--usage-stats": "off",
+    }
+
+
+def _sockets(host: str, port: int) -> Options:
+    """Return every listener's place: the launcher's fixed defaults would collide between two replicas of one machine."""
+    return {
+        "--hostname": host,
+        "--port": port,
+        "--prometheus-port": _beside(port, 10_000),
+        "--master-port": _beside(port, 20_000),
+        "--shard-uds-path": f"/tmp/fleetctl-tgi-{port}",  # noqa: S108  # the launcher's own default is there too
+    }
+
+
+def _beside(port: int, distance: int) -> int:
+    return 1024 + (port - 1024 + distance) % (65536 - 1024)

@@ -1,0 +1,55 @@
+"""vLLM behind the Engine port."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import warming
+from fleetctl.ports.engine import LaunchCommand
+from fleetctl_vllm import signals
+from fleetctl_vllm.capabilities import CAPABILITIES
+from fleetctl_vllm.container import IMAGE
+from fleetctl_vllm.launch import ENVIRONMENT, arguments
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec
+
+
+class VllmEngine:
+    """Runs models on vLLM. Its executable is FLEETCTL_VLLM, or `vllm` on the PATH."""
+
+    name = "vllm"
+    health_path = "/health"
+    metrics_path = "/metrics"
+    metrics_prefix = signals.PREFIX
+    api_key_env = "VLLM_API_KEY"  # never --api-key: everybody on the machine can read arguments
+    capabilities = CAPABILITIES
+    container = IMAGE
+
+    def __init__(self, executable: str = "") -> None:
+        self._executable = executable or os.environ.get("FLEETCTL_VLLM", "") or "vllm"
+
+    def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
+        """Return `vllm serve ...` with the lane's settings, listening on host:port."""
+        del lane
+        argv = arguments(self._executable, plan, lane_plan.launch, host=host, port=port)
+        return LaunchCommand(argv=argv, env=ENVIRONMENT | lane_plan.launch.env)
+
+    def queue_limit(self, settings: LaunchSettings) -> None:
+        """Return None: the gateway queues, so --max-num-queued-reqs stays unset."""
+        del settings
+
+    def signals(self, exposition: str) -> EngineSignals:
+        """Read a /metrics page."""
+        return signals.read(exposition)
+
+    def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
+        """Return the path and JSON body of a small real completion."""
+        return warming.warm_body(served_name=served_name)
+
+    def emulation(self, lane: LaneSpec) -> None:
+        """Return None: it is what it is."""
+        del lane

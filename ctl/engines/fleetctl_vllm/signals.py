@@ -1,0 +1,26 @@
+"""vLLM's series, read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.engine_kit import reading
+from fleetctl.telemetry.exposition import parse
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+
+PREFIX = "vllm:"
+
+
+def read(exposition: str) -> EngineSignals:
+    """Read a page; figures of several engine cores (data parallel) are added, the fullest KV cache counts."""
+    page = parse(exposition)
+    return reading.signals(
+        running=page.total("vllm:num_requests_running"),
+        waiting=page.total("vllm:num_requests_waiting"),
+        kv_usage=page.highest("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        preemptions=page.total("vllm:num_preemptions_total", "vllm:num_preemptions"),
+        prompt_tokens=page.total("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
+        output_tokens=page.total("vllm:generation_tokens_total", "vllm:generation_tokens"),
+    )

@@ -1,0 +1,1 @@
+"""The known GPUs and models: shipped files and the user's own, read without pydantic."""

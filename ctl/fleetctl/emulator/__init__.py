@@ -1,1 +1,0 @@
-"""An engine look-alike: a real HTTP process timed by core/perf."""

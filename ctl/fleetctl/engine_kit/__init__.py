@@ -1,0 +1,1 @@
+"""What engine packages share: command lines, precisions, warming, and reading metrics pages."""

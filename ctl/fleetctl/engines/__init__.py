@@ -1,1 +1,0 @@
-"""What differs between engines: launch arguments, metric names, health, drain."""

@@ -1,0 +1,18 @@
+"""Finds the known word that somebody meant by an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" for the nearest known word, or nothing when none is near."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    # Abbreviations ("quant", "max_cost") are far in edit distance and yet plain to a reader.
+    near = near or [name for name in names if len(word) > 2 and name.startswith(word)][:1]
+    return f" (did you mean {near[0]!r}?)" if near else ""
