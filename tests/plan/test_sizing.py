@@ -10,10 +10,11 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from fleetctl import codec
 from fleetctl.core.perf.kv import kv_capacity_tokens
+from fleetctl.core.plan.workload import lane_demands
 from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision
 from fleetctl.model.plan import Constraint, LanePlan, Plan
-from fleetctl.model.profile import LaunchOverrides, Profile, ReplicaBounds
+from fleetctl.model.profile import LaunchOverrides, OnDemandPolicy, Profile, ReplicaBounds
 from tests.plan.wishes import CATALOGUE, OFFERINGS, only_lane, planned, wish, with_launch
 
 # A plan takes a tenth of a second; shrinking a failure would take minutes and say little more.
@@ -77,7 +78,7 @@ def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
         max_num_batched_tokens=launch.max_num_batched_tokens,
     )  # fmt: skip
     # A sequence holds its prompt and, over its life, half its answer on average (more: long answers stay longer).
-    resident = lane.prompt_tokens_mean + lane.output_tokens_mean / 2
+    resident = lane.prompt_tokens_mean + lane_demands(profile)[lane.lane].output.mean / 2
     assert launch.max_num_seqs * resident <= 0.8 * tokens
     assert launch.max_model_len <= tokens
     assert lane.forecast.concurrency <= launch.max_num_seqs <= launch.max_num_batched_tokens
@@ -164,6 +165,19 @@ def test_spot_gets_a_spare_and_on_demand_carries_the_average() -> None:
     assert average_load <= 0.7 + 1e-9
     assert burst.cost_usd_per_hour < on_demand.cost_usd_per_hour
     assert only_lane(wish(rps=60, spot="all")).on_demand == 0
+
+
+def test_the_on_demand_policy_sets_what_does_not_sit_on_spot() -> None:
+    burst = wish(rps=60, spot="burst")
+    by_policy = {
+        policy: only_lane(replace(burst, capacity=replace(burst.capacity, on_demand=policy)))
+        for policy in OnDemandPolicy
+    }
+    minimum, baseline, peak = by_policy.values()
+    assert minimum.on_demand == burst.lanes[0].replicas.min < baseline.on_demand < peak.on_demand
+    assert peak.spot == 0
+    assert minimum.cost_usd_per_hour < baseline.cost_usd_per_hour < peak.cost_usd_per_hour
+    assert any("the lane's minimum" in reason for reason in minimum.reasons)
 
 
 def test_without_spot_on_offer_everything_is_on_demand_and_the_plan_says_why() -> None:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from fleetctl import units
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
-from fleetctl.model.profile import Mode, SpotPolicy
+from fleetctl.model.profile import Mode, OnDemandPolicy, SpotPolicy
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -186,5 +186,10 @@ Number = Annotated[
 ]
 Spot = Annotated[
     SpotPolicy, BeforeValidator(_choice(SpotPolicy, "a spot policy")), WithJsonSchema(_choice_schema(SpotPolicy))
+]
+OnDemand = Annotated[
+    OnDemandPolicy,
+    BeforeValidator(_choice(OnDemandPolicy, "an on-demand policy")),
+    WithJsonSchema(_choice_schema(OnDemandPolicy)),
 ]
 ControlMode = Annotated[Mode, BeforeValidator(_choice(Mode, "a mode")), WithJsonSchema(_choice_schema(Mode))]

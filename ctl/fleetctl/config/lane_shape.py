@@ -150,6 +150,7 @@ class LaunchShape(Section):
     gpu_memory_utilization: OpenShare | None = Field(
         default=None, description="Share of GPU memory the engine may take."
     )
+    prefix_caching: bool | None = Field(default=None, description="Keep prompts' KV for the next request. Unset: yes.")
     extra_args: list[str] = Field(default_factory=list, description="Given to the engine as they are.")
     env: Annotated[dict[str, str], AfterValidator(_env_is_safe)] = Field(
         default_factory=dict, description="Environment of the engine; secrets as references."

@@ -16,6 +16,7 @@ from fleetctl.config.fields import (
     EngineName,
     Name,
     Number,
+    OnDemand,
     OpenShare,
     Reference,
     Share,
@@ -109,7 +110,11 @@ class ObjectiveShape(Section):
 class CapacityShape(Section):
     """What may be bought."""
 
-    on_demand: Literal["baseline"] = Field(default="baseline", description="On-demand nodes carry the baseline load.")
+    on_demand: OnDemand = Field(
+        default=_CAPACITY.on_demand,
+        description="What on-demand nodes carry in lanes with spot: burst: minimum (replicas.min), "
+        "baseline (the average load) or peak (the whole plan); whatever is more sits on spot.",
+    )
     spot: Spot = Field(default=SpotPolicy.BURST, description="What may sit on spot nodes, in lanes that do not say.")
     gpus: list[str] = Field(
         default_factory=list, description="GPU names that may be used. Unset: any the provider offers."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleetctl.model.catalogue import GpuSpec, Market, ModelCard, Offering, Precision
+from fleetctl.model.catalogue import GpuSpec, ModelCard, Offering, Precision
 
 
 class Sizing(StrEnum):
@@ -79,7 +79,6 @@ class LanePlan:
     engine: str
     rps: float  # this lane's share of the peak
     prompt_tokens_mean: float
-    output_tokens_mean: float
     replicas: int
     on_demand: int
     spot: int
@@ -117,8 +116,3 @@ class Plan:
             if lane.lane == name:
                 return lane
         raise KeyError(name)
-
-
-def market_counts(plan: LanePlan) -> dict[Market, int]:
-    """Return replicas wanted by market."""
-    return {Market.ON_DEMAND: plan.on_demand, Market.SPOT: plan.spot}

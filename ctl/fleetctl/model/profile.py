@@ -24,6 +24,14 @@ class SpotPolicy(StrEnum):
     ALL = "all"
 
 
+class OnDemandPolicy(StrEnum):
+    """What on-demand nodes carry in lanes that may burst to spot; whatever is more sits on spot."""
+
+    MINIMUM = "minimum"  # the lane's replicas.min
+    BASELINE = "baseline"  # the average load
+    PEAK = "peak"  # all that the plan needs: spot is for what scaling adds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """A positive, long-tailed quantity by two percentiles; read as lognormal through both."""
@@ -89,6 +97,7 @@ class LaunchOverrides:
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
+    prefix_caching: bool | None = None
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
@@ -131,6 +140,7 @@ class LaneSpec(LaneRules):
 class CapacitySpec:
     """What may be bought."""
 
+    on_demand: OnDemandPolicy = OnDemandPolicy.BASELINE  # in lanes with spot: burst
     gpus: tuple[str, ...] = ()  # allowed GPU names; empty: any the provider offers
     region: str = ""
     zones: tuple[str, ...] = ()

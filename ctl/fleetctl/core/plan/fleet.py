@@ -7,9 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import instances, too_small
-from fleetctl.core.plan.lane import Markets, lane_plan, split_markets, usd_per_1m_tokens
+from fleetctl.core.plan.lane import lane_plan
+from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizedInstance, size
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
@@ -141,7 +143,8 @@ def _options(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Suppl
     options = []
     for one in within:
         knee = one.state.replica.knee_rps
-        markets = split_markets(lane, one.instance, needed=one.needed, demand=demand, knee_rps=knee)
+        policy = profile.capacity.on_demand
+        markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
         cost = markets.cost_usd_per_hour(one.instance)
         options.append(Option(lane=lane, demand=demand, sized=one, markets=markets, cost_usd_per_hour=cost))
     return _worthwhile(sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o))))

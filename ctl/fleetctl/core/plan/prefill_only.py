@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
+from fleetctl.core.plan.assemble import LaneAnswer, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import ttft_ceiling
 from fleetctl.core.plan.instances import Instance, too_small
-from fleetctl.core.plan.lane import Markets, launch_settings, split_markets, usd_per_1m_tokens
+from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.sizing import KV_FREE, Settings, choices, replica_model, size, worst_step_s
 from fleetctl.errors import InfeasiblePlanError
-from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan
+from fleetctl.model.plan import Constraint, Forecast, LanePlan
 from fleetctl.model.slo import LaneSlo, Metric
-from fleetctl.units import format_duration
+from fleetctl.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,13 +114,19 @@ def prefill_only_lane(  # the rule's own inputs
             f"lane {lane.name}: prefill-only sizing asks for {needed} replicas, and replicas.max is {lane.replicas.max}",
             hint=f"set lanes.{lane.name}.replicas.max to {needed} or more",
         )
-    knee_rps = 1.0 / rule.service_time_s
-    markets = split_markets(lane, rule.instance, needed=needed, demand=demand, knee_rps=knee_rps)
+    markets = split_markets(
+        lane,
+        rule.instance,
+        profile.capacity.on_demand,
+        needed=needed,
+        demand=demand,
+        knee_rps=1.0 / rule.service_time_s,
+    )
     cost = markets.cost_usd_per_hour(rule.instance)
     if price_usd_per_hour is not None:
         cost = markets.replicas * price_usd_per_hour
-    plan = _lane_plan(lane, profile, demand, rule, markets, cost)
-    return plan, _caution(lane, demand, rule)
+    answer = _answer(lane, demand, rule, markets, cost)
+    return assemble(lane, profile, demand, answer), _caution(lane, demand, rule)
 
 
 def _rule(lane: LaneSpec, instance: Instance, demand: LaneDemand, service_time_s: float | None) -> Rule:
@@ -147,62 +153,40 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Setting
     return next(iter(choices(replace(lane, slo=LaneSlo(targets=()), launch=launch), instance, demand)), None)
 
 
-def _lane_plan(  # assembles what the rule found
-    lane: LaneSpec, profile: Profile, demand: LaneDemand, rule: Rule, markets: Markets, cost: float
-) -> LanePlan:
+def _answer(lane: LaneSpec, demand: LaneDemand, rule: Rule, markets: Markets, cost_usd_per_hour: float) -> LaneAnswer:
     settings = _settings(lane, rule.instance, demand)
     if settings is None:
         raise AssertionError("only instances with settings are compared")
-    return LanePlan(
-        lane=lane.name,
-        engine=lane.engine,
-        rps=demand.rps,
-        prompt_tokens_mean=demand.prompt.mean,
-        output_tokens_mean=demand.output.mean,
-        replicas=markets.replicas,
-        on_demand=markets.on_demand,
-        spot=markets.spot,
-        gpu=rule.instance.gpu.name,
-        tensor_parallel=rule.instance.tensor_parallel,
-        offering=rule.instance.cheapest,
-        spot_offering=rule.instance.spot,
-        launch=launch_settings(lane, profile, rule.instance, settings),
-        budget=_budget(lane, rule),
+    return LaneAnswer(
+        instance=rule.instance,
+        settings=settings,
+        markets=markets,
+        cost_usd_per_hour=cost_usd_per_hour,
+        budget=budget_items(
+            lane,
+            {
+                "queue": mean_queue_wait_s(rule.service_time_s, rule.utilisation),
+                "prefill": rule.service_time_s,
+            },
+        ),
         constraint=Constraint.UTILISATION if rule.instances >= lane.replicas.min else Constraint.MINIMUM,
         forecast=_forecast(lane, demand, rule, settings, markets.replicas),
-        cost_usd_per_hour=cost,
-        cost_usd_per_1m_tokens=usd_per_1m_tokens(cost, demand.tokens_per_s),
-        reasons=(_formula(rule), _wait(rule), markets.reason),
-        gpu_spec=rule.instance.gpu,
+        reasons=(_formula(rule, cost_usd_per_hour / max(1, markets.replicas)), _wait(rule), markets.reason),
     )
 
 
-def _formula(rule: Rule) -> str:
+def _formula(rule: Rule, price_usd_per_hour: float) -> str:
+    fleet = published_fleet(rule.instances)
     return (
         f"ceil({rule.rps:.6g} rps / ({rule.utilisation:.3g} / {format_duration(rule.service_time_s)})) "
-        f"= {rule.instances}; published fleets round up to {published_fleet(rule.instances)}"
+        f"= {rule.instances}; published fleets round up to {fleet}, "
+        f"{format_usd(monthly_usd(fleet, price_usd_per_hour))} a month"
     )
 
 
 def _wait(rule: Rule) -> str:
     wait_s = mean_queue_wait_s(rule.service_time_s, rule.utilisation)
     return f"mean queue wait by Little's law at this utilisation: {format_duration(wait_s)}"
-
-
-def _budget(lane: LaneSpec, rule: Rule) -> tuple[BudgetItem, ...]:
-    wait_s = mean_queue_wait_s(rule.service_time_s, rule.utilisation)
-    items = (
-        BudgetItem(component="network in", seconds=NETWORK_S),
-        BudgetItem(component="gateway", seconds=GATEWAY_S),
-        BudgetItem(component="tokenization", seconds=FRONTEND_S),
-        BudgetItem(component="queue", seconds=wait_s),
-        BudgetItem(component="prefill", seconds=rule.service_time_s),
-    )
-    promised = lane.slo.strictest(Metric.TTFT)
-    if promised is None:
-        return items
-    left = promised.limit_s - math.fsum(item.seconds for item in items)
-    return (*items, BudgetItem(component="headroom", seconds=left))
 
 
 def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings, replicas: int) -> Forecast:
@@ -212,14 +196,10 @@ def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings
     p50_s = rule.service_time_s + mean_queue_wait_s(rule.service_time_s, load)
     p99_s = promised.limit_s if promised else p50_s + mean_queue_wait_s(rule.service_time_s, load) * math.log(100)
     gap_s = worst_step_s(replica_model(rule.instance, demand, settings), settings.seqs)
-    return Forecast(
+    return with_error(
         ttft_p50_s=p50_s,
         ttft_p99_s=p99_s,
-        ttft_p99_low_s=p99_s * (1 - TTFT_ERROR),
-        ttft_p99_high_s=p99_s * (1 + TTFT_ERROR),
         itl_p99_s=gap_s,
-        itl_p99_low_s=gap_s * (1 - TPOT_ERROR),
-        itl_p99_high_s=gap_s * (1 + TPOT_ERROR),
         e2e_p99_s=p99_s + demand.output.quantile(0.99) * gap_s,
         utilisation=load,
         concurrency=demand.rps / replicas * rule.service_time_s,

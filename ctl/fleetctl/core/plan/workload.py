@@ -91,6 +91,11 @@ def _hit(profile: Profile) -> float:
     return min(profile.workload.prefix_hit, _PREFIX_HIT_MAX)
 
 
+def _lane_hit(profile: Profile, lane: str) -> float:
+    """Return the share of a lane's prompts that its engines find cached: none where the profile turns caching off."""
+    return 0.0 if profile.lane(lane).launch.prefix_caching is False else _hit(profile)
+
+
 def _kinds(workload: WorkloadSpec) -> tuple[tuple[bool, bool, float], ...]:
     """Return (carries the batch hint, streams, share of all requests) of every kind of request."""
     unhinted = 1.0 - workload.batch_share
@@ -135,7 +140,7 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
             rps=workload.peak_rps * math.fsum(s[2] for s in parts),
             prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, parts or [(0.0, 1.0, 1.0)]))),
             output=output,
-            prefix_hit=hit,
+            prefix_hit=_lane_hit(profile, name),
             burst_cv=workload.burst_cv,
             average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
             source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak",
@@ -211,7 +216,7 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
             rps=rps,
             prompt=_empirical(found or everyone, lambda row: row[1]),
             output=_empirical(found or everyone, lambda row: row[2]),
-            prefix_hit=hit,
+            prefix_hit=_lane_hit(profile, name),
             burst_cv=cv,
             average_rps=rps * average,
             source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's",

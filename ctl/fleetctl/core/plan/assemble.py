@@ -1,0 +1,105 @@
+"""Puts a lane's plan together, whichever way it was sized."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
+from fleetctl.core.plan.instances import Instance
+from fleetctl.core.plan.markets import Markets
+from fleetctl.core.plan.sizing import Settings
+from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings
+from fleetctl.model.slo import Metric
+
+if TYPE_CHECKING:
+    from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.profile import LaneSpec, Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneAnswer:
+    """What a way of sizing found for a lane; everything else of its plan follows from the lane and its demand."""
+
+    instance: Instance
+    settings: Settings
+    markets: Markets
+    cost_usd_per_hour: float
+    budget: tuple[BudgetItem, ...]
+    constraint: Constraint
+    forecast: Forecast
+    reasons: tuple[str, ...]
+
+
+def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, answer: LaneAnswer) -> LanePlan:
+    """Return a lane's plan, whichever way it was sized."""
+    instance, markets = answer.instance, answer.markets
+    return LanePlan(
+        lane=lane.name,
+        engine=lane.engine,
+        rps=demand.rps,
+        prompt_tokens_mean=demand.prompt.mean,
+        replicas=markets.replicas,
+        on_demand=markets.on_demand,
+        spot=markets.spot,
+        gpu=instance.gpu.name,
+        tensor_parallel=instance.tensor_parallel,
+        offering=instance.cheapest,
+        spot_offering=instance.spot,
+        launch=launch_settings(lane, profile, instance, answer.settings),
+        budget=answer.budget,
+        constraint=answer.constraint,
+        forecast=answer.forecast,
+        cost_usd_per_hour=answer.cost_usd_per_hour,
+        cost_usd_per_1m_tokens=usd_per_1m_tokens(answer.cost_usd_per_hour, demand.tokens_per_s),
+        reasons=answer.reasons,
+        gpu_spec=instance.gpu,
+    )
+
+
+def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settings: Settings) -> LaunchSettings:
+    """Return the settings a replica is started with; what the user pinned wins."""
+    model, pinned = profile.model, lane.launch
+    return LaunchSettings(
+        model=model.path or model.id,
+        served_name=model.name,
+        tensor_parallel=instance.tensor_parallel,
+        quantization=model.quantization,
+        kv_cache=model.kv_cache,
+        max_num_seqs=settings.seqs,
+        max_model_len=settings.model_len,
+        max_num_batched_tokens=settings.batched_tokens,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        prefix_caching=pinned.prefix_caching is not False,
+        shutdown_timeout_s=profile.control.drain_timeout_s,
+        extra_args=pinned.extra_args,
+        env=dict(pinned.env),
+    )
+
+
+def with_error(*, ttft_p99_s: float, itl_p99_s: float, **rest: float) -> Forecast:
+    """Return a forecast with its intervals: the step model's own error on unseen data. `rest` is as in Forecast."""
+    return Forecast(
+        ttft_p99_s=ttft_p99_s,
+        ttft_p99_low_s=ttft_p99_s * (1 - TTFT_ERROR),
+        ttft_p99_high_s=ttft_p99_s * (1 + TTFT_ERROR),
+        itl_p99_s=itl_p99_s,
+        itl_p99_low_s=itl_p99_s * (1 - TPOT_ERROR),
+        itl_p99_high_s=itl_p99_s * (1 + TPOT_ERROR),
+        **rest,
+    )
+
+
+def budget_items(lane: LaneSpec, engine_s: dict[str, float]) -> tuple[BudgetItem, ...]:
+    """Return the way to the engine, the engine's parts in seconds, and what is left of the lane's TTFT promise."""
+    parts = {"network in": NETWORK_S, "gateway": GATEWAY_S, "tokenization": FRONTEND_S, **engine_s}
+    promised = lane.slo.strictest(Metric.TTFT)
+    if promised:
+        parts["headroom"] = promised.limit_s - math.fsum(parts.values())
+    return tuple(BudgetItem(component=component, seconds=seconds) for component, seconds in parts.items())
+
+
+def usd_per_1m_tokens(cost_usd_per_hour: float, tokens_per_s: float) -> float:
+    """Return the price of a million tokens at this rate; 0 without demand, which has no price."""
+    return cost_usd_per_hour / (tokens_per_s * 3600.0) * 1e6 if tokens_per_s > 0 else 0.0
