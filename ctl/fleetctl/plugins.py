@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, cast
 
 from fleetctl.errors import NotFoundError
@@ -19,7 +21,7 @@ EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
 
 def installed(group: str) -> tuple[str, ...]:
     """Return the names in an entry point group, sorted."""
-    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
+    return tuple(sorted({entry.name for entry in _entries(group)}))
 
 
 def load(group: str, name: str) -> object:
@@ -38,7 +40,7 @@ def load_engine(name: str) -> Engine:
 
 
 def _entry(group: str, name: str) -> EntryPoint:
-    found = entry_points(group=group)
+    found = _entries(group)
     for entry in found:
         if entry.name == name:
             return entry
@@ -46,3 +48,14 @@ def _entry(group: str, name: str) -> EntryPoint:
     raise NotFoundError(
         f"no {kind} named {name!r} is installed{suggest(name, names)}", hint=f"installed: {', '.join(names)}"
     )
+
+
+def _entries(group: str) -> EntryPoints:
+    return _scan(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=16)
+def _scan(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Return a group's entry points; `path` is the import path they are on. A scan takes 3 to 20 ms."""
+    del path
+    return entry_points(group=group)

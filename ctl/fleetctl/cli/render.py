@@ -20,7 +20,7 @@ def render(
     directory: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.")],
     plan: Annotated[str, typer.Option("--plan", metavar="FILE", help="Render this saved plan.")] = "",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="ENGINE", help="vllm, tgi or sglang for every lane, not the profile's.")
+        str, typer.Option("--engine", metavar="ENGINE", help="For every lane, not the profile's own.")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,

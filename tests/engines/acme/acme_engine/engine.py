@@ -1,0 +1,53 @@
+"""Acme behind fleetctl's Engine port."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from acme_engine import signals
+from acme_engine.capabilities import CAPABILITIES
+from acme_engine.container import IMAGE
+from acme_engine.launch import arguments
+from fleetctl.ports.engine import LaunchCommand
+
+if TYPE_CHECKING:
+    from fleetctl.model.observation import EngineSignals
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec
+
+
+class AcmeEngine:
+    """Runs models on Acme, with this Python."""
+
+    name = "acme"
+    health_path = "/live"
+    metrics_path = "/stats"
+    metrics_prefix = signals.PREFIX
+    api_key_env = ""
+    capabilities = CAPABILITIES
+    container = IMAGE
+
+    def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
+        """Return `python -m acme_server ...` with the lane's settings, listening on host:port."""
+        del plan, lane
+        argv = arguments(sys.executable, lane_plan.launch, host=host, port=port)
+        return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))
+
+    def queue_limit(self, settings: LaunchSettings) -> None:
+        """Return None: it takes whatever comes."""
+        del settings
+
+    def signals(self, exposition: str) -> EngineSignals:
+        """Read a page of /stats."""
+        return signals.read(exposition)
+
+    def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
+        """Return a short chat: Acme has no other route."""
+        body = {"model": served_name, "messages": [{"role": "user", "content": "warm up"}], "max_tokens": 4}
+        return "/v1/chat/completions", json.dumps(body).encode()
+
+    def emulation(self, lane: LaneSpec) -> None:
+        """Return None: it is what it is."""
+        del lane
