@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.cli.main import main
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.state.locks import FileLock
 from fleetctl.state.sqlite import SqliteStore
@@ -70,11 +71,11 @@ def dead_fleet(store: SqliteStore) -> Iterator[str]:
     store.append(
         (
             JournalEntry(
-                seq=0, at=samples.EPOCH, fleet="demo", kind="decision", subject="short", action="launch",
+                seq=0, at=samples.EPOCH, fleet="demo", kind=EntryKind.DECISION, subject=Subject.lane("short"), action="launch",
                 reason="1 of 2 wanted", inputs={"pressure": 0.9312, "ready": 1.0},
             ),
             JournalEntry(
-                seq=0, at=samples.EPOCH, fleet="demo", kind="lifecycle", subject="long-1", action="create",
+                seq=0, at=samples.EPOCH, fleet="demo", kind=EntryKind.LIFECYCLE, subject=Subject.replica("long-1"), action="create",
                 reason="no stock", ok=False,
             ),
         )

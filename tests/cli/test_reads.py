@@ -5,8 +5,9 @@ import json
 import pytest
 import yaml
 
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.desired import Phase
+from fleetctl.model.subject import FLEET
 from fleetctl.testing import samples
 
 READS = (("ls",), ("status",), ("lanes",), ("events",), ("why",), ("why", "short"), ("why", "long-1"))
@@ -102,7 +103,7 @@ def test_a_fleet_that_is_gone_keeps_its_journal(store, fleetctl):
     store.append(
         (
             JournalEntry(
-                seq=0, at=samples.EPOCH, fleet="past", kind="operator", subject="fleet", action="down", reason="r"
+                seq=0, at=samples.EPOCH, fleet="past", kind=EntryKind.OPERATOR, subject=FLEET, action="down", reason="r"
             ),
         )
     )

@@ -11,6 +11,7 @@ from fleetctl.errors import CapacityError, CredentialsError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.profile import ControlSpec, Mode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 from fleetctl.testing.provider import Fault
 from fleetctl.testing.virtual_time import run_virtual
@@ -345,7 +346,7 @@ def test_shadow_mode_brings_the_fleet_up_and_then_keeps_its_hands_still(on_rig):
             await rig.clock.sleep(30)
         assert len(rig.provider.live_tokens) == 3
         ideas = [e for e in rig.store.journal(FLEET, limit=1000) if e.shadow]
-        assert [(e.action, e.subject) for e in ideas] == [("launch", "short")]
+        assert [(e.action, e.subject) for e in ideas] == [("launch", Subject.lane("short"))]
 
     on_rig(scenario)
 

@@ -11,6 +11,7 @@ from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Phase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode
+from fleetctl.model.subject import Subject
 from fleetctl.operations import controller_api, fleets
 from fleetctl.operations.access import chosen_fleet
 from fleetctl.paths import FleetPaths
@@ -88,7 +89,7 @@ def test_why_gives_a_replica_its_lanes_plan(controller, store):
     found = fleets.why("demo", "short-1")
     assert found.replica is not None
     assert found.plan is not None
-    assert (found.subject, found.plan.lane) == ("short-1", "short")
+    assert (found.subject, found.plan.lane) == (Subject.replica("short-1"), "short")
 
 
 def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_would_have_done(store):

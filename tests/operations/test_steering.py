@@ -30,7 +30,7 @@ def test_scale_is_written_journalled_and_the_controller_woken(controller, store)
     steered = steering.scale("demo", "short", 4)
     assert (steered.before, steered.after) == ("automatic", "4")
     assert overrides(store).replicas == {"short": 4}
-    assert [(e.kind, e.subject, e.action) for e in store.journal("demo")] == [("operator", "short", "scale")]
+    assert [(e.kind, e.subject.path, e.action) for e in store.journal("demo")] == [("operator", "lane/short", "scale")]
     assert controller.wakes == 1
 
 

@@ -20,7 +20,7 @@ from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.replica import ReplicaState
 from tests.reconcile import worlds
-from tests.reconcile.worlds import at, decide, observation, observed, of_kind
+from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
 
 STATE = ReplicaState
 
@@ -60,7 +60,7 @@ def test_a_replica_whose_warm_ups_fail_is_stopped_and_its_successor_backed_off()
     decision = decide(worlds.one_lane(1), seen, settled(1))
     assert of_kind(decision, StopReplica)[0].fault == "3 warm-up completions failed"
     assert of_kind(decision, LaunchReplica) == []
-    assert "the next in 2s" in decision.reasons["short"]
+    assert "the next in 2s" in reason_of(decision, "short")
 
 
 def test_a_replica_that_does_not_start_in_time_is_a_failed_start():
@@ -155,7 +155,7 @@ def test_the_lanes_last_replica_serves_until_its_replacement_is_ready():
     fleet = worlds.one_lane(1)
     first = decide(fleet, observation(asked), settled(1))
     assert [type(a) for a in first.actions] == [LaunchReplica]
-    assert "once its replacement is ready" in first.reasons["short"]
+    assert "once its replacement is ready" in reason_of(first, "short")
     with_new = observation(asked, observed("short-2"))
     assert of_kind(decide(fleet, with_new, first.memory), DrainReplica)
 
@@ -221,14 +221,14 @@ def test_no_launch_beyond_the_node_cap_and_the_reason_says_so():
     fleet = worlds.one_lane(3, capacity=CapacitySpec(max_nodes=2))
     decision = decide(fleet, observation())
     assert len(of_kind(decision, LaunchReplica)) == 2
-    assert "1 more wanted, but at the fleet's cap of 2 nodes" in decision.reasons["short"]
+    assert "1 more wanted, but at the fleet's cap of 2 nodes" in reason_of(decision, "short")
 
 
 def test_no_launch_beyond_the_cost_cap():
     fleet = worlds.one_lane(3, capacity=CapacitySpec(max_cost_usd_per_hour=4.0))
     decision = decide(fleet, observation())
     assert len(of_kind(decision, LaunchReplica)) == 2
-    assert "$4.00/h" in decision.reasons["short"]
+    assert "$4.00/h" in reason_of(decision, "short")
 
 
 def test_a_drain_deadline_before_the_next_tick_is_looked_at_in_time():

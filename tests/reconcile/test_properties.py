@@ -220,7 +220,7 @@ def test_caps_and_bounds_are_never_exceeded_by_a_launch(fleet, seen, memory):
 def test_every_lane_has_its_reason_and_every_action_too(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
     for spec in fleet.profile.lanes:
-        assert decision.reasons[spec.name]
+        assert worlds.reason_of(decision, spec.name)
     assert all(action.reason for action in decision.actions)
     assert decision.requeue_at > seen.at
 

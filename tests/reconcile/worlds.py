@@ -32,6 +32,7 @@ from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import ControlSpec, LaneSpec, Mode, Profile, ReplicaBounds
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Quantiles, Validity
+from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
 
@@ -195,6 +196,10 @@ def observation(
 
 def decide(fleet: Desired, seen: Observation, memory: Memory | None = None, *, now_s: float | None = None) -> Decision:
     return reconcile(fleet, seen, memory or Memory(), seen.at if now_s is None else at(now_s))
+
+
+def reason_of(decision: Decision, lane: str) -> str:
+    return decision.reasons[Subject.lane(lane)]
 
 
 def of_kind(decision: Decision, kind: type[A]) -> list[A]:

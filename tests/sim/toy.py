@@ -33,6 +33,7 @@ from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Quantiles, Validity
+from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
 
@@ -349,14 +350,14 @@ class Toy:
 
     # What must hold
 
-    def _check(self, reasons: dict[str, str]) -> None:
+    def _check(self, reasons: dict[Subject, str]) -> None:
         live = self.live()
         holding = len({r.id for r in live} | {n.replica_id for n in self.living_nodes()})
         assert holding <= CAPS.max_nodes, f"{holding} nodes held"
         cost = sum(record.price_usd_per_hour for record in live)
         assert cost <= (CAPS.max_cost_usd_per_hour or 0) + 1e-6, f"${cost} an hour"
         for spec in self.desired.profile.lanes:
-            assert reasons[spec.name], f"{spec.name} has no reason"
+            assert reasons[Subject.lane(spec.name)], f"{spec.name} has no reason"
             staying = [r for r in live if r.lane == spec.name and r.state.counts_as_capacity and not r.drain_requested]
             assert len(staying) <= spec.replicas.max, f"{spec.name} has {len(staying)}"
         for record in self.in_rotation():

@@ -21,6 +21,7 @@ from fleetctl.state.migrations import STEPS, Step, migrate, version_of
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request, replica
 
+NEXT = STEPS[-1].version + 1
 V1_SQL = Path(__file__).parent / "schema_v1.sql"
 
 WRITER = """
@@ -62,17 +63,42 @@ def test_a_file_of_schema_1_opens_with_everything_in_it(tmp_path: Path) -> None:
         ("token-2", IntentState.OPEN, 20002)
     ]
     assert store.next_replica_number("demo", "short") == 8
-    assert [(e.seq, e.reason) for e in store.journal("demo")] == [(41, "one is missing")]
+    assert [(e.seq, e.subject.path, e.reason) for e in store.journal("demo")] == [(41, "lane/short", "one is missing")]
     assert store.memory("demo").lanes["short"].wanted == 3
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("subject", "action", "path"),
+    [
+        ("fleet", "down", "fleet/fleet"),
+        ("gateway", "started", "gateway/gateway"),
+        ("short-12", "drain", "replica/short-12"),
+        ("rag", "launch", "lane/rag"),
+        ("i-0abc12", "stop-orphaned-node", "node/i-0abc12"),
+    ],
+)
+def test_old_journal_lines_get_typed_subjects(tmp_path: Path, subject: str, action: str, path: str) -> None:
+    build_v1(tmp_path / "state.db")
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute(
+            "UPDATE journal SET subject = ?1, record = json_set(record, '$.subject', ?1, '$.action', ?2)",
+            (subject, action),
+        )
+    connection.close()
+    store = SqliteStore(tmp_path / "state.db")
+    (found,) = store.journal("demo")
+    assert found.subject.path == path
+    assert store.journal("demo", subjects=(found.subject,)) == (found,)
     store.close()
 
 
 def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_path: Path) -> None:
     build_v1(tmp_path / "state.db")
-    newer = (*STEPS, Step(version=2, statements=("ALTER TABLE fleets ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
+    newer = (*STEPS, Step(version=NEXT, statements=("ALTER TABLE fleets ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
     Database(tmp_path / "state.db", steps=newer).close()
     connection = sqlite3.connect(tmp_path / "state.db")
-    assert version_of(connection) == 2
+    assert version_of(connection) == NEXT
     assert connection.execute("SELECT last FROM numbers").fetchall() == [(7,)]
     assert connection.execute("SELECT note FROM fleets").fetchall() == []
     assert migrate(connection, newer) == ()
@@ -85,7 +111,7 @@ def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_pa
 
 def test_a_failing_step_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     build_v1(tmp_path / "state.db")
-    broken = Step(version=2, statements=("DROP TABLE journal", "ALTER TABLE absent ADD COLUMN x"))
+    broken = Step(version=NEXT, statements=("DROP TABLE journal", "ALTER TABLE absent ADD COLUMN x"))
     with pytest.raises(StateError, match="absent"):
         Database(tmp_path / "state.db", steps=(*STEPS, broken))
     store = SqliteStore(tmp_path / "state.db")
@@ -96,7 +122,7 @@ def test_a_failing_step_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_schema_1_text_is_what_step_1_makes(tmp_path: Path) -> None:
     """A released step must never be edited: the frozen text is the witness."""
     build_v1(tmp_path / "frozen.db")
-    SqliteStore(tmp_path / "made.db").close()
+    Database(tmp_path / "made.db", steps=STEPS[:1]).close()
 
     def shape(name: str) -> list[tuple[str, str]]:
         connection = sqlite3.connect(tmp_path / name)

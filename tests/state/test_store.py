@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import NotFoundError, StateError
-from fleetctl.model.decision import JournalEntry, LaneMemory, Memory
+from fleetctl.model.decision import EntryKind, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Overrides, Phase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.ports.store import IntentState, StateStore
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def entry(subject: str = "short", fleet: str = "demo", **inputs: float | str) -> JournalEntry:
     return JournalEntry(
-        seq=0, at=EPOCH, fleet=fleet, kind="decision", subject=subject, action="launch", reason="one is missing",
+        seq=0, at=EPOCH, fleet=fleet, kind=EntryKind.DECISION, subject=Subject.lane(subject), action="launch", reason="one is missing",
         inputs=inputs,
     )  # fmt: skip
 
@@ -188,7 +189,7 @@ def test_journal_answers_the_newest_of_a_subject_in_order(store: SqliteStore) ->
     store.append(tuple(entry("short" if n % 2 else "long", n=float(n)) for n in range(10)))
     store.append((entry(fleet="other"),))
     assert [e.inputs["n"] for e in store.journal("demo", limit=3)] == [7.0, 8.0, 9.0]
-    assert [e.inputs["n"] for e in store.journal("demo", limit=2, subject="long")] == [6.0, 8.0]
+    assert [e.inputs["n"] for e in store.journal("demo", limit=2, subjects=(Subject.lane("long"),))] == [6.0, 8.0]
     newest = store.journal("demo")[-1].seq
     assert store.journal("demo", after=newest) == ()
     assert [e.inputs["n"] for e in store.journal("demo", after=newest - 2)] == [8.0, 9.0]

@@ -11,8 +11,9 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.ports.store import Intent, IntentState
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.clocks import ManualClock
@@ -79,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 5))
     def journal(self, count: int) -> None:
         entry = JournalEntry(
-            seq=0, at=EPOCH, fleet="demo", kind="decision", subject="short", action="x", reason=""
+            seq=0, at=EPOCH, fleet="demo", kind=EntryKind.DECISION, subject=Subject.lane("short"), action="x", reason=""
         )  # fmt: skip
         given = self.store.append((entry,) * count)
         assert [e.seq for e in given] == list(range(self.entries + 1, self.entries + count + 1))

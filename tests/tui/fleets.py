@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
@@ -16,6 +16,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.model.subject import Subject
 from fleetctl.testing.samples import EPOCH, lane_slo, replica
 
 COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=4 * 3600.0),))
@@ -95,7 +96,8 @@ def decisions() -> tuple[JournalEntry, ...]:
         seq: int, seconds_ago: float, kind: str, subject: str, action: str, reason: str, **changes: Any
     ) -> JournalEntry:
         base = JournalEntry(
-            seq=seq, at=EPOCH - timedelta(seconds=seconds_ago), fleet="demo", kind=kind, subject=subject,
+            seq=seq, at=EPOCH - timedelta(seconds=seconds_ago), fleet="demo", kind=EntryKind(kind),
+            subject=(Subject.replica if subject[-1].isdigit() else Subject.lane)(subject),
             action=action, reason=reason,
         )  # fmt: skip
         return replace(base, **changes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from textual.pilot import Pilot
 
 from fleetctl.errors import BudgetExceededError
+from fleetctl.model.subject import subjects_named
 from fleetctl.operations.fleets import Explanation
 from fleetctl.operations.words import step_name
 from fleetctl.testing.clocks import ManualClock
@@ -42,9 +43,10 @@ class FedSource:
             yield status
 
     async def explain(self, subject: str) -> Explanation:
-        entries = tuple(e for e in decisions() if e.subject == subject)
+        about = subjects_named(subject)[0]
+        entries = tuple(e for e in decisions() if e.subject.path == subject)
         return Explanation(
-            fleet="demo", subject=subject, now=f"{subject} is as it should be", lane=None, replica=None,
+            fleet="demo", subject=about, now=f"{about} is as it should be", lane=None, replica=None,
             plan=lane_plan("short"), entries=entries,
         )  # fmt: skip
 

@@ -19,7 +19,12 @@ _BATCH = 1000
 
 def events(
     fleet: Fleet = "",
-    subject: Annotated[str, typer.Option("--subject", "-s", help="Only this lane, replica or 'gateway'.")] = "",
+    subject: Annotated[
+        str,
+        typer.Option(
+            "--subject", "-s", help="Only this lane, replica or 'gateway'; lane/NAME where a name is several."
+        ),
+    ] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many, the newest.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on with what happens next, until Ctrl-C.")] = False,
     output: Output = Format.TABLE,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli import cells
 from fleetctl.cli.output import View, lines, table
+from fleetctl.model.subject import FLEET
 from fleetctl.operations.words import lane_condition
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def why_view(found: Explanation, *, now: datetime) -> View:
 
 def plain_line(entry: JournalEntry, *, now: datetime) -> str:
     """Return one entry as `events --follow` prints it; columns are as wide as usual names are."""
-    return f"{cells.clock_time(entry.at, now):<8}  {entry.subject:<10}  {_action(entry):<12}  {entry.reason}"
+    return f"{cells.clock_time(entry.at, now):<8}  {entry.subject.name:<10}  {_action(entry):<12}  {entry.reason}"
 
 
 def _entries(entries: Sequence[JournalEntry], now: datetime) -> Section:
     rows = (
-        (cells.clock_time(e.at, now), e.subject, _action(e), e.kind, str(e.seq), e.reason, cells.inputs(e.inputs))
+        (cells.clock_time(e.at, now), e.subject.name, _action(e), e.kind, str(e.seq), e.reason, cells.inputs(e.inputs))
         for e in entries
     )
     return table(_COLUMNS, rows)
@@ -63,7 +64,7 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
         if condition.reason:
             yield f"         {condition.reason}"
     else:
-        yield f"{found.subject or found.fleet}:"
+        yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:
         yield f"Now      {found.now}"
 

@@ -11,6 +11,7 @@ from fleetctl.model.decision import (
     AdmitReplica,
     AnyAction,
     DrainReplica,
+    EntryKind,
     LaunchReplica,
     MarkBooting,
     MarkGone,
@@ -22,6 +23,7 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import GATEWAY, Subject
 from fleetctl.ports.store import IntentState
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ class Applier:
         Actions marked shadow are only journalled.
         """
         actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
-        self._journal.decided(decision, actions, {r.id: r.lane for r in self._records.all})
+        lanes = {Subject.replica(r.id): Subject.lane(r.lane) for r in self._records.all}
+        self._journal.decided(decision, actions, lanes)
         if decision.memory != self._memory:
             self._world.store.put_memory(self._world.fleet, decision.memory)
             self._memory = decision.memory
@@ -117,7 +120,7 @@ class Applier:
             case StopGateway():
                 self._background.start(_GATEWAY, lambda: self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S))
             case StopOrphanedNode():
-                self._begin_stop(action.node_id, action.node_id, action.grace_s)
+                self._begin_stop(action.subject, action.node_id, action.grace_s)
             case SetStep():
                 pass  # the step is in the decision's memory, and the routing table is built from that
             case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
@@ -142,7 +145,7 @@ class Applier:
                 self._forget(record.id)
                 if not record.node_id:
                     return  # there is nothing to name to the provider before the create has been answered
-                self._begin_stop(record.id, record.node_id, action.grace_s)
+                self._begin_stop(action.subject, record.node_id, action.grace_s)
             case MarkGone():
                 self._forget(record.id)
                 self._abandon_intents(record)
@@ -157,10 +160,10 @@ class Applier:
             if intent.replica_id == record.id:
                 self._world.store.settle_intent(intent.token, IntentState.ABANDONED)
 
-    def _begin_stop(self, subject: str, node_id: str, grace_s: float) -> None:
+    def _begin_stop(self, subject: Subject, node_id: str, grace_s: float) -> None:
         self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))
 
-    async def _request_stop(self, subject: str, node_id: str, grace_s: float) -> None:
+    async def _request_stop(self, subject: Subject, node_id: str, grace_s: float) -> None:
         try:
             async with asyncio.timeout(_STOP_S):
                 await self._world.provider.stop(node_id, grace_s=grace_s)
@@ -176,12 +179,12 @@ class Applier:
     def _note_launch(self, record: Replica) -> None:
         reason = f"{record.reason}; on {record.offering}, port {record.port}"
         inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
-        self._journal.note("lifecycle", record.id, "ordered", reason, inputs=inputs)
+        self._journal.note(EntryKind.LIFECYCLE, Subject.replica(record.id), "ordered", reason, inputs=inputs)
 
     def _start_gateway(self, desired: Desired) -> None:
         try:
             pid = self._world.gateway_host.start(desired)
         except FleetctlError as exc:
-            self._journal.failed("gateway", "start-gateway", exc)
+            self._journal.failed(GATEWAY, "start-gateway", exc)
         else:
-            self._journal.note("gateway", "gateway", "started", f"as process {pid}")
+            self._journal.note(EntryKind.GATEWAY, GATEWAY, "started", f"as process {pid}")

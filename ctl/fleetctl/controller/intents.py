@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.observe import create_key
+from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import Phase
 from fleetctl.model.node import NodeState
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
 
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks
@@ -60,7 +62,9 @@ class Resolver:
     def _resolve(self, desired: Desired, listed: Listed, intent: Intent) -> None:
         node = next((node for node in listed.nodes if node.token == intent.token), None)
         if node is not None and node.state is not NodeState.GONE:
-            self._journal.note("lifecycle", intent.replica_id, "adopt", f"node {node.id} found by its token")
+            self._journal.note(
+                EntryKind.LIFECYCLE, Subject.replica(intent.replica_id), "adopt", f"node {node.id} found by its token"
+            )
             self._launcher.created(intent, node)
         elif node is not None:
             self._abandon(intent, f"its node {node.id} ended: {node.exit_reason or 'gone'}")
@@ -73,7 +77,7 @@ class Resolver:
             return
         self._asked_s = {intent.token: now_s, **{t: s for t, s in self._asked_s.items() if now_s - s < _AGAIN_S}}
         reason = "its order was cut off and no node has its token: ordered again by the same token"
-        self._journal.note("lifecycle", intent.replica_id, "create", reason)
+        self._journal.note(EntryKind.LIFECYCLE, Subject.replica(intent.replica_id), "create", reason)
         self._launcher.create(desired, intent)
 
     def _abandon(self, intent: Intent, fault: str) -> None:

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
-from fleetctl.model.decision import (
-    AdmitReplica,
-    AnyAction,
-    DrainReplica,
-    JournalEntry,
-    LaunchReplica,
-    MarkBooting,
-    MarkGone,
-    SetStep,
-    StartGateway,
-    StopGateway,
-    StopOrphanedNode,
-    StopReplica,
-    WarmReplica,
-)
+from fleetctl.model.decision import AnyAction, DrainReplica, EntryKind, JournalEntry
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.decision import Decision
+    from fleetctl.model.subject import Subject
     from fleetctl.ports.store import StateStore
 
 _log = logging.getLogger("fleetctl.controller")
@@ -43,10 +30,10 @@ class Journal:
         self._shadowed: set[str] = set()
         self._reported_s: dict[str, float] = {}
 
-    def decided(self, decision: Decision, actions: list[AnyAction], lanes: dict[str, str]) -> None:
+    def decided(self, decision: Decision, actions: list[AnyAction], lanes: dict[Subject, Subject]) -> None:
         """Write the actions about to be taken, and shadow actions that are new. `lanes` is replica -> lane."""
-        shadowed = {_key(action) for action in decision.actions if action.shadow}
-        fresh = [a for a in decision.actions if a.shadow and _key(a) not in self._shadowed]
+        shadowed = {_news(action) for action in decision.actions if action.shadow}
+        fresh = [a for a in decision.actions if a.shadow and _news(a) not in self._shadowed]
         self._shadowed = shadowed
         entries = [self._entry(action, decision, lanes) for action in [*actions, *fresh]]
         for entry in entries:
@@ -54,16 +41,22 @@ class Journal:
         self._store.append(tuple(entries))
 
     def note(
-        self, kind: str, subject: str, action: str, reason: str, *, inputs: dict[str, float | str] | None = None
+        self,
+        kind: EntryKind,
+        subject: Subject,
+        action: str,
+        reason: str,
+        *,
+        inputs: dict[str, float | str] | None = None,
     ) -> None:
         """Write one line on what happened."""
         _log.info("%s %s: %s", action, subject, reason)
         self._store.append((self._line(kind, subject, action, reason, inputs=inputs or {}),))
 
-    def failed(self, subject: str, action: str, error: BaseException) -> None:
+    def failed(self, subject: Subject, action: str, error: BaseException) -> None:
         """Write that something did not work, unless that was said a moment ago."""
         reason = f"{error.message}; {error.hint}" if isinstance(error, FleetctlError) and error.hint else str(error)
-        key = f"{subject}/{action}/{reason}"
+        key = f"{subject.path}/{action}/{reason}"
         now_s = self._clock.monotonic_s()
         if key in self._reported_s and now_s - self._reported_s[key] < _REPEAT_AFTER_S:
             return
@@ -72,19 +65,20 @@ class Journal:
         self._reported_s[key] = now_s
         is_bug = not isinstance(error, FleetctlError | TimeoutError)
         _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
-        self._store.append((self._line("error", subject, action, reason or type(error).__name__, ok=False),))
+        self._store.append((self._line(EntryKind.ERROR, subject, action, reason or type(error).__name__, ok=False),))
 
-    def _entry(self, action: AnyAction, decision: Decision, lanes: dict[str, str]) -> JournalEntry:
-        kind, subject = _place(action)
-        lane = lanes.get(subject, subject)
-        inputs = decision.inputs.get(lane, {}) if kind in ("decision", "notice") else {}
-        name = str(type(action).__struct_config__.tag)
-        return self._line(kind, subject, name, action.reason, inputs={**inputs, **_extra(action)}, shadow=action.shadow)
+    def _entry(self, action: AnyAction, decision: Decision, lanes: dict[Subject, Subject]) -> JournalEntry:
+        kind, subject = _kind(action), action.subject
+        is_decided = kind in (EntryKind.DECISION, EntryKind.NOTICE)
+        inputs = decision.inputs.get(lanes.get(subject, subject).name, {}) if is_decided else {}
+        return self._line(
+            kind, subject, action.name, action.reason, inputs={**inputs, **action.figures}, shadow=action.shadow
+        )
 
     def _line(  # noqa: PLR0913  # a journal line's own columns
         self,
-        kind: str,
-        subject: str,
+        kind: EntryKind,
+        subject: Subject,
         action: str,
         reason: str,
         *,
@@ -106,38 +100,11 @@ class Journal:
         )
 
 
-def _place(action: AnyAction) -> tuple[str, str]:
-    """Return the kind and subject under which people look for it."""
-    match action:
-        case LaunchReplica() | SetStep():
-            return "decision", action.lane
-        case DrainReplica():
-            return ("notice" if action.reason.startswith("spot notice") else "decision"), action.replica_id
-        case WarmReplica() | AdmitReplica() | StopReplica() | MarkGone() | MarkBooting():
-            return "lifecycle", action.replica_id
-        case StopOrphanedNode():
-            return "lifecycle", action.node_id
-        case StartGateway() | StopGateway():
-            return "gateway", "gateway"
-        case _ as never:
-            assert_never(never)
+def _kind(action: AnyAction) -> EntryKind:
+    is_notice = isinstance(action, DrainReplica) and action.reason.startswith("spot notice")
+    return EntryKind.NOTICE if is_notice else action.kind
 
 
-def _extra(action: AnyAction) -> dict[str, float | str]:
-    match action:
-        case LaunchReplica():
-            return {"market": action.market.value, "replaces": action.replaces}
-        case DrainReplica():
-            return {"deadline": action.deadline.isoformat(timespec="seconds")}
-        case StopReplica():
-            return {"grace_s": action.grace_s}
-        case SetStep():
-            return {"step": action.step.value}
-        case _:
-            return {}
-
-
-def _key(action: AnyAction) -> str:
+def _news(action: AnyAction) -> str:
     """Return a key that a shadow action keeps from tick to tick, whatever its figures, so that it is journalled once."""
-    kind, subject = _place(action)
-    return f"{kind}/{subject}/{type(action).__name__}/{_extra(action).get('step', '')}"
+    return f"{action.subject.path}/{action.name}/{action.figures.get('step', '')}"

@@ -13,9 +13,10 @@ from fleetctl.core.placement import next_offering
 from fleetctl.core.transitions import create_refused, node_created
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl.model.decision import LaunchReplica
+from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import Node, NodeRequest
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.ports.store import Intent, IntentState
 from fleetctl.units import format_usd
 
@@ -62,7 +63,7 @@ class Launcher:
             silent = ProviderError(f"the provider did not say within {_ASK_S:g} s what it sells")
             error = exc if isinstance(exc, FleetctlError) else silent
             self._refused[action.lane] = error.message
-            self._journal.failed(action.lane, "launch", error)
+            self._journal.failed(action.subject, "launch", error)
             return None
         self.create(desired, intent)
         return record
@@ -158,13 +159,13 @@ class Launcher:
                 node = await self._world.provider.create(request)
         except (AmbiguousOutcomeError, TimeoutError) as exc:
             # It may have happened: the intent stays open, and is looked up by its token.
-            self._journal.failed(intent.replica_id, "create", _reported(exc))
+            self._journal.failed(Subject.replica(intent.replica_id), "create", _reported(exc))
         except CapacityError as exc:
-            self._journal.failed(intent.replica_id, "create", exc)
+            self._journal.failed(Subject.replica(intent.replica_id), "create", exc)
             self._no_stock_s[intent.request.offering] = self._world.clock.monotonic_s()
             await self._elsewhere(desired, intent, exc)
         except FleetctlError as exc:
-            self._journal.failed(intent.replica_id, "create", exc)
+            self._journal.failed(Subject.replica(intent.replica_id), "create", exc)
             self.close(intent, exc.message, is_final=False)
         else:
             self.created(intent, node)
@@ -194,7 +195,12 @@ class Launcher:
         self.close(intent, why.message, is_final=True)
         record = await self.launch(desired, again)
         if record is not None:
-            self._journal.note("lifecycle", record.id, "ordered", f"{record.reason}; on {record.offering} instead")
+            self._journal.note(
+                EntryKind.LIFECYCLE,
+                Subject.replica(record.id),
+                "ordered",
+                f"{record.reason}; on {record.offering} instead",
+            )
 
     def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:
         """Close an intent that brings no node; not final, the next decision counts a failed start."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ProviderError
 from fleetctl.model.node import Node
+from fleetctl.model.subject import FLEET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ class Listing:
                 nodes = await world.provider.list_nodes(owner=world.store.owner, fleet=world.fleet)
         except (ProviderError, TimeoutError) as exc:
             error = ProviderError(f"no listing in {_DEADLINE_S:g} s") if isinstance(exc, TimeoutError) else exc
-            self._journal.failed("fleet", "list-nodes", error)
+            self._journal.failed(FLEET, "list-nodes", error)
             return
         self._latest = Listed(nodes=nodes, asked_at=asked_at, asked_s=asked_s)
         seen = frozenset((node.id, node.state, node.notice_deadline) for node in nodes)

@@ -21,6 +21,8 @@ from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
+from fleetctl.model.decision import EntryKind
+from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +87,7 @@ class Controller:
             is_over = await self._tick(parts)
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
-            parts.journal.failed("fleet", "tick", exc)
+            parts.journal.failed(FLEET, "tick", exc)
             if self._known is not None:
                 self._known = replace(self._known, trouble=f"the last tick failed: {exc}")
             return False
@@ -142,7 +144,7 @@ class Controller:
             return
         if self._world.gateway_host.release_port() and not decision.is_down:
             reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
-            parts.journal.note("gateway", "gateway", "release-port", reason)
+            parts.journal.note(EntryKind.GATEWAY, GATEWAY, "release-port", reason)
 
     async def _pause(self) -> None:
         """Wait for the next tick, or for a wake; longer after failures."""
@@ -188,4 +190,5 @@ class _Components:
 
     def _report(self, key: str, error: Exception) -> None:
         work, _, subject = key.partition("/")
-        self.journal.failed(subject or "fleet", work, error)
+        about = Subject.node(subject) if work == "stop" else Subject.replica(subject)
+        self.journal.failed(about if subject else FLEET, work, error)

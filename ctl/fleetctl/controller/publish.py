@@ -13,6 +13,7 @@ from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+from fleetctl.model.subject import GATEWAY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +76,7 @@ class Publisher:
         try:
             return self._keys.of(desired.profile.gateway.api_keys)
         except ConfigError as exc:
-            self._journal.failed("gateway", "api-keys", exc)
+            self._journal.failed(GATEWAY, "api-keys", exc)
             return self._table.api_key_hashes if self._table and self._table.api_key_hashes else _SHUT
 
     def _note_rotation(self) -> None:
@@ -89,7 +90,7 @@ class Publisher:
         try:
             await self._world.gateway.put_table(table)
         except UnavailableError as exc:
-            self._journal.failed("gateway", "put-table", exc)
+            self._journal.failed(GATEWAY, "put-table", exc)
 
 
 def write_whole(path: Path, raw: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import WARM_FAILURES_MAX
 from fleetctl.errors import UnavailableError
+from fleetctl.model.subject import Subject
 
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks
@@ -59,7 +60,7 @@ class Warmups:
                     await self._world.engines.complete(record.host, record.port, path, body)
             except (UnavailableError, TimeoutError) as exc:
                 self._failures[record.id] = self.failures(record.id) + 1
-                self._journal.failed(record.id, "warm", exc)
+                self._journal.failed(Subject.replica(record.id), "warm", exc)
                 await self._world.clock.sleep(_AGAIN_S)
             else:
                 self._warm.add(record.id)

@@ -16,6 +16,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.model.subject import FLEET, Subject
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
@@ -71,7 +72,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         lanes=tuple(_lane(known, spec) for spec in profile.lanes),
         replicas=_replicas(known),
         decisions=decisions,
-        reason=known.trouble or reasons.get("fleet", ""),
+        reason=known.trouble or reasons.get(FLEET, ""),
     )
 
 
@@ -110,7 +111,9 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         burn=_burn(traffic, known.desired.profile.objective.fraction),
         traffic=traffic,
         validity=_validity(known, traffic),
-        reason=known.decision.reasons.get(spec.name, "") if known.decision else "the controller does not answer",
+        reason=known.decision.reasons.get(Subject.lane(spec.name), "")
+        if known.decision
+        else "the controller does not answer",
         pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
         pressure=pressure if isinstance(pressure, float) else None,
     )

@@ -4,91 +4,194 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
 from fleetctl.model.catalogue import Market
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.subject import GATEWAY, Subject
+
+
+class EntryKind(StrEnum):
+    """What sort of news a journal line is."""
+
+    DECISION = "decision"
+    NOTICE = "notice"  # the provider takes a node away
+    LIFECYCLE = "lifecycle"  # a replica or a node came a step further
+    OPERATOR = "operator"
+    GATEWAY = "gateway"
+    ERROR = "error"
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
-    """Base of the closed union below; every action carries its own reason.
+    """Base of the closed union below; every action says why, what it is about, and how the journal files it.
 
     `shadow` marks an action the controller decided by itself while the fleet is in shadow mode: it is journalled, not applied.
     """
 
+    kind: ClassVar[EntryKind]
+    # Among the actions of one decision: facts are recorded first, a replacement is launched before anything leaves rotation.
+    order: ClassVar[int]
+
     reason: str
     shadow: bool = False
 
+    @property
+    def name(self) -> str:
+        """The action's name in the journal."""
+        return str(type(self).__struct_config__.tag)
 
-class LaunchReplica(Action, frozen=True, kw_only=True, tag="launch"):
-    """Write an intent, then create a node for a new replica of `lane`."""
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """What the journal notes beside the reason."""
+        return {}
+
+
+class LaneAction(Action, frozen=True, kw_only=True):
+    """An action on a lane."""
+
+    kind: ClassVar[EntryKind] = EntryKind.DECISION
 
     lane: str
+
+    @property
+    def subject(self) -> Subject:
+        """The lane."""
+        return Subject.lane(self.lane)
+
+
+class OneReplicaAction(Action, frozen=True, kw_only=True):
+    """An action on one replica."""
+
+    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
+
+    replica_id: str
+
+    @property
+    def subject(self) -> Subject:
+        """The replica."""
+        return Subject.replica(self.replica_id)
+
+
+class GatewayAction(Action, frozen=True, kw_only=True):
+    """An action on the gateway's process."""
+
+    kind: ClassVar[EntryKind] = EntryKind.GATEWAY
+
+    @property
+    def subject(self) -> Subject:
+        """The gateway."""
+        return GATEWAY
+
+
+class LaunchReplica(LaneAction, frozen=True, kw_only=True, tag="launch"):
+    """Write an intent, then create a node for a new replica of `lane`."""
+
+    order: ClassVar[int] = 30
+
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
 
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The market, and whom it replaces."""
+        return {"market": self.market.value, "replaces": self.replaces}
 
-class WarmReplica(Action, frozen=True, kw_only=True, tag="warm"):
+
+class WarmReplica(OneReplicaAction, frozen=True, kw_only=True, tag="warm"):
     """Send a real completion; cold replicas get no traffic."""
 
-    replica_id: str
+    order: ClassVar[int] = 70
 
 
-class AdmitReplica(Action, frozen=True, kw_only=True, tag="admit"):
+class AdmitReplica(OneReplicaAction, frozen=True, kw_only=True, tag="admit"):
     """Put a warmed replica into rotation."""
 
-    replica_id: str
+    order: ClassVar[int] = 80
 
 
-class DrainReplica(Action, frozen=True, kw_only=True, tag="drain"):
+class DrainReplica(OneReplicaAction, frozen=True, kw_only=True, tag="drain"):
     """Take a replica out of rotation; its in-flight requests finish, until the deadline."""
 
-    replica_id: str
+    kind: ClassVar[EntryKind] = EntryKind.DECISION
+    order: ClassVar[int] = 40
+
     deadline: datetime
 
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The deadline, to the second."""
+        return {"deadline": self.deadline.isoformat(timespec="seconds")}
 
-class StopReplica(Action, frozen=True, kw_only=True, tag="stop"):
+
+class StopReplica(OneReplicaAction, frozen=True, kw_only=True, tag="stop"):
     """End a replica's node. `fault` says what was wrong with it; empty when it did nothing wrong."""
 
-    replica_id: str
+    order: ClassVar[int] = 60
+
     grace_s: float
     fault: str = ""
 
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The grace before it is made to end."""
+        return {"grace_s": self.grace_s}
 
-class MarkGone(Action, frozen=True, kw_only=True, tag="mark-gone"):
+
+class MarkGone(OneReplicaAction, frozen=True, kw_only=True, tag="mark-gone"):
     """Record that a replica's node was seen gone. `failed` says it was not asked to go."""
 
-    replica_id: str
+    order: ClassVar[int] = 10
+
     failed: bool
 
 
-class MarkBooting(Action, frozen=True, kw_only=True, tag="mark-booting"):
+class MarkBooting(OneReplicaAction, frozen=True, kw_only=True, tag="mark-booting"):
     """Record that a replica was healthy no longer or came back; it is out of rotation until warmed again."""
 
-    replica_id: str
+    order: ClassVar[int] = 50
 
 
 class StopOrphanedNode(Action, frozen=True, kw_only=True, tag="stop-orphaned-node"):
     """End a node that carries our tags and belongs to no living replica."""
 
+    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
+    order: ClassVar[int] = 20
+
     node_id: str
     grace_s: float
 
+    @property
+    def subject(self) -> Subject:
+        """The node."""
+        return Subject.node(self.node_id)
 
-class SetStep(Action, frozen=True, kw_only=True, tag="set-step"):
+
+class SetStep(LaneAction, frozen=True, kw_only=True, tag="set-step"):
     """Move a lane on the degradation ladder."""
 
-    lane: str
+    order: ClassVar[int] = 90
+
     step: LadderStep
 
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The step."""
+        return {"step": self.step.value}
 
-class StartGateway(Action, frozen=True, kw_only=True, tag="start-gateway"):
+
+class StartGateway(GatewayAction, frozen=True, kw_only=True, tag="start-gateway"):
     """Start the gateway process; it is not answering or not there."""
 
+    order: ClassVar[int] = 0
 
-class StopGateway(Action, frozen=True, kw_only=True, tag="stop-gateway"):
+
+class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
     """Stop the gateway: the fleet is down and no replica is left, or it lives and does not answer."""
+
+    order: ClassVar[int] = 100
 
 
 ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
@@ -136,7 +239,7 @@ class Decision:
     actions: tuple[AnyAction, ...]
     memory: Memory
     requeue_at: datetime
-    reasons: dict[str, str] = field(default_factory=dict)  # by lane, and "fleet", "gateway"
+    reasons: dict[Subject, str] = field(default_factory=dict)
     inputs: dict[str, dict[str, float | str]] = field(default_factory=dict)  # by lane
     is_down: bool = False  # phase DOWN, and nothing is left
 
@@ -148,8 +251,8 @@ class JournalEntry:
     seq: int
     at: datetime
     fleet: str
-    kind: str  # "decision", "notice", "lifecycle", "operator", "gateway", "error"
-    subject: str  # a lane, a replica, "fleet", "gateway"
+    kind: EntryKind
+    subject: Subject
     action: str  # "launch", "drain", "set-step", ...
     reason: str
     shadow: bool = False

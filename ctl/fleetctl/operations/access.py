@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.paths import state_db
 from fleetctl.state.sqlite import SqliteStore
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import LaneSpec
+    from fleetctl.model.subject import Subject
     from fleetctl.ports.store import StateStore
 
 
@@ -68,13 +69,13 @@ def known_lane(desired: Desired, lane: str) -> LaneSpec:
         raise NotFoundError(f"fleet {desired.fleet!r} has no lane {lane!r}", hint=f"lanes: {names}") from None
 
 
-def write_down(store: StateStore, fleet: str, *, subject: str, action: str, reason: str) -> JournalEntry:
+def write_down(store: StateStore, fleet: str, *, subject: Subject, action: str, reason: str) -> JournalEntry:
     """Journal what a person did."""
     entry = JournalEntry(
         seq=0,
         at=SYSTEM_CLOCK.now(),
         fleet=fleet,
-        kind="operator",
+        kind=EntryKind.OPERATOR,
         subject=subject,
         action=action,
         reason=reason,

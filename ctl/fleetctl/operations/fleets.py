@@ -11,9 +11,11 @@ from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.model.subject import FLEET, Subject, subjects_named
 from fleetctl.operations import controller_api
 from fleetctl.operations.access import fleet_names, known_fleet, opened_store
 from fleetctl.operations.remembered import remembered_status
+from fleetctl.operations.subjects import subject_meant
 from fleetctl.paths import state_db
 
 if TYPE_CHECKING:
@@ -62,9 +64,13 @@ async def watch(fleet: str, *, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[Fle
 
 
 def events(fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
-    """Return the journal's newest entries after `after`, oldest first. A fleet that is gone keeps its journal."""
+    """Return the journal's newest entries after `after`, oldest first; those on a name, or on one `kind/name`.
+
+    A fleet that is gone keeps its journal.
+    """
+    subjects = subjects_named(subject) if subject else ()
     with opened_store() as store:
-        return store.journal(fleet, after=after, limit=limit, subject=subject)
+        return store.journal(fleet, after=after, limit=limit, subjects=subjects)
 
 
 def is_remembered(fleet: str) -> bool:
@@ -77,7 +83,7 @@ class Explanation:
     """Why a lane, a replica or a fleet is as it is."""
 
     fleet: str
-    subject: str
+    subject: Subject
     now: str  # the latest words on it
     lane: LaneStatus | None
     replica: ReplicaStatus | None
@@ -86,18 +92,23 @@ class Explanation:
 
 
 def why(fleet: str, subject: str = "", *, limit: int = 20) -> Explanation:
-    """Return the decisions on a lane or a replica (its lane's plan beside them), or the fleet's. Raises NotFoundError."""
+    """Return the decisions on a lane or a replica (its lane's plan beside them), or all of the fleet's.
+
+    Raises NotFoundError, and ConfigError where a name means several things.
+    """
     seen = status(fleet)
-    lane = next((lane for lane in seen.lanes if lane.name == subject), None)
-    replica = next((r for r in seen.replicas if subject and subject in (r.record.id, r.record.node_id)), None)
+    about = subject_meant(seen, subject) if subject else FLEET
+    named = (about,) if about is not None else subjects_named(subject)
     with opened_store() as store:
         desired = known_fleet(store, fleet)
-        name = replica.record.id if replica else subject
-        entries = store.journal(fleet, limit=limit, subject=name)
-    if subject and lane is None and replica is None and not entries and subject not in ("fleet", "gateway"):
+        entries = store.journal(fleet, limit=limit, subjects=named if subject else ())
+    if about is None and not entries:
         known = [lane.name for lane in seen.lanes] + [r.record.id for r in seen.replicas if r.record.state.is_live]
         raise NotFoundError(f"fleet {fleet!r} has no lane or replica {subject!r}", hint=f"known: {', '.join(known)}")
-    lane_name = replica.record.lane if replica else subject
+    about = about or entries[-1].subject
+    lane = next((lane for lane in seen.lanes if Subject.lane(lane.name) == about), None)
+    replica = next((r for r in seen.replicas if Subject.replica(r.record.id) == about), None)
+    lane_name = replica.record.lane if replica else (lane.name if lane else "")
     plan = next((p for p in desired.plan.lanes if p.lane == lane_name), None)
     now = replica.record.reason if replica else (lane.reason if lane else "")
-    return Explanation(fleet=fleet, subject=name, now=now, lane=lane, replica=replica, plan=plan, entries=entries)
+    return Explanation(fleet=fleet, subject=about, now=now, lane=lane, replica=replica, plan=plan, entries=entries)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.subject import FLEET
 from fleetctl.operations import supervise
 from fleetctl.operations.access import known_fleet, opened_store, write_down
 from fleetctl.operations.fleets import status
@@ -75,7 +76,7 @@ def down(fleet: str) -> Desired:
         before = known_fleet(store, fleet)
         desired = store.set_phase(fleet, Phase.DOWN, now=SYSTEM_CLOCK.now())
         if before.phase is not Phase.DOWN:
-            write_down(store, fleet, subject="fleet", action="down", reason="asked for by `down`")
+            write_down(store, fleet, subject=FLEET, action="down", reason="asked for by `down`")
         if not is_over(fleet, store):
             supervise.ensure_controller(fleet)
     supervise.wake(fleet)
@@ -206,7 +207,7 @@ def _record(store: StateStore, profile: Profile, plan: Plan) -> UpOutcome:
     desired = store.put_fleet(profile, plan, now=SYSTEM_CLOCK.now())
     change = Change.UPDATED if before is not None and before.phase is Phase.UP else Change.CREATED
     write_down(
-        store, profile.name, subject="fleet", action="up", reason=f"{change} as generation {desired.generation} by `up`"
+        store, profile.name, subject=FLEET, action="up", reason=f"{change} as generation {desired.generation} by `up`"
     )
     return UpOutcome(desired=desired, change=change)
 

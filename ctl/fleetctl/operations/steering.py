@@ -11,6 +11,7 @@ from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, Una
 from fleetctl.model.catalogue import Market
 from fleetctl.model.desired import Phase
 from fleetctl.model.ladder import LadderStep, loss
+from fleetctl.model.subject import Subject
 from fleetctl.operations import supervise
 from fleetctl.operations.access import known_fleet, known_lane, opened_store, write_down
 from fleetctl.operations.words import step_name
@@ -53,7 +54,13 @@ def scale(fleet: str, lane: str, replicas: int | None, *, dry_run: bool = False)
         before, after = _count(desired.overrides.replicas.get(lane)), _count(replicas)
         if not dry_run and before != after:
             store.set_overrides(fleet, replace(desired.overrides, replicas=wanted), now=SYSTEM_CLOCK.now())
-            write_down(store, fleet, subject=lane, action="scale", reason=f"replicas {before} -> {after}, by hand")
+            write_down(
+                store,
+                fleet,
+                subject=Subject.lane(lane),
+                action="scale",
+                reason=f"replicas {before} -> {after}, by hand",
+            )
     _put_to_work(fleet, dry_run=dry_run)
     return Steered(fleet=fleet, subject=lane, before=before, after=after)
 
@@ -70,7 +77,13 @@ def shed(fleet: str, lane: str, step: LadderStep | None, *, dry_run: bool = Fals
         before, after = (step_name(s) if s is not None else "automatic" for s in (pinned, step))
         if not dry_run and before != after:
             store.set_overrides(fleet, replace(desired.overrides, step=steps), now=SYSTEM_CLOCK.now())
-            write_down(store, fleet, subject=lane, action="shed", reason=f"ladder step {before} -> {after}, by hand")
+            write_down(
+                store,
+                fleet,
+                subject=Subject.lane(lane),
+                action="shed",
+                reason=f"ladder step {before} -> {after}, by hand",
+            )
     _put_to_work(fleet, dry_run=dry_run)
     return Steered(fleet=fleet, subject=lane, before=before, after=after)
 
@@ -93,7 +106,7 @@ def drain(fleet: str, target: str, *, dry_run: bool = False) -> Replica:
         replica = find_replica(store, fleet, target)
         if not dry_run and not replica.drain_requested:
             replica = store.request_drain(fleet, replica.id, now=SYSTEM_CLOCK.now())
-            write_down(store, fleet, subject=replica.id, action="drain", reason="asked for by hand")
+            write_down(store, fleet, subject=Subject.replica(replica.id), action="drain", reason="asked for by hand")
     _put_to_work(fleet, dry_run=dry_run)
     return replica
 
@@ -140,7 +153,7 @@ def interrupt(fleet: str, target: str, *, notice_s: float, dry_run: bool = False
             )
         if not dry_run:
             write_down(
-                store, fleet, subject=replica.id, action="interrupt",
+                store, fleet, subject=Subject.replica(replica.id), action="interrupt",
                 reason=f"a drill, with {format_duration(notice_s)} notice",
             )  # fmt: skip
             asyncio.run(take(replica.node_id, notice_s=notice_s))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
+    from fleetctl.model.subject import Subject
 
 
 class IntentState(StrEnum):
@@ -109,6 +110,8 @@ class StateStore(Protocol):
         """Append to the journal and return the entries with their `seq`. The oldest beyond 100,000 a fleet go."""
         ...
 
-    def journal(self, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
-        """Return the newest `limit` entries with seq > after, oldest first; one subject's if given."""
+    def journal(
+        self, fleet: str, *, after: int = 0, limit: int = 100, subjects: tuple[Subject, ...] = ()
+    ) -> tuple[JournalEntry, ...]:
+        """Return the newest `limit` entries with seq > after, oldest first; those on any of `subjects` if given."""
         ...

@@ -51,7 +51,21 @@ _FIRST = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST,)
+# Journal subjects got their kind: what the old names meant is told from their shape and action.
+_TYPED_SUBJECTS = Step(
+    version=2,
+    statements=(
+        """UPDATE journal SET subject = CASE
+            WHEN subject IN ('fleet', 'gateway') THEN subject || '/' || subject
+            WHEN json_extract(record, '$.action') = 'stop-orphaned-node' THEN 'node/' || subject
+            WHEN subject GLOB '*-[0-9]*' THEN 'replica/' || subject
+            ELSE 'lane/' || subject END""",
+        """UPDATE journal SET record = json_set(record, '$.subject', json_object(
+            'kind', substr(subject, 1, instr(subject, '/') - 1), 'name', substr(subject, instr(subject, '/') + 1)))""",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

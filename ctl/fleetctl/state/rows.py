@@ -130,7 +130,7 @@ def append_entry(db: sqlite3.Connection, entry: JournalEntry) -> int:
     inputs = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.inputs.items()}
     cursor = db.execute(
         "INSERT INTO journal (fleet, subject, record) VALUES (?, ?, ?)",
-        (entry.fleet, entry.subject, to_text(replace(entry, inputs=inputs))),
+        (entry.fleet, entry.subject.path, to_text(replace(entry, inputs=inputs))),
     )
     return int(cursor.lastrowid or 0)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
+    from fleetctl.model.subject import Subject
 
 _ENDED_KEPT = timedelta(hours=1)
 _JOURNAL_ENTRIES_MAX = 100_000  # a fleet
@@ -218,11 +219,14 @@ class SqliteStore:
                     rows.trim_journal(db, fleet, self._journal_entries_max)
         return numbered
 
-    def journal(self, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
-        """Return the newest `limit` entries with seq > after, oldest first; one subject's if given."""
+    def journal(
+        self, fleet: str, *, after: int = 0, limit: int = 100, subjects: tuple[Subject, ...] = ()
+    ) -> tuple[JournalEntry, ...]:
+        """Return the newest `limit` entries with seq > after, oldest first; those on any of `subjects` if given."""
         where, values = "fleet = ? AND seq > ?", [fleet, after]
-        if subject:
-            where, values = where + " AND subject = ?", [*values, subject]
+        if subjects:
+            marks = ", ".join("?" * len(subjects))
+            where, values = f"{where} AND subject IN ({marks})", [*values, *(subject.path for subject in subjects)]
         query = f"SELECT seq, record FROM journal WHERE {where} ORDER BY seq DESC LIMIT ?"  # noqa: S608  # fixed words
         with self._database.read() as db:
             found = db.execute(query, (*values, limit)).fetchall()

@@ -266,11 +266,11 @@ class FleetApp(App[None]):
     @work(exclusive=True, group="explain")
     async def action_explain(self) -> None:
         """Show why the cursor's row is as it is."""
-        subject = subject_at(self.shown, self.focused_grid) if self.shown is not None else ""
-        if not subject:
+        subject = subject_at(self.shown, self.focused_grid) if self.shown is not None else None
+        if subject is None:
             return
         try:
-            found = await self._source.explain(subject)
+            found = await self._source.explain(subject.path)
         except FleetctlError as exc:
             self.notify(exc.hint, title=exc.message, severity="error")
             return

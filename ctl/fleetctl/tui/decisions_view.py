@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.model.decision import EntryKind
 from fleetctl.tui.cells import Cell, Column, Row, Span, Table, Tone, cell
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _COLUMNS = (
     Column(title="ACTION"),
     Column(title="WHY", is_flexible=True),
 )
-_KIND_TONES = {"error": Tone.BAD, "notice": Tone.WARN, "operator": Tone.STRONG}
+_KIND_TONES = {EntryKind.ERROR: Tone.BAD, EntryKind.NOTICE: Tone.WARN, EntryKind.OPERATOR: Tone.STRONG}
 
 
 def decisions_table(status: FleetStatus, *, zone: tzinfo | None) -> Table:
@@ -31,7 +32,7 @@ def _row(entry: JournalEntry, *, zone: tzinfo | None) -> Row:
         key=str(entry.seq),
         cells=(
             cell(entry.at.astimezone(zone).strftime("%H:%M:%S"), Tone.DIM),
-            cell(entry.subject),
+            cell(entry.subject.name),
             _action(entry),
             cell(entry.reason, Tone.DIM if entry.shadow else Tone.PLAIN),
         ),

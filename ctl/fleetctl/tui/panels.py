@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.widgets import Static
 
 from fleetctl.model.status import FleetStatus
+from fleetctl.model.subject import Subject
 from fleetctl.tui.cells import Span, Tone
 from fleetctl.tui.decisions_view import decisions_table
 from fleetctl.tui.glyphs import Canvas
@@ -79,15 +80,18 @@ def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
     screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")
 
 
-def subject_at(status: FleetStatus, grid: Grid) -> str:
+def subject_at(status: FleetStatus, grid: Grid) -> Subject | None:
     """Return the lane or replica that the grid's cursor is on; a decision's is its subject."""
-    if grid.id != "decisions":
-        return grid.cursor_key
-    return next((entry.subject for entry in status.decisions if str(entry.seq) == grid.cursor_key), "")
+    if grid.id == "decisions":
+        return next((entry.subject for entry in status.decisions if str(entry.seq) == grid.cursor_key), None)
+    if not grid.cursor_key:
+        return None
+    return Subject.replica(grid.cursor_key) if grid.id == "replicas" else Subject.lane(grid.cursor_key)
 
 
 def lane_at(status: FleetStatus, grid: Grid) -> LaneStatus | None:
     """Return the lane the cursor is on, or the lane of the replica it is on."""
     subject = subject_at(status, grid)
-    name = next((r.record.lane for r in status.replicas if r.record.id == subject), subject)
-    return next((lane for lane in status.lanes if lane.name == name), None)
+    of_replica = (Subject.lane(r.record.lane) for r in status.replicas if Subject.replica(r.record.id) == subject)
+    lane = next(of_replica, subject)
+    return next((each for each in status.lanes if Subject.lane(each.name) == lane), None)

@@ -9,6 +9,7 @@ from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -66,12 +67,12 @@ def _leave_pending(replica: ObservedReplica, context: ReconcileContext) -> Repli
     return ReplicaStep(replica=replica, state=ReplicaState.GONE, action=action)
 
 
-def _reasons(desired: Desired, steps: list[ReplicaStep], observation: Observation, left: int) -> dict[str, str]:
+def _reasons(desired: Desired, steps: list[ReplicaStep], observation: Observation, left: int) -> dict[Subject, str]:
     reasons = {}
     for spec in desired.profile.lanes:
         of_lane = [o for o in steps if o.replica.record.lane == spec.name and o.state.is_live]
-        reasons[spec.name] = f"going down: {len(of_lane)} left"
-    reasons["gateway"] = "ends last" if observation.gateway_alive else "ended"
+        reasons[Subject.lane(spec.name)] = f"going down: {len(of_lane)} left"
+    reasons[GATEWAY] = "ends last" if observation.gateway_alive else "ended"
     listing = "" if observation.listing_ok else "; the provider does not answer, so nothing is believed gone"
-    reasons["fleet"] = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left{listing}"
+    reasons[FLEET] = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left{listing}"
     return reasons

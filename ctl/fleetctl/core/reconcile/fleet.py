@@ -19,27 +19,12 @@ from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Target, target
-from fleetctl.model.decision import (
-    AdmitReplica,
-    AnyAction,
-    Decision,
-    DrainReplica,
-    LaneMemory,
-    LaunchReplica,
-    MarkBooting,
-    MarkGone,
-    Memory,
-    SetStep,
-    StartGateway,
-    StopGateway,
-    StopOrphanedNode,
-    StopReplica,
-    WarmReplica,
-)
+from fleetctl.model.decision import AnyAction, Decision, LaneMemory, MarkBooting, Memory, SetStep
 from fleetctl.model.desired import Phase
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
+from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,12 +34,6 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation, ObservedReplica
     from fleetctl.model.profile import LaneSpec
-
-# Facts are recorded first; a replacement is launched before anything leaves rotation.
-_ORDER: tuple[type, ...] = (
-    StartGateway, MarkGone, StopOrphanedNode, LaunchReplica, DrainReplica, MarkBooting, StopReplica, WarmReplica, AdmitReplica,
-    SetStep, StopGateway,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +84,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         actions += answer.decided.launches
         actions += _step(desired, name, answer.ladder)
     return Decision(
-        actions=tuple(sorted(actions, key=lambda action: _ORDER.index(type(action)))),
+        actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
             memory,
             lanes={name: answer.decided.memory for name, answer in answers.items()},
@@ -113,9 +92,9 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         ),
         requeue_at=_look_again(observation, context),
         reasons={
-            **{name: _reason(desired, answer) for name, answer in answers.items()},
-            "gateway": gateway_reason,
-            "fleet": "" if observation.listing_ok else "the provider does not answer: nothing is believed gone",
+            **{Subject.lane(name): _reason(desired, answer) for name, answer in answers.items()},
+            GATEWAY: gateway_reason,
+            FLEET: "" if observation.listing_ok else "the provider does not answer: nothing is believed gone",
         },
         inputs={name: _inputs(answer) for name, answer in answers.items()},
     )
