@@ -24,6 +24,14 @@ class Clock(Protocol):
         ...
 
 
+class BlockingClock(Clock, Protocol):
+    """Lets synchronous callers wait too."""
+
+    def sleep_blocking(self, seconds: float) -> None:
+        """Wait, and do nothing else meanwhile."""
+        ...
+
+
 class SystemClock:
     """Is the real clock."""
 

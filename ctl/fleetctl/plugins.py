@@ -1,4 +1,4 @@
-"""Reaches providers and engines by entry point, so that a third party's package works as a built-in does."""
+"""Reaches providers, engines and hosts by entry point, so that a third party's package works as a built-in does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from fleetctl.ports.engine import Engine
+    from fleetctl.ports.host import Host
     from fleetctl.ports.provider import Provider
 
 PROVIDERS = "fleetctl.provider"
 ENGINES = "fleetctl.engine"
+HOSTS = "fleetctl.host"
 EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
+DEFAULT_HOST = "local"
 
 
 def installed(group: str) -> tuple[str, ...]:
@@ -37,6 +40,11 @@ def load_provider(name: str) -> Provider:
 def load_engine(name: str) -> Engine:
     """Return a new instance of the engine's adapter. Raises NotFoundError listing those installed."""
     return cast("Engine", load(ENGINES, name))
+
+
+def load_host(name: str) -> Host:
+    """Return a new instance of the host. Raises NotFoundError listing those installed."""
+    return cast("Host", load(HOSTS, name))
 
 
 def _entry(group: str, name: str) -> EntryPoint:

@@ -32,7 +32,7 @@ def test_help_loads_nothing_heavy() -> None:
     "module",
     [
         "fleetctl.state.sqlite",
-        "fleetctl.state.locks",
+        "fleetctl.locks",
         "fleetctl_local.provider",
         "fleetctl.model.status",
         "fleetctl.plugins",

@@ -7,13 +7,15 @@ import re
 import sys
 from pathlib import Path
 
+from fleetctl.cli.site import UserSite
 from fleetctl.tui.app import FleetApp
 from fleetctl.tui.live import LiveActions, LiveSource
 
 
 async def shoot(fleet: str, columns: int, rows: int, seconds: float) -> str:
     """Return the screen as SVG after watching the live stream for so long."""
-    app = FleetApp(LiveSource(fleet), LiveActions(fleet), is_readonly=True)
+    site = UserSite().site
+    app = FleetApp(LiveSource(site, fleet), LiveActions(site, fleet), is_readonly=True)
     async with app.run_test(size=(columns, rows)) as pilot:
         await asyncio.sleep(seconds)
         await pilot.pause()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.cli.main import main
+from fleetctl.locks import FileLock
 from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.paths import FleetPaths, state_db
-from fleetctl.state.locks import FileLock
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 

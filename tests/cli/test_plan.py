@@ -8,6 +8,7 @@ import pytest
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.testing import samples
+from tests.sites import plugins_site
 
 pytestmark = pytest.mark.slow  # each plans whole fleets
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.slow  # each plans whole fleets
 def running(store):
     """The packaged chat fleet, as if brought up."""
     profile = find_profile("chat")
-    return store.put_fleet(profile, asyncio.run(plan_profile(profile)), now=samples.EPOCH)
+    return store.put_fleet(profile, asyncio.run(plan_profile(plugins_site(), profile)), now=samples.EPOCH)
 
 
 def test_a_plan_says_everything_an_operator_asks(fleetctl):

@@ -26,12 +26,13 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import Phase
 from fleetctl.model.node import NodeState
 from fleetctl.model.replica import Replica, ReplicaState
-from fleetctl.operations import controller_api
 from fleetctl.operations.planning import plan_profile
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import load_provider
 from fleetctl.state.sqlite import SqliteStore
+from fleetctl_host_local import controller_client
 from tests.controller.homes import use_home
+from tests.sites import plugins_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ class Kept:
         return started
 
     def status(self) -> FleetStatus:
-        return controller_api.live_status(FLEET)
+        return controller_client.status(FLEET)
 
     def nodes(self) -> list[Node]:
         listed = asyncio.run(load_provider("local").list_nodes(owner=self.store.owner, fleet=FLEET))
@@ -166,7 +167,7 @@ def kept() -> Iterator[Kept]:
         store = SqliteStore(state_db())
         kept = Kept(port=port, store=store)
         wish = parse_profile(PROFILE.format(port=port), source="a test")
-        store.put_fleet(wish, asyncio.run(plan_profile(wish)), now=SYSTEM_CLOCK.now())
+        store.put_fleet(wish, asyncio.run(plan_profile(plugins_site(), wish)), now=SYSTEM_CLOCK.now())
         yield kept
         left = kept.processes()
         for process in left:
@@ -297,7 +298,7 @@ def test_a_notice_and_a_drain_lose_no_request(kept):
         until(lambda: kept.is_whole() and spot.id not in {r.id for r in kept.ready()}, kept, "a replacement")
         asked = next(r for r in kept.ready() if r.lane == "short")
         kept.store.request_drain(FLEET, asked.id, now=SYSTEM_CLOCK.now())
-        controller_api.wake(FLEET)
+        controller_client.wake(FLEET)
         until(lambda: kept.is_whole() and asked.id not in {r.id for r in kept.ready()}, kept, "a replacement")
         until(lambda: traffic.good_after(noticed_s) >= 8, kept, "requests are served")
     assert traffic.wrong_after(0) == {}

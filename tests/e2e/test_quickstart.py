@@ -171,6 +171,7 @@ def test_load_reports_every_lane(fleet, home):
 
 
 async def test_watching_follows_the_fleet_live(fleet, home, monkeypatch):
+    from fleetctl.cli.site import UserSite
     from fleetctl.operations import fleets
 
     for key, value in home.environment.items():
@@ -178,7 +179,7 @@ async def test_watching_follows_the_fleet_live(fleet, home, monkeypatch):
             monkeypatch.setenv(key, value)
     seen = []
     async with asyncio.timeout(30):
-        async for status in fleets.watch("quickstart"):
+        async for status in fleets.watch(UserSite().site, "quickstart"):
             seen.append(status.at)
             if len(seen) == 3:
                 break

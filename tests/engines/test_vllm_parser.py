@@ -22,6 +22,7 @@ from fleetctl.plugins import load_provider
 from fleetctl.testing import samples
 from fleetctl_vllm.engine import VllmEngine
 from tests.engines.environment import CHECKOUT, engine_env, offline
+from tests.sites import plugins_site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ async def test_every_lane_of_every_packaged_profile_is_taken(tmp_path: Path, mon
         card = resolve_model(profile.model, catalogue)
         offerings = await load_provider("local").offerings()
         plan = make_plan(profile, model_card=card, catalogue=catalogue, offerings=offerings, profile_hash="")
-        for path, text in render(profile, plan, engine="vllm").items():
+        for path, text in render(plugins_site(), profile, plan, engine="vllm").items():
             if path.endswith("launch.json"):
                 argvs[f"{name}/{path}"] = tuple(json.loads(text)["argv"])
     assert len(argvs) >= 9

@@ -20,6 +20,7 @@ from fleetctl.testing import samples
 from fleetctl_vllm.engine import VllmEngine
 from tests.engines.environment import engine_env, offline
 from tests.render import fleets
+from tests.sites import plugins_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ def write_script(directory: Path) -> Path:
     previous = os.environ.get("FLEETCTL_VLLM")
     os.environ["FLEETCTL_VLLM"] = str(engine_env() / "bin" / "vllm")
     try:
-        render_to(profile, plan, directory / "files")
+        render_to(plugins_site(), profile, plan, directory / "files")
     finally:
         os.environ.pop("FLEETCTL_VLLM")
         if previous is not None:

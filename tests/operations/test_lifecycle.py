@@ -1,129 +1,162 @@
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 
 import pytest
 
-from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError, UnavailableError
+from fleetctl.errors import BudgetExceededError, ConfigError, LockHeldError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Overrides, Phase
 from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
-from fleetctl.operations import lifecycle, supervise
+from fleetctl.operations import lifecycle
+from fleetctl.operations.approval import check_plan
 from fleetctl.operations.lifecycle import Change
 from fleetctl.operations.pending import pending
 from fleetctl.ports.store import IntentState
 from fleetctl.testing import samples
 
-LOCAL = {"provider": "local"}
 
-
-def test_up_creates_then_changes_nothing_then_applies_the_difference(spoken, store):
-    controller = spoken("demo")
-    profile, plan = samples.profile(**LOCAL), samples.plan()
-    assert lifecycle.up(profile, plan).change is Change.CREATED
-    assert lifecycle.up(profile, plan).change is Change.UNCHANGED
+def test_up_creates_then_changes_nothing_then_applies_the_difference(site, store, host):
+    profile, plan = samples.profile(), samples.plan()
+    assert lifecycle.up(site, profile, plan).change is Change.CREATED
+    assert lifecycle.up(site, profile, plan).change is Change.UNCHANGED
     wider = replace(plan, lanes=(samples.lane_plan("short", on_demand=3), plan.lanes[1]))
-    assert not pending(profile, wider).is_empty
-    assert lifecycle.up(profile, wider).change is Change.UPDATED
+    assert not pending(site, profile, wider).is_empty
+    assert lifecycle.up(site, profile, wider).change is Change.UPDATED
     assert [desired.generation for desired in store.fleets()] == [2]
     assert [entry.action for entry in store.journal("demo")] == ["up", "up"]
-    assert controller.wakes == 3
+    assert host.calls["wake", "demo"] == 3
 
 
-def test_up_lets_go_of_what_was_set_by_hand(spoken, store):
-    spoken("demo")
-    profile, plan = samples.profile(**LOCAL), samples.plan()
-    lifecycle.up(profile, plan)
+def test_up_lets_go_of_what_was_set_by_hand(site, store, host):
+    profile, plan = samples.profile(), samples.plan()
+    lifecycle.up(site, profile, plan)
     store.set_overrides("demo", Overrides(replicas={"short": 5}), now=samples.EPOCH)
-    assert pending(profile, plan).overrides == ("short scaled to 5",)
-    assert lifecycle.up(profile, plan).change is Change.UPDATED
-    assert pending(profile, plan).is_empty
+    assert pending(site, profile, plan).overrides == ("short scaled to 5",)
+    assert lifecycle.up(site, profile, plan).change is Change.UPDATED
+    assert pending(site, profile, plan).is_empty
 
 
-def test_up_brings_a_fleet_that_was_going_down_back(spoken, store):
-    spoken("demo")
-    profile, plan = samples.profile(**LOCAL), samples.plan()
-    lifecycle.up(profile, plan)
+def test_up_brings_a_fleet_that_was_going_down_back(site, store, host):
+    profile, plan = samples.profile(), samples.plan()
+    lifecycle.up(site, profile, plan)
     store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
-    assert lifecycle.up(profile, plan).change is Change.CREATED
+    assert lifecycle.up(site, profile, plan).change is Change.CREATED
     assert store.fleet("demo").phase is Phase.UP
 
 
 @pytest.mark.parametrize(
     ("profile", "plan", "kind", "said"),
     [
-        (samples.profile(), samples.plan(), NotFoundError, "no provider named 'fake'"),
-        (samples.profile(**LOCAL), samples.plan("other"), ConfigError, "another profile"),
+        (samples.profile(provider="none"), samples.plan(), NotFoundError, "no provider named 'none'"),
+        (samples.profile(), samples.plan("other"), ConfigError, "another profile"),
         (
-            samples.profile(gateway=GatewaySpec(api_keys=("keyring:fleetctl/me",)), **LOCAL), samples.plan(),
+            samples.profile(gateway=GatewaySpec(api_keys=("keyring:fleetctl/me",))), samples.plan(),
             ConfigError, "'keyring:fleetctl/me' cannot be followed",
         ),
         (
-            samples.profile(capacity=CapacitySpec(max_nodes=3), **LOCAL), samples.plan(),
+            samples.profile(capacity=CapacitySpec(max_nodes=3)), samples.plan(),
             BudgetExceededError, "takes 4 nodes, over the cap of 3",
         ),
         (
-            samples.profile(capacity=CapacitySpec(max_cost_usd_per_hour=1.0), **LOCAL), samples.plan(),
+            samples.profile(capacity=CapacitySpec(max_cost_usd_per_hour=1.0)), samples.plan(),
             BudgetExceededError, "over the cap of \\$1.00/h",
         ),
     ],
 )  # fmt: skip
-def test_up_refuses_before_anything_is_written(profile, plan, kind, said, store):
+def test_up_refuses_before_anything_is_written(profile, plan, kind, said, site, store):
     with pytest.raises(kind, match=said):
-        lifecycle.up(profile, plan)
+        lifecycle.up(site, profile, plan)
     assert store.fleets() == ()
 
 
-def test_a_saved_plan_must_be_of_this_very_profile(store):
+def test_a_saved_plan_must_be_of_this_very_profile(site):
     with pytest.raises(ConfigError, match="another profile than 'demo' as it is now"):
-        lifecycle.check(samples.profile(**LOCAL), samples.plan(), profile_hash="1" * 64)
+        check_plan(site, samples.profile(), samples.plan(), profile_hash="1" * 64)
 
 
-def test_up_refuses_a_port_somebody_listens_on(store):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        profile = samples.profile(**LOCAL)
-        profile = replace(profile, gateway=replace(profile.gateway, port=taken.getsockname()[1]))
-        with pytest.raises(UnavailableError, match="is in use") as caught:
-            lifecycle.up(profile, samples.plan())
+def test_up_refuses_a_port_somebody_listens_on(site, store, host):
+    host.taken_ports = {samples.profile().gateway.port}
+    with pytest.raises(UnavailableError, match="is in use") as caught:
+        lifecycle.up(site, samples.profile(), samples.plan())
     assert "--port" in caught.value.hint
     assert store.fleets() == ()
 
 
-def test_following_up_ends_at_ready_and_says_what_was_missing_at_the_deadline(spoken, store):
-    spoken("demo")
-    lifecycle.up(samples.profile(**LOCAL), samples.plan())
+def test_a_fleet_that_lives_holds_its_port_itself(site, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    host.taken_ports = {samples.profile().gateway.port}
+    assert lifecycle.up(site, samples.profile(), samples.plan()).change is Change.UNCHANGED
+
+
+def test_one_operation_at_a_time_works_on_a_fleet(site, store, host):
+    host.held.add(("demo", "operation"))
+    with pytest.raises(LockHeldError):
+        lifecycle.up(site, samples.profile(), samples.plan())
+    assert store.fleets() == ()
+
+
+def test_following_up_ends_at_ready_and_says_what_was_missing_at_the_deadline(site, store, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
     with pytest.raises(UnavailableError, match="not ready after 0 s"):
-        list(lifecycle.follow_up("demo", timeout_s=0))
+        list(lifecycle.follow_up(site, "demo", timeout_s=0))
 
 
-def test_down_of_a_fleet_of_which_nothing_lives_just_forgets_it(fleet, store):
-    assert lifecycle.down(fleet).phase is Phase.DOWN
-    assert list(lifecycle.follow_down(fleet, timeout_s=10)) == []
+def test_following_up_waits_its_whole_timeout(site, clock):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    with pytest.raises(UnavailableError, match="not ready after 60 s"):
+        list(lifecycle.follow_up(site, "demo", timeout_s=60))
+    assert clock.monotonic_s() == pytest.approx(60, abs=0.5)
+
+
+def test_following_up_revives_a_controller_that_died(site, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    seen = []
+    for status in lifecycle.follow_up(site, "demo", timeout_s=60):
+        seen.append(status.controller_alive)
+        if len(seen) == 1:
+            del host.controllers["demo"]
+        if seen[-1] and len(seen) > 1:
+            break
+    assert seen == [True, False, True]
+
+
+def test_down_of_a_fleet_of_which_nothing_lives_just_forgets_it(site, fleet, store, host):
+    assert lifecycle.down(site, fleet).phase is Phase.DOWN
+    assert list(lifecycle.follow_down(site, fleet, timeout_s=10)) == []
     assert store.fleet(fleet) is None
-    assert list(lifecycle.follow_down(fleet, timeout_s=10)) == []  # again is no error
+    assert host.calls["ensure_controller", fleet] == 0
+    assert host.calls["clean_up", fleet] == 1
+    assert list(lifecycle.follow_down(site, fleet, timeout_s=10)) == []  # again is no error
 
 
-def test_down_waits_for_the_controller_to_finish(controller, store):
+def test_down_waits_for_the_controller_to_finish(site, controlled, store, host):
     replica = samples.replica(state=ReplicaState.READY)
     store.begin_replica(replica, samples.node_request(), now=samples.EPOCH)
-    lifecycle.down("demo")
+    lifecycle.down(site, "demo")
     seen = []
-    for status in lifecycle.follow_down("demo", timeout_s=20):
+    for status in lifecycle.follow_down(site, "demo", timeout_s=20):
         seen.append(sum(lane.live for lane in status.lanes))
         if len(seen) == 2:
             store.settle_intent("token-1", IntentState.DONE, replica=replace(replica, state=ReplicaState.GONE))
-            controller.die()
+            del host.controllers["demo"]
     assert seen[:2] == [1, 1]
     assert store.fleet("demo") is None
 
 
-def test_a_controller_that_cannot_start_is_quoted(fleet, store):
-    store.set_phase(fleet, Phase.DOWN, now=samples.EPOCH)
-    store.remove_fleet(fleet)
-    with pytest.raises(UnavailableError, match="ended with exit code") as caught:
-        supervise.ensure_controller(fleet)
-    assert "\n  | " in caught.value.message
-    assert "controller.log" in caught.value.hint
+def test_down_starts_a_controller_again_that_died_before_it_was_done(site, controlled, store, host):
+    store.begin_replica(samples.replica(state=ReplicaState.READY), samples.node_request(), now=samples.EPOCH)
+    lifecycle.down(site, "demo")
+    del host.controllers["demo"]
+    with pytest.raises(UnavailableError, match="not down after 5 s"):
+        list(lifecycle.follow_down(site, "demo", timeout_s=5))
+    assert "demo" in host.controllers
+
+
+def test_a_fleet_brought_up_again_while_it_goes_is_not_forgotten(site, controlled, store, host):
+    lifecycle.down(site, "demo")
+    for _ in lifecycle.follow_down(site, "demo", timeout_s=5):
+        del host.controllers["demo"]
+        store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
+    assert store.fleet("demo").phase is Phase.UP
+    assert host.calls["clean_up", "demo"] == 0

@@ -26,12 +26,12 @@ def named_oddly() -> Desired:
 
 
 @pytest.fixture
-def seen(store):
+def seen(site, store):
     fleet = named_oddly()
     store.put_fleet(fleet.profile, fleet.plan, now=samples.EPOCH)
     replica = samples.replica("short-1", lane="short", state=ReplicaState.READY, node_id="node-7")
     store.begin_replica(replica, samples.node_request(), now=samples.EPOCH)
-    return fleets.status("demo")
+    return fleets.status(site, "demo")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.plan import Sizing
 from fleetctl.operations.planning import PlanChange, diff_plans, load_plan, plan_profile, save_plan
 from tests.plan.wishes import planned, wish
+from tests.sites import plugins_site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +97,7 @@ lanes:
 capacity: {gpus: [L40S]}
 """
     profile = parse_profile(text, source="traced", base_dir=tmp_path)
-    plan = await plan_profile(profile)
+    plan = await plan_profile(plugins_site(), profile)
     assert plan.profile_hash == profile_hash(profile)
     assert plan.lanes[0].prompt_tokens_mean == pytest.approx(203, abs=1)
     assert plan.lanes[0].rps == pytest.approx(4)
@@ -105,11 +106,13 @@ capacity: {gpus: [L40S]}
 
 async def test_the_rules_own_inputs_are_refused_by_full_sizing() -> None:
     with pytest.raises(ConfigError, match="prefill-only"):
-        await plan_profile(replace(wish(), provider="local"), service_time_s=0.04)
+        await plan_profile(plugins_site(), replace(wish(), provider="local"), service_time_s=0.04)
     with pytest.raises(ConfigError, match="more than zero"):
-        await plan_profile(wish(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
+        await plan_profile(plugins_site(), wish(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
 
 
 async def test_prefill_only_plans_through_the_same_door() -> None:
-    plan = await plan_profile(wish(rps=100, slo="ttft: {p99: 400ms}"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.040)
+    plan = await plan_profile(
+        plugins_site(), wish(rps=100, slo="ttft: {p99: 400ms}"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.040
+    )
     assert plan.lanes[0].replicas == 6  # 100 / (0.70 / 0.040) = 5.7

@@ -11,6 +11,7 @@ from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import Metric
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_profile
+from tests.sites import plugins_site
 
 NAMES = ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "batch"]
 
@@ -18,7 +19,7 @@ NAMES = ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "bat
 @pytest.mark.parametrize("name", NAMES)
 async def test_packaged_profile_plans_within_its_own_bounds_and_promises(name: str) -> None:
     profile = find_profile(name)
-    plan = await plan_profile(profile)
+    plan = await plan_profile(plugins_site(), profile)
     assert [lane.lane for lane in plan.lanes] == [lane.name for lane in profile.lanes]
     for lane in profile.lanes:
         answer = plan.lane(lane.name)
@@ -38,7 +39,7 @@ async def test_packaged_profile_plans_within_its_own_bounds_and_promises(name: s
 
 
 async def test_quickstart_is_six_l40s_by_its_minima_with_room_to_spare() -> None:
-    plan = await plan_profile(find_profile("quickstart"))
+    plan = await plan_profile(plugins_site(), find_profile("quickstart"))
     assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 2, "batch": 1}
     assert {lane.constraint for lane in plan.lanes} == {Constraint.MINIMUM}
     assert {lane.gpu for lane in plan.lanes} == {"L40S"}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from textual.pilot import Pilot
 
+from fleetctl.core.conditions import step_name
 from fleetctl.errors import BudgetExceededError
 from fleetctl.model.subject import subjects_named
 from fleetctl.operations.fleets import Explanation
-from fleetctl.operations.words import step_name
 from fleetctl.testing.clocks import ManualClock
 from fleetctl.testing.samples import EPOCH, lane_plan
 from fleetctl.tui.app import FleetApp

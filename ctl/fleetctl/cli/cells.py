@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from fleetctl.core.conditions import Headline
     from fleetctl.model.slo import LaneSlo
-    from fleetctl.operations.words import Headline
 
 NOTHING = "-"
 _MARKS = {Validity.FEW: "~", Validity.STALE: "?", Validity.INVALID: "!"}

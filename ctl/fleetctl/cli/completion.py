@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli.main import command
-from fleetctl.cli.narrate import Narrator
 from fleetctl.cli.output import write
+from fleetctl.cli.progress import Narrator
 from fleetctl.errors import ConfigError
 
 _VARIABLE = "_FLEETCTL_COMPLETE"

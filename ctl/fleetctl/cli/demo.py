@@ -13,18 +13,18 @@ import typer
 
 from fleetctl.cli.down import wait_down
 from fleetctl.cli.load_view import load_view, progress_line
-from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Output, Quiet
 from fleetctl.cli.output import Format, emit
+from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.site import site_of
 from fleetctl.cli.up import wait_ready
 from fleetctl.errors import SloBreachError
 from fleetctl.load.report import LoadReport
 from fleetctl.model.profile import Profile
 from fleetctl.operations import lifecycle, traffic
-from fleetctl.operations.demo import Demo, claim
-from fleetctl.operations.fleets import recorded
+from fleetctl.operations.demo import Demo, claim_demo
 from fleetctl.operations.planning import plan_profile
-from fleetctl.operations.remembered import gateway_url
+from fleetctl.operations.site import Site
 from fleetctl.units import format_usd, parse_duration_s
 
 _READY_S = 180.0
@@ -33,6 +33,7 @@ _ENDLESS_S = 7 * 86400.0  # the background traffic of a demo somebody looks at
 
 
 def demo(
+    ctx: typer.Context,
     *,
     duration: Annotated[
         str, typer.Option("--duration", metavar="DURATION", help="Of the traffic, without TUI.")
@@ -49,20 +50,21 @@ def demo(
     """
     duration_s = parse_duration_s(duration)
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    claimed = claim(port=port, may_reuse=has_terminal and not no_tui)
+    site = site_of(ctx)
+    claimed = claim_demo(site, port=port, may_reuse=has_terminal and not no_tui)
     narrator = Narrator(quiet=quiet)
     try:
         if has_terminal and not no_tui:
-            _look(claimed, narrator)
+            _look(site, claimed, narrator)
         else:
-            _measure(claimed.profile, narrator, duration_s=duration_s, output=output)
+            _measure(site, claimed.profile, narrator, duration_s=duration_s, output=output)
     finally:
-        claimed.lock.release()
+        claimed.claim.close()
 
 
-def _measure(profile: Profile, narrator: Narrator, *, duration_s: float, output: Format) -> None:
-    with _always_down(profile.name, narrator):
-        _bring_up(profile, narrator)
+def _measure(site: Site, profile: Profile, narrator: Narrator, *, duration_s: float, output: Format) -> None:
+    with _always_down(site, profile.name, narrator):
+        _bring_up(site, profile, narrator)
         narrator.say(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
         spec = replace(traffic.fleet_spec(profile), duration_s=duration_s, interval_s=5.0)
         report, is_early = traffic.run(spec, on_progress=lambda progress: narrator.say(progress_line(progress)))
@@ -75,16 +77,16 @@ def _measure(profile: Profile, narrator: Narrator, *, duration_s: float, output:
         narrator.say("every lane kept its SLO")
 
 
-def _look(claimed: Demo, narrator: Narrator) -> None:
+def _look(site: Site, claimed: Demo, narrator: Narrator) -> None:
     from fleetctl.cli.top import open_tui
 
     profile = claimed.profile
     stay = _AskOnLeaving(profile.name, narrator)
-    with _always_down(profile.name, narrator, unless=stay):
-        _bring_up(profile, narrator)
+    with _always_down(site, profile.name, narrator, unless=stay):
+        _bring_up(site, profile, narrator)
         load = traffic.BackgroundLoad(replace(traffic.fleet_spec(profile), duration_s=_ENDLESS_S))
         try:
-            open_tui(profile.name)
+            open_tui(site, profile.name)
         finally:
             with narrator:
                 narrator.working("ending the traffic ...")
@@ -93,16 +95,16 @@ def _look(claimed: Demo, narrator: Narrator) -> None:
         stay.ask()
 
 
-def _bring_up(profile: Profile, narrator: Narrator) -> None:
+def _bring_up(site: Site, profile: Profile, narrator: Narrator) -> None:
     with narrator:
         narrator.working(f"planning {profile.name} ...")
-        planned = asyncio.run(plan_profile(profile))
+        planned = asyncio.run(plan_profile(site, profile))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
     narrator.say(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
-    lifecycle.up(profile, planned)
-    wait_ready(profile.name, narrator, timeout_s=_READY_S)
-    narrator.say(f"{profile.name}: {gateway_url(profile.gateway)}/v1 speaks OpenAI's API")
+    lifecycle.up(site, profile, planned)
+    wait_ready(site, profile.name, narrator, timeout_s=_READY_S)
+    narrator.say(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
 
 
 def _show(profile: Profile, report: LoadReport, output: Format) -> traffic.Judged:
@@ -128,16 +130,16 @@ class _AskOnLeaving:
 
 
 @contextmanager
-def _always_down(fleet: str, narrator: Narrator, *, unless: _AskOnLeaving | None = None) -> Iterator[None]:
+def _always_down(site: Site, fleet: str, narrator: Narrator, *, unless: _AskOnLeaving | None = None) -> Iterator[None]:
     """Take the fleet down at the end, also after an error, Ctrl-C or SIGTERM."""
     _die_on_signals()
     try:
         yield
     finally:
-        if not (unless and unless.stays) and recorded(fleet) is not None:
+        if not (unless and unless.stays) and site.store.fleet(fleet) is not None:
             with narrator:
-                lifecycle.down(fleet)
-                wait_down(fleet, narrator, timeout_s=_DOWN_S)
+                lifecycle.down(site, fleet)
+                wait_down(site, fleet, narrator, timeout_s=_DOWN_S)
 
 
 def _die_on_signals() -> None:

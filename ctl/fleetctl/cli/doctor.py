@@ -4,12 +4,13 @@ import typer
 
 from fleetctl.cli.options import Output
 from fleetctl.cli.output import Format, View, emit, lines, table
+from fleetctl.cli.site import site_of
 from fleetctl.operations.doctor import Verdict, diagnose
 
 
-def doctor(output: Output = Format.TABLE) -> None:
+def doctor(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Check this machine and what fleetctl left on it; say what to mend. Exits 1 if something will not work."""
-    checks = diagnose()
+    checks = diagnose(site_of(ctx))
     rows = [(check.verdict, check.name, check.found) for check in checks]
     advice = [f"{check.name}: {check.advice}" for check in checks if check.advice and check.verdict is not Verdict.OK]
     sections = [table("VERDICT CHECK FOUND", rows)]

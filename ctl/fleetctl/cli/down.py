@@ -2,14 +2,17 @@
 
 import typer
 
-from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
+from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.site import site_of
 from fleetctl.operations import fleets, lifecycle
-from fleetctl.operations.access import chosen_fleet, fleet_names
+from fleetctl.operations.lookup import chosen_fleet, fleet_names
+from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s
 
 
 def down(
+    ctx: typer.Context,
     fleet: Fleet = "",
     *,
     yes: Yes = False,
@@ -24,30 +27,31 @@ def down(
     """
     timeout_s = parse_duration_s(timeout)
     narrator = Narrator(quiet=quiet)
-    known = fleet_names()
+    site = site_of(ctx)
+    known = fleet_names(site)
     if not known or (fleet and fleet not in known):
         narrator.say(f"there is no fleet{f' {fleet}' if fleet else ''}; nothing to do")
         return
-    name = chosen_fleet(fleet)
-    seen = fleets.status(name)
+    name = chosen_fleet(site, fleet)
+    seen = fleets.status(site, name)
     live = sum(lane.live for lane in seen.lanes)
     if dry_run:
         narrator.say(f"{live} replicas and the gateway of {name} would be stopped")
         return
     if not confirm(f"Take down {name} with its {live} replicas?", yes=yes):
         raise typer.Exit(1)
-    lifecycle.down(name)
+    lifecycle.down(site, name)
     if detach:
         narrator.say(f"{name} is going down; see: fleetctl status {name}")
         return
     with narrator:
-        wait_down(name, narrator, timeout_s=timeout_s)
+        wait_down(site, name, narrator, timeout_s=timeout_s)
 
 
-def wait_down(name: str, narrator: Narrator, *, timeout_s: float) -> None:
+def wait_down(site: Site, name: str, narrator: Narrator, *, timeout_s: float) -> None:
     """Wait until nothing of the fleet is left."""
     try:
-        for seen in lifecycle.follow_down(name, timeout_s=timeout_s):
+        for seen in lifecycle.follow_down(site, name, timeout_s=timeout_s):
             live = [r.record for r in seen.replicas if r.record.state.is_live]
             busy = sum(r.in_flight for r in seen.replicas)
             narrator.progress(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))

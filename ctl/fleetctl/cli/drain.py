@@ -1,18 +1,20 @@
-"""`fleetctl drain`."""
+"""`fleetctl drain` and `interrupt`."""
 
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli import suggestions
-from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Detach, DryRun, FleetOption, Quiet, Timeout, Yes
-from fleetctl.operations import steering
-from fleetctl.operations.access import chosen_fleet
-from fleetctl.units import parse_duration_s
+from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.site import site_of
+from fleetctl.operations import replicas
+from fleetctl.operations.lookup import chosen_fleet
+from fleetctl.units import format_duration, parse_duration_s
 
 
 def drain(
+    ctx: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -32,22 +34,54 @@ def drain(
     Waits until its node is gone. Ctrl-C stops the waiting, not the draining.
     """
     timeout_s = parse_duration_s(timeout)
-    name = chosen_fleet(fleet)
-    found = steering.drain(name, target, dry_run=True)
+    site = site_of(ctx)
+    name = chosen_fleet(site, fleet)
+    found = replicas.drain(site, name, target, dry_run=True)
     if dry_run:
         Narrator(quiet=quiet).say(f"{found.id} ({found.state}) would be drained")
         return
     if not confirm(f"Drain {found.id} of {name}?", yes=yes):
         raise typer.Exit(1)
-    replica = steering.drain(name, target)
+    replica = replicas.drain(site, name, target)
     with Narrator(quiet=quiet) as narrator:
         if detach:
             narrator.say(f"{replica.id} will be drained; see: fleetctl why {replica.id} -f {name}")
             return
         try:
-            for seen in steering.follow_drain(name, replica.id, timeout_s=timeout_s):
+            for seen in replicas.follow_drain(site, name, replica.id, timeout_s=timeout_s):
                 narrator.progress(f"{seen.id}: {seen.state}" + (f", {seen.reason}" if seen.reason else ""))
         except KeyboardInterrupt:
             narrator.say(f"not waiting any longer; {replica.id} goes on draining")
             raise
         narrator.say(f"{replica.id} is drained and gone")
+
+
+def interrupt(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA", help="A replica on a spot node, or the node.", autocompletion=suggestions.replicas
+        ),
+    ],
+    *,
+    notice: Annotated[
+        str, typer.Option("--notice", metavar="DURATION", help="The warning: 120s, 30s or none.")
+    ] = "120s",
+    fleet: FleetOption = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> None:
+    """Interrupt a spot node on purpose: a drill. The fleet must not fail a request over it, given a notice."""
+    notice_s = 0.0 if notice == "none" else parse_duration_s(notice)
+    site = site_of(ctx)
+    name = chosen_fleet(site, fleet)
+    warned = f"in {format_duration(notice_s)}" if notice_s else "now, without a notice"
+    if not dry_run and not confirm(f"The node of {target} in {name} will be taken {warned}. Go on?", yes=yes):
+        raise typer.Exit(1)
+    replica = replicas.interrupt(site, name, target, notice_s=notice_s, dry_run=dry_run)
+    verb = "would be" if dry_run else "will be"
+    Narrator(quiet=quiet).say(
+        f"{replica.id} {verb} taken {warned}; see what is done about it: fleetctl why {replica.id}"
+    )

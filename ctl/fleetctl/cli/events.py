@@ -1,14 +1,15 @@
 """`fleetctl events`."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.journal_views import events_view, plain_line
 from fleetctl.cli.options import Fleet, Output
 from fleetctl.cli.output import Format, View, emit, text_of, write
-from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.cli.revive import revived_fleet
+from fleetctl.cli.site import site_of
 from fleetctl.codec import encode
 from fleetctl.model.decision import JournalEntry
 from fleetctl.operations import fleets
@@ -18,6 +19,7 @@ _BATCH = 1000
 
 
 def events(
+    ctx: typer.Context,
     fleet: Fleet = "",
     subject: Annotated[
         str,
@@ -34,21 +36,22 @@ def events(
     With --follow, -o json prints one object per line.
     """
     # A fleet that is gone keeps its journal.
-    name = fleet if fleets.is_remembered(fleet) else attended_fleet(fleet)
-    entries = fleets.events(name, limit=limit, subject=subject)
+    site = site_of(ctx)
+    name = fleet if fleets.has_only_journal(site, fleet) else revived_fleet(site, fleet)
+    entries = fleets.events(site, name, limit=limit, subject=subject)
     if not follow:
-        emit(events_view(entries, now=SYSTEM_CLOCK.now()), output)
+        emit(events_view(entries, now=site.clock.now()), output)
         return
     after = 0
     while True:
         for entry in entries:
-            write(_line(entry, output))
+            write(_line(entry, output, site.clock.now()))
             after = entry.seq
-        SYSTEM_CLOCK.sleep_blocking(_POLL_S)
-        entries = fleets.events(name, after=after, limit=_BATCH, subject=subject)
+        site.clock.sleep_blocking(_POLL_S)
+        entries = fleets.events(site, name, after=after, limit=_BATCH, subject=subject)
 
 
-def _line(entry: JournalEntry, output: Format) -> str:
+def _line(entry: JournalEntry, output: Format, now: datetime) -> str:
     match output:
         case Format.JSON:
             return encode(entry).decode() + "\n"
@@ -57,4 +60,4 @@ def _line(entry: JournalEntry, output: Format) -> str:
         case Format.NAME:
             return f"{entry.seq}\n"
         case Format.TABLE | Format.WIDE:
-            return plain_line(entry, now=SYSTEM_CLOCK.now()) + "\n"
+            return plain_line(entry, now=now) + "\n"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.cli import cells
 from fleetctl.cli.output import View, lines, table
 from fleetctl.codec import to_plain
-from fleetctl.model.slo import Metric, Validity
-from fleetctl.operations.words import (
+from fleetctl.core.conditions import (
     WINDOW_S,
     Condition,
     fleet_condition,
@@ -17,6 +16,7 @@ from fleetctl.operations.words import (
     lane_quantiles,
     step_name,
 )
+from fleetctl.model.slo import Metric, Validity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli import cells
 from fleetctl.cli.output import View, lines, table
+from fleetctl.core.conditions import lane_condition
 from fleetctl.model.subject import FLEET
-from fleetctl.operations.words import lane_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli.load_view import load_view, progress_line
-from fleetctl.cli.narrate import Narrator
 from fleetctl.cli.options import Output, Quiet
 from fleetctl.cli.output import Format, emit
+from fleetctl.cli.progress import Narrator
+from fleetctl.cli.site import site_of
 from fleetctl.errors import SloBreachError
 from fleetctl.load.report import LoadSpec
 from fleetctl.operations import traffic
@@ -19,6 +20,7 @@ _EXIT_INTERRUPTED = 130
 
 
 def load(
+    ctx: typer.Context,
     target: Annotated[
         str, typer.Argument(metavar="FLEET|URL", envvar="FLEETCTL_FLEET", help="A fleet, or http://host:port.")
     ] = "",
@@ -46,7 +48,7 @@ def load(
     Replays a trace, or without one generates load like the fleet's own workload for 60 s. Interim lines go to stderr.
     Ctrl-C ends it early, with the report of what was measured.
     """
-    profile = traffic.target_profile(target)
+    profile = traffic.target_profile(site_of(ctx), target)
     base = traffic.fleet_spec(profile) if profile else LoadSpec(url=target.removesuffix("/").removesuffix("/v1"))
     spec = replace(
         base,

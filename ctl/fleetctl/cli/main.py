@@ -10,10 +10,13 @@ import typer
 from fleetctl.cli.catalogue import COMMANDS
 from fleetctl.cli.lazy import SectionedGroup
 from fleetctl.cli.output import EXIT_PIPE_CLOSED, abandon_stdout
+from fleetctl.cli.site import GivenSite, UserSite
 from fleetctl.errors import FleetctlError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fleetctl.operations.site import Site
 
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -53,20 +56,23 @@ def command() -> SectionedGroup:
     return group
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+def main(argv: Sequence[str] | None = None, *, site: Site | None = None) -> int:
+    """Run one command line, on the user's own Site unless another is given, and return its exit code."""
+    opened = UserSite() if site is None else GivenSite(site)
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
+        code = _run(sys.argv[1:] if argv is None else list(argv), opened)
         sys.stdout.flush()
     except BrokenPipeError:
         abandon_stdout()
         return EXIT_PIPE_CLOSED
+    finally:
+        opened.close()
     return code
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], opened: UserSite | GivenSite) -> int:
     try:
-        command()(args=argv, prog_name="fleetctl")
+        command()(args=argv, prog_name="fleetctl", obj=opened)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     except KeyboardInterrupt:

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetctl.cli.narrate import Narrator
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_view import pending_section, plan_sections
+from fleetctl.cli.progress import Narrator
+from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.profile import Profile
@@ -23,6 +24,7 @@ _EXIT_PENDING = 2  # as terraform says it
 
 
 def plan(
+    ctx: typer.Context,
     profile: ProfileName,
     *,
     sizing: Annotated[Sizing, typer.Option("--sizing", help="full, or the published rule of thumb.")] = Sizing.FULL,
@@ -46,23 +48,25 @@ def plan(
     Per lane: replicas, GPUs, launch settings, the TTFT budget by component, what bounds it, the forecast P99 with its
     interval, cost. An SLO no plan can keep exits 4 and names the nearest feasible one.
     """
-    wish = find_profile(profile, fleet=name)
+    site = site_of(ctx)
+    found = find_profile(profile, fleet=name)
     narrator = Narrator(quiet=quiet)
     with narrator:
-        narrator.working(f"planning {wish.name} ...")
+        narrator.working(f"planning {found.name} ...")
         planned = asyncio.run(
             plan_profile(
-                wish,
+                site,
+                found,
                 sizing=sizing,
                 service_time_s=parse_duration_s(service_time) if service_time else None,
                 price_usd_per_hour=parse_usd(price) if price else None,
             )
         )
-    changes = pending(wish, planned)
+    changes = pending(site, found, planned)
     if out:
         save_plan(planned, Path(out))
         narrator.say(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
-    emit(plan_answer(wish, planned, changes), output)
+    emit(plan_answer(found, planned, changes), output)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         for caution in planned.cautions:
             narrator.caution(caution)

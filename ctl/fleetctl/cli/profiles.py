@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.narrate import Narrator
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
+from fleetctl.cli.progress import Narrator
 from fleetctl.errors import ConfigError
 
 _STDOUT = "-"

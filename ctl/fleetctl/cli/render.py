@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.narrate import Narrator
 from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
+from fleetctl.cli.progress import Narrator
+from fleetctl.cli.site import site_of
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.rendering import render_to
 
 
 def render(
+    ctx: typer.Context,
     profile: ProfileName,
     *,
     directory: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.")],
@@ -29,8 +31,9 @@ def render(
 
     Prints the files it wrote. The same profile gives the same bytes.
     """
-    wish = find_profile(profile)
-    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
-    written = render_to(wish, planned, Path(directory), engine=engine, force=force)
+    site = site_of(ctx)
+    found = find_profile(profile)
+    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
+    written = render_to(site, found, planned, Path(directory), engine=engine, force=force)
     write("".join(f"{path}\n" for path in written))
     Narrator(quiet=quiet).say(f"{len(written)} files in {directory}")

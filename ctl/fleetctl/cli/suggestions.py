@@ -1,56 +1,61 @@
 """What the shell completes beyond commands and options: fleets, lanes, replicas, packaged profiles."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+import typer
+
+from fleetctl.cli.site import site_of
 from fleetctl.errors import FleetctlError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
-
-def fleets(incomplete: str) -> list[str]:
+def fleets(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the fleets' names that begin so."""
-    from fleetctl.operations.access import fleet_names
+    from fleetctl.operations.lookup import fleet_names
 
-    return _answer(fleet_names, incomplete)
+    return _matching(lambda: fleet_names(site_of(ctx)), incomplete)
 
 
-def lanes(incomplete: str) -> list[str]:
+def lanes(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the lanes of the fleet FLEETCTL_FLEET names, or of the only one."""
-    return _answer(lambda: _subjects(with_lanes=True, with_replicas=False), incomplete)
+    return _matching(lambda: _lanes(ctx), incomplete)
 
 
-def replicas(incomplete: str) -> list[str]:
+def replicas(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the live replicas."""
-    return _answer(lambda: _subjects(with_lanes=False, with_replicas=True), incomplete)
+    return _matching(lambda: _replicas(ctx), incomplete)
 
 
-def lanes_and_replicas(incomplete: str) -> list[str]:
+def lanes_and_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return both."""
-    return _answer(lambda: _subjects(with_lanes=True, with_replicas=True), incomplete)
+    return _matching(lambda: (*_lanes(ctx), *_replicas(ctx)), incomplete)
 
 
 def profiles(incomplete: str) -> list[str]:
     """Return the packaged profiles; where none fits, the shell completes files by itself."""
-    from fleetctl.config.use_cases import use_cases
+    from fleetctl.operations.profiles import packaged_profiles
 
-    return _answer(use_cases, incomplete)
-
-
-def _subjects(*, with_lanes: bool, with_replicas: bool) -> list[str]:
-    from fleetctl.operations.access import chosen_fleet, known_fleet, opened_store
-
-    fleet = chosen_fleet(os.environ.get("FLEETCTL_FLEET", ""))
-    with opened_store() as store:
-        lane_names = [lane.name for lane in known_fleet(store, fleet).profile.lanes]
-        live = [replica.id for replica in store.replicas(fleet) if replica.state.is_live]
-    return (lane_names if with_lanes else []) + (live if with_replicas else [])
+    return _matching(packaged_profiles, incomplete)
 
 
-def _answer(known: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
+def _lanes(ctx: typer.Context) -> list[str]:
+    from fleetctl.operations.lookup import known_fleet
+
+    return [lane.name for lane in known_fleet(site_of(ctx), _fleet(ctx)).profile.lanes]
+
+
+def _replicas(ctx: typer.Context) -> list[str]:
+    site = site_of(ctx)
+    return [replica.id for replica in site.store.replicas(_fleet(ctx)) if replica.state.is_live]
+
+
+def _fleet(ctx: typer.Context) -> str:
+    from fleetctl.operations.lookup import chosen_fleet
+
+    return chosen_fleet(site_of(ctx), os.environ.get("FLEETCTL_FLEET", ""))
+
+
+def _matching(known: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
     try:
         return [name for name in known() if name.startswith(incomplete)]
     except FleetctlError:

@@ -7,18 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.main import EXIT_BUG
 from fleetctl.cli.options import Fleet
 from fleetctl.cli.output import write
+from fleetctl.cli.revive import revived_fleet
+from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
 from fleetctl.operations import fleets
+from fleetctl.operations.site import Site
 
 _PIPED_COLUMNS = 120  # where there is no terminal to ask
 _COLUMNS_MIN = 40
 
 
 def top(
+    ctx: typer.Context,
     fleet: Fleet = "",
     *,
     once: Annotated[
@@ -34,24 +37,27 @@ def top(
 
     Quitting leaves the fleet as it is.
     """
-    name = attended_fleet(fleet)
+    site = site_of(ctx)
+    name = revived_fleet(site, fleet)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         from fleetctl.tui.frame import once as frame
 
         columns = width or shutil.get_terminal_size((_PIPED_COLUMNS, 24)).columns
-        write(frame(fleets.status(name), width=max(columns, _COLUMNS_MIN), is_ascii=is_ascii))
+        write(frame(fleets.status(site, name), width=max(columns, _COLUMNS_MIN), is_ascii=is_ascii))
         return
-    open_tui(name, readonly=readonly, is_ascii=is_ascii)
+    open_tui(site, name, readonly=readonly, is_ascii=is_ascii)
 
 
-def open_tui(fleet: str, *, readonly: bool = False, is_ascii: bool = False) -> None:
+def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool = False) -> None:
     """Show the TUI on a fleet until it is quit. Raises ConfigError on a terminal that cannot show it."""
     if os.environ.get("TERM", "dumb") == "dumb":
         raise ConfigError("this terminal (TERM=dumb) cannot show the TUI", hint="pass --once, or set TERM")
     from fleetctl.tui.app import FleetApp
     from fleetctl.tui.live import LiveActions, LiveSource
 
-    app = FleetApp(LiveSource(fleet), LiveActions(fleet), is_readonly=readonly, is_ascii=is_ascii)
+    app = FleetApp(
+        LiveSource(site, fleet), LiveActions(site, fleet), clock=site.clock, is_readonly=readonly, is_ascii=is_ascii
+    )
     app.run()
     if app.return_code:
         raise typer.Exit(EXIT_BUG)  # Textual has shown the traceback

@@ -8,23 +8,24 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.narrate import Narrator, confirm
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan_view import pending_section, plan_summary
-from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.site import site_of
 from fleetctl.config.profile import profile_hash
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
-from fleetctl.operations.fleets import recorded
+from fleetctl.operations.approval import check_plan
 from fleetctl.operations.pending import pending
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
-from fleetctl.operations.remembered import gateway_url
+from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
 
 def up(
+    ctx: typer.Context,
     profile: ProfileName,
     *,
     plan: Annotated[
@@ -46,48 +47,49 @@ def up(
     """
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
-    wish = find_profile(profile, fleet=name, port=port)
+    site = site_of(ctx)
+    found = find_profile(profile, fleet=name, port=port)
     narrator = Narrator(quiet=quiet)
     with narrator:
-        narrator.working(f"planning {wish.name} ...")
-        planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(wish))
+        narrator.working(f"planning {found.name} ...")
+        planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
     if name:
         planned = replace(planned, fleet=name)
-    lifecycle.check(wish, planned, profile_hash=profile_hash(wish), max_cost_usd_per_hour=cap)
-    changes = pending(wish, planned)
+    check_plan(site, found, planned, profile_hash=profile_hash(found), max_cost_usd_per_hour=cap)
+    changes = pending(site, found, planned)
     if not changes.is_empty:
-        shown = View(value=planned, sections=(*plan_summary(wish, planned), pending_section(wish.name, changes)))
+        shown = View(value=planned, sections=(*plan_summary(found, planned), pending_section(found.name, changes)))
         narrator.say(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
     if dry_run:
         narrator.say("dry run: nothing was changed")
         return
-    if not changes.is_empty and not confirm(f"Bring {wish.name} up like this?", yes=yes):
+    if not changes.is_empty and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
     with narrator:
         try:
-            outcome = lifecycle.up(wish, planned)
-            narrator.say(_SAID[outcome.change].format(fleet=wish.name))
+            outcome = lifecycle.up(site, found, planned)
+            narrator.say(_CHANGED[outcome.change].format(fleet=found.name))
             if not detach:
-                wait_ready(wish.name, narrator, timeout_s=timeout_s)
+                wait_ready(site, found.name, narrator, timeout_s=timeout_s)
         except KeyboardInterrupt:
-            _say_detached(wish.name, narrator)
+            _say_detached(site, found.name, narrator)
             raise
-    write(f"{gateway_url(wish.gateway)}/v1\n")
+    write(f"{found.gateway.url}/v1\n")
 
 
-_SAID = {
+_CHANGED = {
     lifecycle.Change.CREATED: "{fleet}: created",
     lifecycle.Change.UPDATED: "{fleet}: changed to match",
     lifecycle.Change.UNCHANGED: "{fleet}: already up, unchanged",
 }
 
 
-def wait_ready(fleet: str, narrator: Narrator, *, timeout_s: float) -> None:
+def wait_ready(site: Site, fleet: str, narrator: Narrator, *, timeout_s: float) -> None:
     """Show how far the fleet is until it is ready."""
-    begun_s = SYSTEM_CLOCK.monotonic_s()
-    for seen in lifecycle.follow_up(fleet, timeout_s=timeout_s):
+    begun_s = site.clock.monotonic_s()
+    for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s):
         narrator.progress(f"{fleet}: {_how_far(seen)}")
-    narrator.say(f"{fleet}: ready after {SYSTEM_CLOCK.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
+    narrator.say(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
 
 
 def _how_far(seen: FleetStatus) -> str:
@@ -99,8 +101,8 @@ def _how_far(seen: FleetStatus) -> str:
     return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 
-def _say_detached(fleet: str, narrator: Narrator) -> None:
-    if recorded(fleet) is None:
+def _say_detached(site: Site, fleet: str, narrator: Narrator) -> None:
+    if site.store.fleet(fleet) is None:
         narrator.say("stopped; nothing was started")
         return
     narrator.say(

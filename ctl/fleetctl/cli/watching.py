@@ -6,18 +6,18 @@ import sys
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, emit, face_of, text_of, write
-from fleetctl.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.cli.output import View
+    from fleetctl.clock import BlockingClock
 
 _EVERY_S = 1.0
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 
 
-def show(fetch: Callable[[], View], output: Format, *, watch: bool) -> None:
+def show(clock: BlockingClock, fetch: Callable[[], View], output: Format, *, watch: bool) -> None:
     """Print what `fetch` returns; with `watch`, on each change until Ctrl-C: redrawn on a terminal, else appended."""
     if not watch:
         emit(fetch(), output)
@@ -30,4 +30,4 @@ def show(fetch: Callable[[], View], output: Format, *, watch: bool) -> None:
             separator = _HOME_AND_CLEAR if is_tty else ("---\n" if last and output is Format.YAML else "")
             write(separator + text)
         last = text
-        SYSTEM_CLOCK.sleep_blocking(_EVERY_S)
+        clock.sleep_blocking(_EVERY_S)

@@ -5,15 +5,16 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import suggestions
-from fleetctl.cli.attend import attended_fleet
 from fleetctl.cli.journal_views import why_view
 from fleetctl.cli.options import FleetOption, Output
 from fleetctl.cli.output import Format, emit
-from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.cli.revive import revived_fleet
+from fleetctl.cli.site import site_of
 from fleetctl.operations import fleets
 
 
 def why(
+    ctx: typer.Context,
     subject: Annotated[
         str,
         typer.Argument(
@@ -27,5 +28,6 @@ def why(
     output: Output = Format.TABLE,
 ) -> None:
     """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on."""
-    found = fleets.why(attended_fleet(fleet), subject, limit=limit)
-    emit(why_view(found, now=SYSTEM_CLOCK.now()), output)
+    site = site_of(ctx)
+    found = fleets.why(site, revived_fleet(site, fleet), subject, limit=limit)
+    emit(why_view(found, now=site.clock.now()), output)

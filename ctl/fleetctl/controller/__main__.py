@@ -10,18 +10,20 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
-from fleetctl.controller.gateway_process import CONTROLLER_ARGV, LISTEN_FDS, GatewayProcess
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
-from fleetctl.errors import FleetctlError, NotFoundError, StateError
+from fleetctl.errors import FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
-from fleetctl.plugins import load_engine, load_provider
-from fleetctl.state.locks import FileLock
+from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
 from fleetctl.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from fleetctl.ports.host import ControllerRuntime
 
 _log = logging.getLogger("fleetctl.controller")
 
@@ -30,30 +32,27 @@ def main() -> int:
     """Keep one fleet until it is down or we are told to go; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fleetctl.controller", description=__doc__)
     parser.add_argument("fleet", help="name of the fleet")
-    fleet = parser.parse_args().fleet
+    parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
+    arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    # The sockets and how we were started are ours to hand on; nothing else that we start may take them for its own.
-    environ = dict(os.environ)
-    for variable in (LISTEN_FDS, CONTROLLER_ARGV):
-        os.environ.pop(variable, None)
-    paths = FleetPaths(fleet=fleet)
-    paths.make()
-    lock = FileLock(paths.controller_lock, command=f"controller of {fleet}")
-    if not lock.try_acquire():
-        holder = lock.holder()
-        _log.info("fleet %s has its controller%s; nothing to do", fleet, f", process {holder.pid}" if holder else "")
+    runtime = load_host(arguments.on_host).controller_runtime(arguments.fleet)
+    try:
+        runtime.claim()
+    except LockHeldError as exc:
+        _log.info("fleet %s has its controller: %s; nothing to do", arguments.fleet, exc.message)
         return 0
     try:
-        asyncio.run(_keep(fleet, paths, environ))
+        asyncio.run(_keep(arguments.fleet, runtime))
     except FleetctlError as exc:
         _log.error("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
         return exc.exit_code
     finally:
-        lock.release()
+        runtime.release()
     return 0
 
 
-async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
+async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
+    paths = FleetPaths(fleet=fleet)
     store = SqliteStore(state_db())
     try:
         desired = store.fleet(fleet)
@@ -68,9 +67,7 @@ async def _keep(fleet: str, paths: FleetPaths, environ: dict[str, str]) -> None:
                 engine_of=lru_cache(load_engine),
                 engines=await stack.enter_async_context(HttpEngineClient()),
                 gateway=await stack.enter_async_context(HttpGatewayClient(paths.gateway_socket)),
-                gateway_host=GatewayProcess(
-                    paths, SYSTEM_CLOCK, environ=environ, argv=[sys.executable, "-m", "fleetctl.controller", fleet]
-                ),
+                gateway_host=runtime.gateway_host(SYSTEM_CLOCK),
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
             )

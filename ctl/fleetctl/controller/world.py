@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.clock import Clock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
+from fleetctl.ports.host import GatewayHost
 from fleetctl.ports.provider import Provider
 from fleetctl.ports.store import StateStore
 
 if TYPE_CHECKING:
-    from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 
 
@@ -42,30 +42,6 @@ class GatewayClient(Protocol):
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; return the version at work after it."""
-        ...
-
-
-class GatewayHost(Protocol):
-    """Holds the public port and the gateway's process."""
-
-    def is_alive(self) -> bool:
-        """Whether a gateway process lives, ours or one we adopted."""
-        ...
-
-    def watch(self, on_exit: Callable[[], None]) -> None:
-        """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
-        ...
-
-    def start(self, desired: Desired) -> int:
-        """Start a gateway and return its pid. Raises FleetctlError when the port cannot be had."""
-        ...
-
-    async def stop(self, *, within_s: float) -> None:
-        """End the gateway: asked first, made to after `within_s`."""
-        ...
-
-    def release_port(self) -> bool:
-        """Let go of the public port; return whether it was held."""
         ...
 
 

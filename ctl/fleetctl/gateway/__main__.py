@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import random
 import sys
 
@@ -12,11 +11,11 @@ import uvloop
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, FleetctlError
-from fleetctl.gateway import listeners, server, watchdog
+from fleetctl.gateway import listeners, server
 from fleetctl.gateway.door import Door
 from fleetctl.gateway.limits import DoorLimits
 from fleetctl.paths import FleetPaths
-from fleetctl.state.locks import FileLock
+from fleetctl.plugins import DEFAULT_HOST, load_host
 
 
 def main() -> int:
@@ -25,6 +24,7 @@ def main() -> int:
     parser.add_argument("fleet", help="name of the fleet")
     parser.add_argument("--host", default="127.0.0.1", help="address to bind when no sockets are inherited")
     parser.add_argument("--port", type=int, default=8080, help="port to bind when no sockets are inherited")
+    parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
     parser.add_argument("--stop-timeout-s", type=float, default=30.0, help="how long in-flight requests may finish")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -38,11 +38,10 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace) -> None:
     paths = FleetPaths(fleet=arguments.fleet)
-    paths.make()
-    lock = FileLock(paths.gateway_lock)
-    lock.acquire(wait_s=0.0)
+    runtime = load_host(arguments.on_host).gateway_runtime(arguments.fleet)
+    runtime.claim()
     server.raise_descriptor_limit()
-    sockets = listeners.inherited(os.environ)
+    sockets = runtime.listeners()
     if not sockets:
         try:
             sockets = listeners.bind(arguments.host, arguments.port)
@@ -54,11 +53,10 @@ def _run(arguments: argparse.Namespace) -> None:
     limits = DoorLimits(stop_timeout_s=arguments.stop_timeout_s)
     is_loopback = listeners.are_loopback(sockets)
     door = Door(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
-    argv = watchdog.controller_argv(os.environ)
     try:
-        uvloop.run(server.serve(door, paths, sockets, argv, SYSTEM_CLOCK))
+        uvloop.run(server.serve(door, paths, sockets, runtime, SYSTEM_CLOCK))
     finally:
-        lock.release()
+        runtime.release()
 
 
 if __name__ == "__main__":

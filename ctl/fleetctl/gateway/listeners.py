@@ -1,38 +1,14 @@
-"""The public port: inherited from the controller, or bound here."""
+"""The public port: what the host handed over, or bound here, and how it is accepted from."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-from typing import TYPE_CHECKING
 
-from fleetctl.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-LISTEN_FDS = "FLEETCTL_LISTEN_FDS"
 # uvloop accepts one connection per listener and turn: with sixteen, a burst of 800 new streams waits 19 ms at P99
 # instead of 402 (measured with one and sixteen SO_REUSEPORT listeners in one process).
 LISTENERS = 16
 _BACKLOG = 4096
-
-
-def inherited(environ: Mapping[str, str]) -> list[socket.socket]:
-    """Return the listening sockets handed over in FLEETCTL_LISTEN_FDS. Raises ConfigError when they are none."""
-    text = environ.get(LISTEN_FDS, "")
-    sockets: list[socket.socket] = []
-    for part in text.split(",") if text else ():
-        try:
-            listener = socket.socket(fileno=int(part))
-            is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        except (ValueError, OSError) as exc:
-            raise ConfigError(f"{LISTEN_FDS}={text!r}: {part!r} is no open socket: {exc}") from exc
-        if not is_listening:
-            raise ConfigError(f"{LISTEN_FDS}={text!r}: descriptor {part} does not listen")
-        sockets.append(listener)
-    return sockets
 
 
 def bind(host: str, port: int, count: int = LISTENERS) -> list[socket.socket]:
@@ -70,9 +46,3 @@ def describe(listeners: list[socket.socket]) -> str:
     """Return "host:port" of the first."""
     host, port = listeners[0].getsockname()[:2]
     return f"{host}:{port}"
-
-
-def hand_over(listeners: list[socket.socket]) -> tuple[tuple[int, ...], dict[str, str]]:
-    """Return the descriptors to pass to a child process and the environment that names them."""
-    fds = tuple(listener.fileno() for listener in listeners)
-    return fds, {**os.environ, LISTEN_FDS: ",".join(map(str, fds))}

@@ -14,7 +14,6 @@ from aiohttp import web
 from fleetctl import codec
 from fleetctl.gateway import admin, listeners
 from fleetctl.gateway.client import ClientConnection
-from fleetctl.gateway.watchdog import INTERVAL_S, Watchdog
 from fleetctl.model.gateway import RoutingTable
 
 if TYPE_CHECKING:
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.gateway.door import Door
     from fleetctl.paths import FleetPaths
+    from fleetctl.ports.host import GatewayRuntime
 
 _log = logging.getLogger("fleetctl.gateway")
+_CONTROLLER_CHECK_S = 1.0
 
 
 def read_table(path: Path) -> RoutingTable | None:
@@ -71,7 +72,9 @@ class Listening:
             sock.close()
 
 
-async def serve(door: Door, paths: FleetPaths, sockets: list[socket.socket], argv: list[str], clock: Clock) -> None:
+async def serve(
+    door: Door, paths: FleetPaths, sockets: list[socket.socket], runtime: GatewayRuntime, clock: Clock
+) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is in flight."""
     loop = asyncio.get_running_loop()
     table = read_table(paths.routing_table)
@@ -86,9 +89,14 @@ async def serve(door: Door, paths: FleetPaths, sockets: list[socket.socket], arg
     await web.UnixSite(runner, str(paths.gateway_socket)).start()
     listening = Listening(door, sockets)
     await listening.start()
-    watchdog = Watchdog(paths, argv, sockets, should_be_up=lambda: _should_be_up(door))
     sweeping = loop.create_task(_every(door.limits.sweep_interval_s, clock, door.sweep))
-    watching = loop.create_task(_every(INTERVAL_S, clock, lambda: watchdog.check(clock.monotonic_s())))
+    watching = loop.create_task(
+        _every(
+            _CONTROLLER_CHECK_S,
+            clock,
+            lambda: _should_be_up(door) and runtime.ensure_controller(clock.monotonic_s(), sockets),
+        )
+    )
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
     watching.cancel()

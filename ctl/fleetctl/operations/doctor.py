@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,20 +13,20 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from fleetctl import paths, plugins
-from fleetctl.errors import FleetctlError, StateError
+from fleetctl.errors import FleetctlError, StateError, UnavailableError
 from fleetctl.model.desired import Phase
-from fleetctl.operations import leftovers, supervise
-from fleetctl.operations.access import opened_store
-from fleetctl.state.locks import FileLock
 from fleetctl.state.migrations import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from fleetctl.operations.site import Site
+
 _PYTHON_MIN = (3, 11)
 _OPEN_FILES_MIN = 4096  # the gateway holds two sockets a request, and a burst is a thousand requests
 _DEFAULT_PORT = 8080
+_LOOPBACK = "127.0.0.1"
 _COLUMNS_MIN, _LINES_MIN = 80, 24
 
 
@@ -49,12 +48,16 @@ class Check:
     advice: str = ""
 
 
-def diagnose() -> tuple[Check, ...]:
+def diagnose(site: Site) -> tuple[Check, ...]:
     """Return every check's finding; none of them changes anything."""
-    checks: tuple[Callable[[], Iterator[Check]], ...] = (
-        _python, _packages, _plugins, _directories, _state, _fleets, _leftovers, _network, _limits, _engines, _terminal,
-    )  # fmt: skip
-    return tuple(finding for check in checks for finding in check())
+    machine: tuple[Callable[[], Iterator[Check]], ...] = (_python, _packages, _plugins, _directories)
+    fleets: tuple[Callable[[Site], Iterator[Check]], ...] = (_state, _fleets, _orphaned_processes, _network)
+    around: tuple[Callable[[], Iterator[Check]], ...] = (_limits, _engines, _terminal)
+    return (
+        *(found for check in machine for found in check()),
+        *(found for check in fleets for found in check(site)),
+        *(found for check in around for found in check()),
+    )
 
 
 def _ok(name: str, found: str, advice: str = "") -> Check:
@@ -98,6 +101,7 @@ def _plugins() -> Iterator[Check]:
     loaders: dict[str, Callable[[str], object]] = {
         plugins.PROVIDERS: plugins.load_provider,
         plugins.ENGINES: plugins.load_engine,
+        plugins.HOSTS: plugins.load_host,
     }
     for group, load in loaders.items():
         kind = group.rsplit(".", 1)[1] + "s"
@@ -140,43 +144,35 @@ def _private(name: str, path: Path) -> Check:
     return _ok(name, str(path))
 
 
-def _state() -> Iterator[Check]:
-    database = paths.state_db()
-    if not database.exists():
-        yield _ok("state", "no fleet was ever brought up here")
-        return
+def _state(site: Site) -> Iterator[Check]:
     try:
-        with opened_store() as store:
-            fleets = store.fleets()
-            pending = {d.fleet: len(store.open_intents(d.fleet)) for d in fleets}
+        if not _has_state(site):
+            yield _ok("state", "no fleet was ever brought up here")
+            return
+        fleets = site.store.fleets()
+        pending = {d.fleet: len(site.store.open_intents(d.fleet)) for d in fleets}
     except StateError as exc:
         yield _fail("state", exc.message, exc.hint)
         return
     except FleetctlError as exc:
         yield _warn("state", exc.message, exc.hint)
         return
-    yield _ok("state", f"{database}, schema {STEPS[-1].version}, {len(fleets)} fleets")
+    yield _ok("state", f"{paths.state_db()}, schema {STEPS[-1].version}, {len(fleets)} fleets")
     for fleet, count in pending.items():
-        if count and not supervise.has_controller(fleet):
+        if count and not site.host.processes(fleet).has_controller:
             advice = f"a controller looks them up first thing: fleetctl up, or fleetctl down {fleet}"
             yield _warn("intents", f"{count} creates of {fleet} were cut short", advice)
 
 
-def _fleets() -> Iterator[Check]:
-    if not paths.state_db().exists():
-        return
+def _fleets(site: Site) -> Iterator[Check]:
     try:
-        with opened_store() as store:
-            fleets = store.fleets()
+        fleets = site.store.fleets()
     except FleetctlError:
         return  # said by the state check
     for desired in fleets:
-        fleet = paths.FleetPaths(fleet=desired.fleet)
-        alive = [
-            name
-            for name, lock in (("controller", fleet.controller_lock), ("gateway", fleet.gateway_lock))
-            if FileLock(lock).is_held()
-        ]
+        processes = site.host.processes(desired.fleet)
+        named = {"controller": processes.has_controller, "gateway": processes.has_gateway}
+        alive = [name for name, is_alive in named.items() if is_alive]
         found = f"should be {desired.phase}; alive: {', '.join(alive) or 'nothing'}"
         if len(alive) == 2 or (desired.phase is Phase.DOWN and not alive):
             yield _ok(f"fleet {desired.fleet}", found)
@@ -185,45 +181,52 @@ def _fleets() -> Iterator[Check]:
             yield _warn(f"fleet {desired.fleet}", found, f"{again} starts what is missing")
 
 
-def _leftovers() -> Iterator[Check]:
-    found = leftovers.find()
+def _orphaned_processes(site: Site) -> Iterator[Check]:
+    try:
+        known = frozenset(desired.fleet for desired in site.store.fleets())
+        found = site.host.orphaned_processes(owner=site.store.owner, fleets=known) if _has_state(site) else ()
+    except FleetctlError:
+        return  # nothing can be told apart; the state check says why
     if found:
-        words = ", ".join(f"{p.pid} ({p.what})" for p in found)
+        named = ", ".join(f"{p.pid} ({p.role} of {p.fleet})" for p in found)
         pids = " ".join(str(p.pid) for p in found)
-        yield _warn("leftovers", f"processes of no fleet: {words}", f"look at them, then: kill {pids}")
+        yield _warn("orphaned processes", f"processes of no fleet: {named}", f"look at them, then: kill {pids}")
     else:
-        yield _ok("leftovers", "no process without a fleet")
+        yield _ok("orphaned processes", "no process without a fleet")
 
 
-def _network() -> Iterator[Check]:
-    if _can_bind(0):
-        yield _ok("loopback", "127.0.0.1 can be bound")
+def _has_state(site: Site) -> bool:
+    """Say whether anything was ever written; asking an absent store for its owner would make one."""
+    return paths.state_db().exists() or bool(site.store.fleets())
+
+
+def _network(site: Site) -> Iterator[Check]:
+    try:
+        site.host.free_port(_LOOPBACK)
+    except UnavailableError as exc:
+        yield _fail("loopback", exc.message, "engines and gateway listen there; look at the sandbox")
     else:
-        yield _fail("loopback", "127.0.0.1 cannot be bound", "engines and gateway listen there; look at the sandbox")
-    if _can_bind(_DEFAULT_PORT) or _is_ours(_DEFAULT_PORT):
+        yield _ok("loopback", f"{_LOOPBACK} can be bound")
+    if _is_free(site, _DEFAULT_PORT) or _is_ours(site, _DEFAULT_PORT):
         yield _ok("port", f"{_DEFAULT_PORT} is free, or a fleet's own")
     else:
         yield _warn("port", f"{_DEFAULT_PORT} is taken by another program", "bring fleets up with --port N")
 
 
-def _is_ours(port: int) -> bool:
-    if not paths.state_db().exists():
-        return False
+def _is_free(site: Site, port: int) -> bool:
     try:
-        with opened_store() as store:
-            return any(d.profile.gateway.port == port and supervise.has_controller(d.fleet) for d in store.fleets())
+        site.host.check_port(_LOOPBACK, port)
+    except UnavailableError:
+        return False
+    return True
+
+
+def _is_ours(site: Site, port: int) -> bool:
+    try:
+        fleets = [desired for desired in site.store.fleets() if desired.profile.gateway.port == port]
     except FleetctlError:
         return False
-
-
-def _can_bind(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    return any(site.host.processes(desired.fleet).has_controller for desired in fleets)
 
 
 def _limits() -> Iterator[Check]:

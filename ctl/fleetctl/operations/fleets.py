@@ -1,4 +1,4 @@
-"""What the faces ask of fleets. Every function may block on files and sockets; call them from a thread in a loop."""
+"""What the faces ask of fleets. Every function but `watch` may block; in an event loop call them from a thread."""
 
 from __future__ import annotations
 
@@ -6,76 +6,64 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, Subject, subjects_named
-from fleetctl.operations import controller_api
-from fleetctl.operations.access import fleet_names, known_fleet, opened_store
-from fleetctl.operations.remembered import remembered_status
+from fleetctl.operations.lookup import fleet_names, known_fleet
+from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
-from fleetctl.paths import state_db
+from fleetctl.ports.host import STATUS_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fleetctl.model.desired import Desired
+    from fleetctl.operations.site import Site
 
-_SILENT_PAUSE_S = 0.5  # between two looks for a controller that is being revived
+_RETRY_S = 0.5  # between two looks for a controller that is being revived
 
 
-def list_fleets() -> tuple[FleetStatus, ...]:
+def list_fleets(site: Site) -> tuple[FleetStatus, ...]:
     """Return every fleet's status, by name."""
-    return tuple(status(name) for name in fleet_names())
+    return tuple(status(site, name) for name in fleet_names(site))
 
 
-def status(fleet: str, *, deadline_s: float = controller_api.ANSWER_S) -> FleetStatus:
-    """Return the controller's live status, else what the store remembers, marked STALE. Raises NotFoundError."""
+def status(site: Site, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+    """Return the controller's live status, else the stored one, marked STALE. Raises NotFoundError."""
     try:
-        return controller_api.live_status(fleet, deadline_s=deadline_s)
+        return site.host.status(fleet, deadline_s=deadline_s)
     except UnavailableError:
-        with opened_store() as store:
-            return remembered_status(store, known_fleet(store, fleet))
+        return stored_status(site, known_fleet(site, fleet))
 
 
-def recorded(fleet: str) -> Desired | None:
-    """Return what the fleet should be, or None for no such fleet."""
-    if fleet not in fleet_names():
-        return None
-    with opened_store() as store:
-        return store.fleet(fleet)
-
-
-async def watch(fleet: str, *, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[FleetStatus]:
+async def watch(site: Site, fleet: str) -> AsyncIterator[FleetStatus]:
     """Yield a status a tick: live, or STALE ones while the controller is away; ends when the fleet is forgotten."""
     while True:
         try:
-            async for live in controller_api.stream(fleet):
+            async for live in site.host.stream(fleet):
                 yield live
         except UnavailableError:
             pass  # shown below: a STALE status says it
         try:
-            yield await asyncio.to_thread(status, fleet)
+            yield await asyncio.to_thread(status, site, fleet)
         except NotFoundError:
             return
-        await clock.sleep(_SILENT_PAUSE_S)
+        await site.clock.sleep(_RETRY_S)
 
 
-def events(fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
+def events(site: Site, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
     """Return the journal's newest entries after `after`, oldest first; those on a name, or on one `kind/name`.
 
     A fleet that is gone keeps its journal.
     """
     subjects = subjects_named(subject) if subject else ()
-    with opened_store() as store:
-        return store.journal(fleet, after=after, limit=limit, subjects=subjects)
+    return site.store.journal(fleet, after=after, limit=limit, subjects=subjects)
 
 
-def is_remembered(fleet: str) -> bool:
+def has_only_journal(site: Site, fleet: str) -> bool:
     """Say whether a fleet is gone and its journal is still there."""
-    return bool(fleet) and state_db().exists() and fleet not in fleet_names() and bool(events(fleet, limit=1))
+    return bool(fleet) and site.store.fleet(fleet) is None and bool(events(site, fleet, limit=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,20 +79,18 @@ class Explanation:
     entries: tuple[JournalEntry, ...]  # newest last
 
 
-def why(fleet: str, subject: str = "", *, limit: int = 20) -> Explanation:
+def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explanation:
     """Return the decisions on a lane or a replica (its lane's plan beside them), or all of the fleet's.
 
     Raises NotFoundError, and ConfigError where a name means several things.
     """
-    seen = status(fleet)
+    seen = status(site, fleet)
+    desired = known_fleet(site, fleet)
     about = subject_meant(seen, subject) if subject else FLEET
     named = (about,) if about is not None else subjects_named(subject)
-    with opened_store() as store:
-        desired = known_fleet(store, fleet)
-        entries = store.journal(fleet, limit=limit, subjects=named if subject else ())
+    entries = site.store.journal(fleet, limit=limit, subjects=named if subject else ())
     if about is None and not entries:
-        known = [lane.name for lane in seen.lanes] + [r.record.id for r in seen.replicas if r.record.state.is_live]
-        raise NotFoundError(f"fleet {fleet!r} has no lane or replica {subject!r}", hint=f"known: {', '.join(known)}")
+        raise _unknown_subject(seen, subject)
     about = about or entries[-1].subject
     lane = next((lane for lane in seen.lanes if Subject.lane(lane.name) == about), None)
     replica = next((r for r in seen.replicas if Subject.replica(r.record.id) == about), None)
@@ -112,3 +98,8 @@ def why(fleet: str, subject: str = "", *, limit: int = 20) -> Explanation:
     plan = next((p for p in desired.plan.lanes if p.lane == lane_name), None)
     now = replica.record.reason if replica else (lane.reason if lane else "")
     return Explanation(fleet=fleet, subject=about, now=now, lane=lane, replica=replica, plan=plan, entries=entries)
+
+
+def _unknown_subject(seen: FleetStatus, subject: str) -> NotFoundError:
+    known = [lane.name for lane in seen.lanes] + [r.record.id for r in seen.replicas if r.record.state.is_live]
+    return NotFoundError(f"fleet {seen.fleet!r} has no lane or replica {subject!r}", hint=f"known: {', '.join(known)}")

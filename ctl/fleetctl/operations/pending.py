@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.model.desired import Overrides, Phase
-from fleetctl.operations.fleets import recorded
 from fleetctl.operations.planning import PlanChange, diff_plans
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The difference between a fleet and its wish."""
+    """What `up` would change on a fleet."""
 
     is_new: bool  # no such fleet is up
     plan: tuple[PlanChange, ...] = ()
@@ -29,9 +29,9 @@ class Pending:
         return not (self.is_new or self.plan or self.profile or self.overrides)
 
 
-def pending(profile: Profile, plan: Plan) -> Pending:
+def pending(site: Site, profile: Profile, plan: Plan) -> Pending:
     """Return what `up` with this plan would change."""
-    desired = recorded(profile.name)
+    desired = site.store.fleet(profile.name)
     if desired is None or desired.phase is not Phase.UP:
         return Pending(is_new=True)
     return Pending(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl import codec, plugins
+from fleetctl import codec
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
 
 PLAN_VERSION = 1
 _PLAN_BYTES_MAX = 4 * 1024 * 1024
@@ -49,6 +50,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def plan_profile(
+    site: Site,
     profile: Profile,
     *,
     sizing: Sizing = Sizing.FULL,
@@ -73,7 +75,7 @@ async def plan_profile(
         profile,
         model_card=resolve_model(profile.model, catalogue),
         catalogue=catalogue,
-        offerings=await plugins.load_provider(profile.provider).offerings(),
+        offerings=await site.providers(profile.provider).offerings(),
         profile_hash=profile_hash(profile),
         sizing=sizing,
         trace_rows=_trace_rows(profile),

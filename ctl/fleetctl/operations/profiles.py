@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _SUFFIXES = (".yaml", ".yml")
 
 
+def packaged_profiles() -> tuple[str, ...]:
+    """Return the names of the packaged profiles, the user's own included."""
+    return use_cases()
+
+
 def find_profile(file_or_name: str, *, fleet: str = "", port: int | None = None) -> Profile:
     """Return the profile in a file, or the packaged one of that name; under another fleet name or port if given.
 

@@ -19,11 +19,12 @@ from fleetctl.spelling import suggest
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
 
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
 
 
-def render(profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
+def render(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
     """Return every launch file of the plan by its relative path, for the profile's engines or for `engine` everywhere.
 
     An emulated lane is rendered for the engine it looks like: its header says so. Raises ConfigError, NotFoundError.
@@ -33,16 +34,18 @@ def render(profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
-    return render_plan(profile, plan, lru_cache(plugins.load_engine), override=engine)
+    return render_plan(profile, plan, lru_cache(site.engines), override=engine)
 
 
-def render_to(profile: Profile, plan: Plan, directory: Path, *, engine: str = "", force: bool = False) -> list[Path]:
+def render_to(
+    site: Site, profile: Profile, plan: Plan, directory: Path, *, engine: str = "", force: bool = False
+) -> list[Path]:
     """Write the launch files below `directory`, each atomically; return their paths, sorted.
 
     A file that is there and is not as this wrote it (somebody else's, or changed since) is left alone unless `force`;
     then nothing is written at all. Raises ConfigError naming every such file.
     """
-    files = render(profile, plan, engine=engine)
+    files = render(site, profile, plan, engine=engine)
     try:
         return _write_all(files, directory, force=force)
     except OSError as exc:

@@ -8,13 +8,12 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import quantile_s
 from fleetctl.errors import FleetctlError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles
-from fleetctl.operations.access import chosen_fleet, known_fleet, opened_store
-from fleetctl.operations.remembered import gateway_url
-from fleetctl.operations.words import quantile_s
+from fleetctl.operations.lookup import chosen_fleet, known_fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.load.report import LoadProgress
     from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
+    from fleetctl.operations.site import Site
 
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 _OBJECTIVE = 0.995  # of an address nobody gave an objective for: the published example's
@@ -65,20 +65,18 @@ class Judged:
         return tuple(lane for lane in self.lanes if lane.kept is False)
 
 
-def target_profile(target: str) -> Profile | None:
+def target_profile(site: Site, target: str) -> Profile | None:
     """Return the profile of the fleet called `target` (the only one, if empty), or None for an address."""
     if "://" in target:
         return None
-    fleet = chosen_fleet(target)
-    with opened_store() as store:
-        return known_fleet(store, fleet).profile
+    return known_fleet(site, chosen_fleet(site, target)).profile
 
 
 def fleet_spec(profile: Profile) -> LoadSpec:
     """Return a load at a fleet's gateway, shaped like the workload it was planned for."""
     keys = profile.gateway.api_keys
     return LoadSpec(
-        url=gateway_url(profile.gateway),
+        url=profile.gateway.url,
         workload=profile.workload,
         model=profile.model.name,
         api_key=keys[0] if keys else "",

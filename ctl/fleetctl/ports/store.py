@@ -7,15 +7,26 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from fleetctl.errors import NotFoundError
 from fleetctl.model.node import NodeRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetctl.model.decision import JournalEntry, Memory
     from fleetctl.model.desired import Desired, Overrides, Phase
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
+
+
+def unknown_fleet(name: str, known: Iterable[str]) -> NotFoundError:
+    """Return the error for a fleet that no store has, naming those there are."""
+    names = ", ".join(known)
+    return NotFoundError(
+        f"no fleet named {name!r}", hint=f"fleets: {names}" if names else "bring one up: fleetctl up quickstart"
+    )
 
 
 class IntentState(StrEnum):

@@ -1,1 +1,1 @@
-"""What is remembered: the SQLite store of fleets, replicas, intents and the journal, and the locks."""
+"""What is remembered: the SQLite store of fleets, replicas, intents and the journal."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import LockHeldError, StateError
-from fleetctl.state.locks import FileLock
+from fleetctl.locks import FileLock
 from fleetctl.state.migrations import STEPS, Step, check, migrate, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 # Default BEGIN lost 375 of 800 writes of eight processes to "database is locked"; IMMEDIATE with 30 s lost none.
 _BUSY_TIMEOUT_S = 30.0
@@ -22,22 +22,24 @@ _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Database:
-    """A connection with short, immediate transactions. Threads of one process take turns."""
+    """A connection with short, immediate transactions. Threads of one process take turns. Without a path: in memory."""
 
-    def __init__(self, path: Path, *, steps: Sequence[Step] = STEPS, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        steps: Sequence[Step] = STEPS,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+        opens_on_use: bool = False,
+    ) -> None:
+        self.path = path or Path(":memory:")
         self._turn = threading.Lock()
+        self._steps = steps
         self._busy_timeout_s = busy_timeout_s
-        with self._translated():
-            _make_private(path)
-            self._connection = sqlite3.connect(
-                path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._prepare(steps)
-            except BaseException:
-                self._connection.close()
-                raise
+        self._connection = _empty(steps) if path is None else None
+        if self._connection is None and not opens_on_use:
+            with self._translated():
+                self._open()
 
     @contextmanager
     def write(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
@@ -46,50 +48,59 @@ class Database:
         `durable` waits for the disk: what must never be forgotten, power cut or not, such as an intent. Without it a
         commit still survives every killed process, and only the last moments before a power cut may go.
         """
-        with self._turn, self._translated():
-            # In WAL mode FULL syncs the log at each commit, the earlier commits with it; NORMAL only at checkpoints.
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                if self._connection.in_transaction:  # a full disk rolls back by itself
-                    self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        with self._turn, self._translated(), _transaction(self._connection or self._open(), durable=durable) as begun:
+            yield begun
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """Run reads; each statement sees one consistent snapshot and never waits for writers."""
         with self._turn, self._translated():
-            yield self._connection
+            if self._connection is None and not self.path.exists():
+                with closing(_empty(self._steps)) as nothing:  # asking makes no file
+                    yield nothing
+            else:
+                yield self._connection or self._open()
 
     def close(self) -> None:
         """Close the file."""
         with self._turn:
-            self._connection.close()
+            if self._connection is not None:
+                self._connection.close()
 
-    def _prepare(self, steps: Sequence[Step]) -> None:
-        found = version_of(self._connection)
+    def _open(self) -> sqlite3.Connection:
+        _make_private(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection, self._steps)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
+        found = version_of(connection)
         check(found, steps)
-        mode = self._connection.execute("PRAGMA journal_mode").fetchone()[0]
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
         if mode == "wal" and found == steps[-1].version:
             return
         # The change to WAL does not wait for other openers as other statements do, so openers take turns here.
         with FileLock(self.path.with_name(self.path.name + ".lock")).hold(wait_s=self._busy_timeout_s):
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            found = version_of(self._connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            found = version_of(connection)
             if 0 < found < steps[-1].version:
-                self._copy_aside(found)
-            with self.write(durable=True) as connection:
-                migrate(connection, steps)
+                self._copy_aside(connection, found)
+            with _transaction(connection, durable=True) as begun:
+                migrate(begun, steps)
 
-    def _copy_aside(self, version: int) -> None:
+    def _copy_aside(self, connection: sqlite3.Connection, version: int) -> None:
         copy = self.path.with_name(f"{self.path.name}.schema{version}")
         _make_private(copy)
         target = sqlite3.connect(copy)
         try:
-            self._connection.backup(target)
+            connection.backup(target)
         finally:
             target.close()
 
@@ -114,6 +125,26 @@ class Database:
             ) from exc
         except OSError as exc:
             raise StateError(f"{self.path}: {exc.strerror}", hint="set XDG_STATE_HOME to a directory of yours") from exc
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[sqlite3.Connection]:
+    # In WAL mode FULL syncs the log at each commit, the earlier commits with it; NORMAL only at checkpoints.
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        if connection.in_transaction:  # a full disk rolls back by itself
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _empty(steps: Sequence[Step]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    migrate(connection, steps)
+    return connection
 
 
 def _make_private(path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fleetctl.codec import decode, encode
-from fleetctl.errors import NotFoundError, StateError
+from fleetctl.errors import StateError
 from fleetctl.model.desired import Desired
 from fleetctl.model.replica import Replica, ReplicaState
-from fleetctl.ports.store import Intent, IntentState
+from fleetctl.ports.store import Intent, IntentState, unknown_fleet
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,8 +50,7 @@ def known_fleet(db: sqlite3.Connection, name: str) -> Desired:
     """Return one fleet's desired state. Raises NotFoundError listing those there are."""
     found = find_fleet(db, name)
     if found is None:
-        names = ", ".join(row[0] for row in db.execute("SELECT name FROM fleets ORDER BY name"))
-        raise NotFoundError(f"no fleet named {name!r}", hint=f"fleets: {names or 'none yet'}")
+        raise unknown_fleet(name, (row[0] for row in db.execute("SELECT name FROM fleets ORDER BY name")))
     return found
 
 

@@ -40,17 +40,21 @@ class SqliteStore:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         *,
         clock: Clock = SYSTEM_CLOCK,
         busy_timeout_s: float = 30.0,
         journal_entries_max: int = _JOURNAL_ENTRIES_MAX,
+        opens_on_use: bool = False,
     ) -> None:
-        self.path = path
+        """Open the file, or with `opens_on_use` at the first call; reading one that is not there makes none then.
+
+        Without a path the store is in memory.
+        """
         self._clock = clock
         self._journal_entries_max = journal_entries_max
-        self._database = Database(path, busy_timeout_s=busy_timeout_s)
-        self._owner = self._read_owner() or self._make_owner()
+        self._database = Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use)
+        self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""
@@ -59,6 +63,8 @@ class SqliteStore:
     @property
     def owner(self) -> str:
         """The store's uuid, made with it: tags every node."""
+        if not self._owner:
+            self._owner = self._read_owner() or self._make_owner()
         return self._owner
 
     # Fleets

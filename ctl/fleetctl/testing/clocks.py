@@ -9,7 +9,7 @@ from itertools import count
 
 
 class ManualClock:
-    """Implements Clock; time passes only in `advance`, which wakes sleepers in the order of their deadlines."""
+    """Implements BlockingClock; time passes only in `advance`, which wakes sleepers in the order of their deadlines."""
 
     def __init__(self, start: datetime) -> None:
         self._start = start
@@ -46,6 +46,10 @@ class ManualClock:
     def jump(self, seconds: float) -> None:
         """Let time pass for synchronous code; sleepers notice at the next `advance`."""
         self._elapsed_s += seconds
+
+    def sleep_blocking(self, seconds: float) -> None:
+        """Let the time a synchronous caller waits pass at once."""
+        self.jump(seconds)
 
 
 class LoopClock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import Word, fleet_condition
 from fleetctl.model.profile import Mode
-from fleetctl.operations.words import Word, fleet_condition
 from fleetctl.tui.cells import Cell, Layout, Span, Tone, cut
 from fleetctl.tui.replicas_view import countdown
 from fleetctl.units import format_duration, format_usd

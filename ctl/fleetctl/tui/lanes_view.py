@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import WINDOW_S, lane_quantiles, quantile_s, step_name
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
-from fleetctl.operations.words import WINDOW_S, lane_quantiles, quantile_s, step_name
 from fleetctl.tui.cells import Cell, Column, Layout, Row, Span, Table, Tone, cell
 from fleetctl.tui.glyphs import Canvas, Glyphs, bar, ratio_tone
 from fleetctl.units import format_duration

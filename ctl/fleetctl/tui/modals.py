@@ -12,8 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from fleetctl.core.conditions import step_name
 from fleetctl.model.ladder import LadderStep
-from fleetctl.operations.words import step_name
 from fleetctl.tui.tones import TONE_CLASSES, TONE_CSS, to_text, tone_styles
 
 if TYPE_CHECKING:

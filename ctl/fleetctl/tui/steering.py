@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import step_of
 from fleetctl.errors import FleetctlError
-from fleetctl.operations.words import step_of
 from fleetctl.tui.modals import AUTOMATIC, Ask, AskReplicas, AskStep
 
 if TYPE_CHECKING:

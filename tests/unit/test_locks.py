@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import LockHeldError
-from fleetctl.state.locks import FileLock, operation_lock
+from fleetctl.locks import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOLDER = """
 import sys
 from pathlib import Path
-from fleetctl.state.locks import FileLock
+from fleetctl.locks import FileLock
 lock = FileLock(Path(sys.argv[1]), command="fleetctl up demo.yaml")
 lock.acquire(wait_s=5)
 print("held", flush=True)
@@ -110,14 +110,3 @@ def test_a_lock_whose_file_was_removed_is_not_held_twice_under_one_name(tmp_path
     assert not FileLock(tmp_path / "x.lock").try_acquire()
     first.release()
     second.release()
-
-
-def test_a_fleet_has_one_operation_lock_under_the_runtime_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with operation_lock("demo", command="fleetctl up").hold(wait_s=1):
-        with pytest.raises(LockHeldError, match="fleetctl up"):
-            operation_lock("demo").acquire(wait_s=0)
-        operation_lock("other").acquire(wait_s=0)

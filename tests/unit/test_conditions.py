@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.core.conditions import Word, lane_condition, lane_headline, quantile_s, step_name, step_of
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
 from fleetctl.model.status import LaneStatus
-from fleetctl.operations.words import Word, lane_condition, lane_headline, quantile_s, step_name, step_of
 from fleetctl.testing import samples
 
 

@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from fleetctl.errors import ConfigError
-from fleetctl.gateway.listeners import hand_over
-from fleetctl.state.locks import FileLock
+from fleetctl.locks import FileLock
+from fleetctl_host_local.inheritance import to_inherit
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Sequence
 
     from fleetctl.paths import FleetPaths
 
-_log = logging.getLogger("fleetctl.gateway")
+_log = logging.getLogger("fleetctl.host.local")
 
-CONTROLLER_ARGV = "FLEETCTL_CONTROLLER_ARGV"
-INTERVAL_S = 1.0
 # A controller needs a moment to take its lock; one that dies at once is started less and less often.
 _BACKOFF_S_START = 3.0
 _BACKOFF_S_MAX = 60.0
 
 
-def controller_argv(environ: Mapping[str, str]) -> list[str]:
-    """Return how to start a controller, from FLEETCTL_CONTROLLER_ARGV; empty: not to. Raises ConfigError."""
-    text = environ.get(CONTROLLER_ARGV, "")
-    if not text:
-        return []
-    try:
-        return msgspec.json.decode(text, type=list[str])
-    except msgspec.DecodeError as exc:
-        raise ConfigError(f"{CONTROLLER_ARGV} is not a JSON list of strings: {exc}") from exc
-
-
 class Watchdog:
-    """Looks once a second; `now_s` is any clock that does not go back."""
+    """Is asked once a second while the fleet should be up; `now_s` is any clock that does not go back."""
 
-    def __init__(
-        self, paths: FleetPaths, argv: list[str], listeners: list[socket.socket], *, should_be_up: Callable[[], bool]
-    ) -> None:
+    def __init__(self, paths: FleetPaths, argv: list[str]) -> None:
         self._paths = paths
         self._lock = FileLock(paths.controller_lock)
         self._argv = argv
-        self._listeners = listeners
-        self._should_be_up = should_be_up
         self._children: list[subprocess.Popen[bytes]] = []
         self._not_before_s = 0.0
         self._backoff_s = _BACKOFF_S_START
 
-    def check(self, now_s: float) -> bool:
-        """Start a controller if one is missing and may be started now; return whether that was done."""
+    def check(self, now_s: float, listeners: Sequence[socket.socket]) -> bool:
+        """Start a controller if one is missing and may be started now, with these sockets; return whether it was."""
         self._children = [child for child in self._children if child.poll() is None]
-        is_wanted = self._argv and self._should_be_up() and self._paths.runtime.is_dir()
-        if not is_wanted or self._lock.is_held():
+        can_start = self._argv and self._paths.runtime.is_dir()
+        if not can_start or self._lock.is_held():
             if now_s > self._not_before_s + _BACKOFF_S_MAX:
                 self._backoff_s = _BACKOFF_S_START
             return False
@@ -65,11 +46,11 @@ class Watchdog:
             return False
         self._not_before_s = now_s + self._backoff_s
         self._backoff_s = min(_BACKOFF_S_MAX, self._backoff_s * 2)
-        self._start()
+        self._start(listeners)
         return True
 
-    def _start(self) -> None:
-        fds, environ = hand_over(self._listeners)
+    def _start(self, listeners: Sequence[socket.socket]) -> None:
+        fds, environ = to_inherit(listeners, os.environ)
         self._paths.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log_path = self._paths.logs / "controller.log"
         try:

@@ -14,7 +14,6 @@ import msgspec
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
 from fleetctl.errors import LockHeldError
-from fleetctl.paths import FleetPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,8 +137,3 @@ class FileLock:
         return LockHeldError(
             f"{who} holds {self.path.name}", hint="wait for it to finish, or end it; the lock goes with it"
         )
-
-
-def operation_lock(fleet: str, *, command: str = "") -> FileLock:
-    """Return the lock that one operation on a fleet (up, down, scale) holds while it plans and writes."""
-    return FileLock(FleetPaths(fleet=fleet).runtime / "operation.lock", command=command)

@@ -14,7 +14,8 @@ FLEETCTL = [sys.executable, "-m", "fleetctl"]
 
 @pytest.mark.parametrize("kind", [SloBreachError, CapacityError, FleetctlError])
 def test_an_error_is_a_line_a_hint_and_its_own_exit_code(kind, fleetctl, monkeypatch):
-    def fail():
+    def fail(site):
+        del site
         raise kind("it did not work", hint="try the other thing")
 
     monkeypatch.setattr("fleetctl.cli.ls.list_fleets", fail)
@@ -24,7 +25,7 @@ def test_an_error_is_a_line_a_hint_and_its_own_exit_code(kind, fleetctl, monkeyp
 
 
 def test_a_bug_keeps_its_traceback(fleetctl, monkeypatch):
-    monkeypatch.setattr("fleetctl.cli.ls.list_fleets", lambda: 1 // 0)
+    monkeypatch.setattr("fleetctl.cli.ls.list_fleets", lambda site: 1 // 0)
     ran = fleetctl("ls")
     assert ran.code == 70
     assert "ZeroDivisionError" in ran.err

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 
-from fleetctl.controller.exit_watch import ExitWatch
+from fleetctl_host_local.exit_watch import ExitWatch
 
 
 def sleeper() -> subprocess.Popen[bytes]:

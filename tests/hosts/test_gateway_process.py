@@ -12,13 +12,15 @@ import psutil
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.controller.gateway_process import CONTROLLER_ARGV, LISTEN_FDS, GatewayProcess
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.profile import GatewaySpec
 from fleetctl.paths import FleetPaths
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
+from fleetctl_host_local.gateway_process import GatewayProcess
+from fleetctl_host_local.host import LocalHost
+from fleetctl_host_local.inheritance import CONTROLLER_ARGV, LISTEN_FDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,3 +171,12 @@ def test_sockets_handed_over_by_the_gateway_are_taken(hosts, port):
 def test_a_hand_over_of_nonsense_is_said(hosts, handed):
     with pytest.raises(ConfigError, match=LISTEN_FDS):
         host(hosts, **{LISTEN_FDS: handed})
+
+
+def test_the_gateway_of_a_known_fleet_is_no_orphan(hosts, port):
+    keeper = host(hosts)
+    keeper.start(desired(port))
+    until(keeper._lock.is_held, "the gateway takes its lock")
+    assert LocalHost().orphaned_processes(owner="any", fleets=frozenset({FLEET})) == ()
+    (found,) = LocalHost().orphaned_processes(owner="any", fleets=frozenset())
+    assert (found.fleet, found.role) == (FLEET, "gateway")

@@ -12,12 +12,12 @@ from fleetctl.codec import decode
 from fleetctl.errors import UnavailableError
 from fleetctl.model.status import FleetStatus
 from fleetctl.paths import FleetPaths
+from fleetctl.ports.host import STATUS_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-ANSWER_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
 _STREAM_GAP_S = 10.0  # ten default ticks without a line: the stream is dead, whatever its socket says
 
 
@@ -32,8 +32,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def live_status(fleet: str, *, deadline_s: float = ANSWER_S) -> FleetStatus:
-    """Return the controller's own word on its fleet. Raises UnavailableError."""
+def status(fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+    """Return what the controller says of its fleet. Raises UnavailableError."""
     raw = _call(fleet, "GET", "/v1/status", deadline_s=deadline_s)
     try:
         return decode(FleetStatus, raw)
@@ -44,7 +44,7 @@ def live_status(fleet: str, *, deadline_s: float = ANSWER_S) -> FleetStatus:
         ) from exc
 
 
-def wake(fleet: str, *, deadline_s: float = ANSWER_S) -> None:
+def wake(fleet: str, *, deadline_s: float = STATUS_S) -> None:
     """Have the controller decide now instead of at its next tick. Raises UnavailableError."""
     _call(fleet, "POST", "/v1/wake", deadline_s=deadline_s)
 
@@ -69,7 +69,7 @@ async def stream(fleet: str) -> AsyncIterator[FleetStatus]:
     import httpx
 
     transport = httpx.AsyncHTTPTransport(uds=str(FleetPaths(fleet=fleet).controller_socket))
-    timeout = httpx.Timeout(ANSWER_S, read=_STREAM_GAP_S)
+    timeout = httpx.Timeout(STATUS_S, read=_STREAM_GAP_S)
     try:
         async with (
             httpx.AsyncClient(transport=transport, timeout=timeout) as client,

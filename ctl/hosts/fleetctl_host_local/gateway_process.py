@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.controller.exit_watch import ExitWatch
-from fleetctl.errors import ConfigError, UnavailableError
-from fleetctl.state.locks import FileLock
+from fleetctl.locks import FileLock
+from fleetctl_host_local.exit_watch import ExitWatch
+from fleetctl_host_local.inheritance import inherited_sockets, to_inherit
+from fleetctl_host_local.public_port import listen, resolve
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
 
     from fleetctl.clock import Clock
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import GatewaySpec
     from fleetctl.paths import FleetPaths
 
-LISTEN_FDS = "FLEETCTL_LISTEN_FDS"
-CONTROLLER_ARGV = "FLEETCTL_CONTROLLER_ARGV"
-_BACKLOG = 4096
 _POLL_S = 0.05
 # What the gateway may take to finish its requests when told to end.
 _GATEWAY_FINISH_S = 10
@@ -67,21 +64,18 @@ class GatewayProcess:
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""
         listener = self._bound(desired.profile.gateway)
-        environ = {
-            **self._environ,
-            LISTEN_FDS: str(listener.fileno()),
-            CONTROLLER_ARGV: msgspec.json.encode(self._argv).decode(),
-        }
+        fds, environ = to_inherit([listener], self._environ, argv=self._argv)
         self._paths.make()
         with (self._paths.logs / "gateway.log").open("ab") as log:
             self._child = _Detached(
-                [sys.executable, "-m", "fleetctl.gateway", "--stop-timeout-s", str(_GATEWAY_FINISH_S), desired.fleet],
+                # The fleet's name stands right behind the module's, where a process of no fleet is told by it.
+                [sys.executable, "-m", "fleetctl.gateway", desired.fleet, "--stop-timeout-s", str(_GATEWAY_FINISH_S)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 cwd="/",  # it must not keep anybody's directory busy
-                pass_fds=(listener.fileno(),),
+                pass_fds=fds,
                 env=environ,
             )
         return self._child.pid
@@ -126,24 +120,13 @@ class GatewayProcess:
         if self._listener is not None and not _is_at(self._listener, spec):
             self.release_port()
         if self._listener is None:
-            self._listener = _listen(spec)
+            self._listener = listen(spec.host, spec.port)
         return self._listener
 
 
 def _inherited(environ: Mapping[str, str]) -> socket.socket | None:
     """Return the first listening socket handed over by a gateway that started us; close the rest."""
-    found: list[socket.socket] = []
-    for part in environ.get(LISTEN_FDS, "").split(","):
-        if not part:
-            continue
-        try:
-            listener = socket.socket(fileno=int(part))
-            if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                raise ConfigError(f"{LISTEN_FDS}: descriptor {part} does not listen")
-        except (ValueError, OSError) as exc:
-            raise ConfigError(f"{LISTEN_FDS}: {part!r} is no open socket: {exc}") from exc
-        listener.set_inheritable(False)
-        found.append(listener)
+    found = inherited_sockets(environ)
     for listener in found[1:]:
         listener.close()
     return found[0] if found else None
@@ -151,30 +134,7 @@ def _inherited(environ: Mapping[str, str]) -> socket.socket | None:
 
 def _is_at(listener: socket.socket, spec: GatewaySpec) -> bool:
     host, port = listener.getsockname()[:2]
-    return bool(port == spec.port and host == _address(spec)[1][0])
-
-
-def _address(spec: GatewaySpec) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    family, _, _, _, address = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM)[0]
-    return family, (str(address[0]), int(address[1]))
-
-
-def _listen(spec: GatewaySpec) -> socket.socket:
-    family, address = _address(spec)
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Without it a port whose last connections linger in TIME_WAIT could not be bound again.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as exc:
-        listener.close()
-        what = "is in use by another program" if exc.errno == errno.EADDRINUSE else f"cannot be had: {exc.strerror}"
-        raise UnavailableError(
-            f"the gateway's port {spec.port} on {spec.host} {what}",
-            hint="end what listens there, or give the gateway another port",
-        ) from exc
-    return listener
+    return bool(port == spec.port and host == resolve(spec.host, spec.port)[1][0])
 
 
 def _pid_in(note: bytes) -> int | None:

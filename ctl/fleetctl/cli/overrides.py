@@ -1,0 +1,86 @@
+"""`fleetctl scale` and `shed`."""
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import suggestions
+from fleetctl.cli.options import DryRun, FleetOption, Output, Yes
+from fleetctl.cli.output import Format, View, emit, lines
+from fleetctl.cli.progress import confirm
+from fleetctl.cli.site import site_of
+from fleetctl.core.conditions import step_name, step_of
+from fleetctl.errors import ConfigError
+from fleetctl.model.ladder import LadderStep
+from fleetctl.operations import overrides
+from fleetctl.operations.lookup import chosen_fleet
+from fleetctl.operations.overrides import OverrideChange
+from fleetctl.views.overrides import format_override, format_override_change
+
+_AUTOMATIC = "auto"
+_STEPS = ", ".join(step_name(step) for step in LadderStep)
+
+
+def scale(
+    ctx: typer.Context,
+    lane: Annotated[
+        str,
+        typer.Argument(
+            metavar="LANE", help="The lane; or LANE=N in one word: short=4.", autocompletion=suggestions.lanes
+        ),
+    ],
+    replicas: Annotated[str, typer.Argument(metavar="N|auto", help="How many; auto: as the controller sees fit.")] = "",
+    *,
+    fleet: FleetOption = "",
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set a lane's replicas by hand, within the profile's bounds and caps; `auto` hands it back to the controller.
+
+    It holds until the next `up` or `scale LANE auto`.
+    """
+    name, _, count = lane.partition("=")
+    wanted = count or replicas
+    if not (wanted == _AUTOMATIC or wanted.isdecimal()):
+        raise ConfigError(
+            f"{wanted!r} is not a number of replicas", hint="write: fleetctl scale short=4, or short=auto"
+        )
+    number = None if wanted == _AUTOMATIC else int(wanted)
+    site = site_of(ctx)
+    change = overrides.scale(site, chosen_fleet(site, fleet), name, number, dry_run=dry_run)
+    _print_change(change, "replicas", output, dry_run=dry_run)
+
+
+def shed(
+    ctx: typer.Context,
+    lane: Annotated[str, typer.Argument(metavar="LANE", help="The lane.", autocompletion=suggestions.lanes)],
+    *,
+    step: Annotated[str, typer.Option("--step", metavar="STEP", help=f"One of: {_STEPS}.")] = "shed",
+    off: Annotated[bool, typer.Option("--off", help="Let the controller choose the step again.")] = False,
+    fleet: FleetOption = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Pin a lane on a step of the degradation ladder, each of which includes those before it; --off lets go.
+
+    It holds until the next `up` or `shed LANE --off`.
+    """
+    wanted = None if off else step_of(step)
+    if not off and wanted is None:
+        raise ConfigError(f"{step!r} is no ladder step", hint=f"steps: {_STEPS}")
+    site = site_of(ctx)
+    name = chosen_fleet(site, fleet)
+    loss = overrides.consequence(site, name, lane, wanted)
+    if loss and not dry_run and not confirm(f"{name}: {loss}. Go on?", yes=yes):
+        raise typer.Exit(1)
+    change = overrides.shed(site, name, lane, wanted, dry_run=dry_run)
+    _print_change(change, "ladder step", output, dry_run=dry_run)
+
+
+def _print_change(change: OverrideChange, what: str, output: Format, *, dry_run: bool) -> None:
+    before, after = format_override(change.before), format_override(change.after)
+    value = {"fleet": change.fleet, "subject": change.lane, "before": before, "after": after}
+    would = " (dry run, nothing was changed)" if dry_run else ""
+    text = f"{change.fleet}/{change.lane}: {format_override_change(what, change.before, change.after)}{would}"
+    emit(View(value=value, names=(change.lane,), sections=(lines(text),)), output)

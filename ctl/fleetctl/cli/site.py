@@ -1,0 +1,58 @@
+"""Composes what the commands work on: the user's store, this machine as the host, the installed plugins."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+    from fleetctl.operations.site import Site
+    from fleetctl.state.sqlite import SqliteStore
+
+
+class UserSite:
+    """Makes the user's Site when a command first asks for it: `--help` and `schema` never pay for one."""
+
+    def __init__(self) -> None:
+        self._store: SqliteStore | None = None
+
+    @cached_property
+    def site(self) -> Site:
+        """The one Site of this command line."""
+        from fleetctl.clock import SYSTEM_CLOCK
+        from fleetctl.operations.site import Site
+        from fleetctl.paths import state_db
+        from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
+        from fleetctl.state.sqlite import SqliteStore
+
+        self._store = SqliteStore(state_db(), opens_on_use=True)
+        return Site(
+            store=self._store,
+            host=load_host(DEFAULT_HOST),
+            providers=load_provider,
+            engines=load_engine,
+            clock=SYSTEM_CLOCK,
+        )
+
+    def close(self) -> None:
+        """Close the store, if it was opened."""
+        if self._store is not None:
+            self._store.close()
+
+
+class GivenSite:
+    """Stands in for UserSite where a caller composes the Site itself."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    def close(self) -> None:
+        """Leave it to the caller."""
+
+
+def site_of(ctx: typer.Context) -> Site:
+    """Return the Site of the command line that `ctx` belongs to."""
+    found: UserSite | GivenSite = ctx.find_root().obj
+    return found.site

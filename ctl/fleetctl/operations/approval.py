@@ -1,0 +1,49 @@
+"""Whether a profile and its plan may be brought up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import BudgetExceededError, ConfigError
+from fleetctl.units import format_usd
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
+
+
+def check_plan(
+    site: Site, profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_per_hour: float | None = None
+) -> None:
+    """Refuse what `up` would refuse. Raises ConfigError, BudgetExceededError, NotFoundError."""
+    site.providers(profile.provider)
+    _refuse_keyrings(profile)
+    if plan.fleet != profile.name or (profile_hash and plan.profile_hash != profile_hash):
+        raise ConfigError(
+            f"the plan was made for another profile than {profile.name!r} as it is now",
+            hint="make it anew: fleetctl plan PROFILE --out FILE",
+        )
+    caps = [cap for cap in (profile.capacity.max_cost_usd_per_hour, max_cost_usd_per_hour) if cap is not None]
+    if caps and plan.cost_usd_per_hour > min(caps):
+        raise BudgetExceededError(
+            f"the plan costs {format_usd(plan.cost_usd_per_hour)}/h, over the cap of {format_usd(min(caps))}/h",
+            hint="raise the cap, or relax the SLO; `fleetctl plan` shows which lane costs what",
+        )
+    nodes = sum(lane.replicas for lane in plan.lanes)
+    if nodes > profile.capacity.max_nodes:
+        raise BudgetExceededError(
+            f"the plan takes {nodes} nodes, over the cap of {profile.capacity.max_nodes}",
+            hint="raise capacity.max_nodes, or relax the SLO",
+        )
+
+
+def _refuse_keyrings(profile: Profile) -> None:
+    """Refuse references nothing here can follow yet, now and not when the gateway or an engine needs them."""
+    engine_secrets = (value for lane in profile.lanes for value in lane.launch.env.values())
+    for reference in (*profile.gateway.api_keys, *engine_secrets):
+        if reference.startswith("keyring:"):
+            raise ConfigError(
+                f"{reference!r} cannot be followed: running fleets read env: and file: references only",
+                hint="write env:NAME or file:PATH; keyring: is for rendered files",
+            )

@@ -1,0 +1,59 @@
+"""How a person's command takes effect: written to the store, journalled, and the controller woken to act on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.model.decision import EntryKind, JournalEntry
+from fleetctl.model.desired import Phase
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from fleetctl.model.subject import Subject
+    from fleetctl.operations.site import Site
+
+# An operation holds its lock while it writes and while it makes sure of a controller: seconds, not minutes.
+_LOCK_WAIT_S = 60.0
+
+
+def exclusive(site: Site, fleet: str) -> AbstractContextManager[None]:
+    """Hold the lock that one command on a fleet has while it reads, decides and writes. Raises LockHeldError."""
+    return site.host.exclusive(fleet, operation="operation", wait_s=_LOCK_WAIT_S)
+
+
+def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, reason: str) -> JournalEntry:
+    """Journal what a person did."""
+    entry = JournalEntry(
+        seq=0, at=site.clock.now(), fleet=fleet, kind=EntryKind.OPERATOR, subject=subject, action=action, reason=reason
+    )
+    return site.store.append((entry,))[0]
+
+
+def ensure_controller(site: Site, fleet: str) -> None:
+    """Return once the fleet's controller answers, or has done what was left to do. Raises UnavailableError."""
+    site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet))
+
+
+def hand_to_controller(site: Site, fleet: str) -> None:
+    """Have a controller act at once on what was just written. Raises UnavailableError."""
+    ensure_controller(site, fleet)
+    site.host.wake(fleet)
+
+
+def is_abandoned(site: Site, fleet: str) -> bool:
+    """Say whether a fleet has something to do and no process that would start doing it."""
+    desired = site.store.fleet(fleet)
+    if desired is None or site.host.processes(fleet).is_any:
+        return False
+    return desired.phase is Phase.UP or holds_nodes(site, fleet)
+
+
+def holds_nodes(site: Site, fleet: str) -> bool:
+    """Say whether a fleet has a node on record, or a create whose outcome is not known."""
+    return bool(site.store.open_intents(fleet)) or any(r.state.is_live for r in site.store.replicas(fleet))
+
+
+def _should_be_up(site: Site, fleet: str) -> bool:
+    desired = site.store.fleet(fleet)
+    return desired is not None and desired.phase is Phase.UP

@@ -1,0 +1,47 @@
+"""Finds the fleet and the lane somebody means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.ports.store import unknown_fleet
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.profile import LaneSpec
+    from fleetctl.operations.site import Site
+
+
+def fleet_names(site: Site) -> tuple[str, ...]:
+    """Return every fleet's name."""
+    return tuple(desired.fleet for desired in site.store.fleets())
+
+
+def chosen_fleet(site: Site, name: str = "") -> str:
+    """Return the name of the fleet meant: the one named, or the only one there is. Raises NotFoundError, ConfigError."""
+    if name:
+        return known_fleet(site, name).fleet
+    names = fleet_names(site)
+    if not names:
+        raise NotFoundError("there is no fleet", hint="bring one up: fleetctl up quickstart")
+    if len(names) > 1:
+        raise ConfigError(f"there are {len(names)} fleets: {', '.join(names)}", hint="name one, or set FLEETCTL_FLEET")
+    return names[0]
+
+
+def known_fleet(site: Site, fleet: str) -> Desired:
+    """Return the fleet's record. Raises NotFoundError."""
+    found = site.store.fleet(fleet)
+    if found is None:
+        raise unknown_fleet(fleet, fleet_names(site))
+    return found
+
+
+def known_lane(desired: Desired, lane: str) -> LaneSpec:
+    """Return the lane's part of the profile. Raises NotFoundError."""
+    try:
+        return desired.profile.lane(lane)
+    except KeyError:
+        names = ", ".join(spec.name for spec in desired.profile.lanes)
+        raise NotFoundError(f"fleet {desired.fleet!r} has no lane {lane!r}", hint=f"lanes: {names}") from None

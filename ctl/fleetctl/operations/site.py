@@ -1,0 +1,26 @@
+"""What every operation works on. All of it may be fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleetctl.clock import BlockingClock
+from fleetctl.ports.engine import Engine
+from fleetctl.ports.host import Host
+from fleetctl.ports.provider import Provider
+from fleetctl.ports.store import StateStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where fleets are recorded, where their processes run, what they are built from, and the time.
+
+    `providers` and `engines` return a plugin by its name and raise NotFoundError listing those installed.
+    """
+
+    store: StateStore
+    host: Host
+    providers: Callable[[str], Provider]
+    engines: Callable[[str], Engine]
+    clock: BlockingClock

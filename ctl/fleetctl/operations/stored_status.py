@@ -1,0 +1,24 @@
+"""A fleet's status as far as the store and its host know it, for when its controller does not answer: all of it STALE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.operations.site import Site
+
+
+def stored_status(site: Site, desired: Desired) -> FleetStatus:
+    """Return the fleet's status from its records alone; figures only its processes know are absent."""
+    known = FleetKnowledge(
+        at=site.clock.now(),
+        desired=desired,
+        records=site.store.replicas(desired.fleet),
+        memory=site.store.memory(desired.fleet),
+        gateway_pid=site.host.processes(desired.fleet).gateway_pid or 0,
+    )
+    return fleet_status(known, site.store.journal(desired.fleet, limit=DECISIONS_SHOWN))

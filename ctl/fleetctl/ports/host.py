@@ -1,0 +1,184 @@
+"""What fleetctl needs of the place where a fleet's controller and gateway run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from fleetctl.clock import Clock
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.status import FleetStatus
+
+STATUS_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetProcesses:
+    """Which of a fleet's two processes live, answering or not; pid 0: the host knows of it and not its number."""
+
+    controller_pid: int | None = None  # None: it does not live
+    gateway_pid: int | None = None
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller lives."""
+        return self.controller_pid is not None
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether a gateway lives."""
+        return self.gateway_pid is not None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether either lives; each starts the other if it is missing."""
+        return self.has_controller or self.has_gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanedProcess:
+    """A process of a fleet that the store does not know."""
+
+    pid: int
+    fleet: str
+    role: str  # "controller", "gateway", "replica short-1"
+
+
+class GatewayHost(Protocol):
+    """Holds the public port and the gateway's process, for one controller."""
+
+    def is_alive(self) -> bool:
+        """Whether a gateway process lives, ours or one we adopted."""
+        ...
+
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
+        ...
+
+    def start(self, desired: Desired) -> int:
+        """Start a gateway and return its pid. Raises FleetctlError when the port cannot be had."""
+        ...
+
+    async def stop(self, *, within_s: float) -> None:
+        """End the gateway: asked first, made to after `within_s`."""
+        ...
+
+    def release_port(self) -> bool:
+        """Let go of the public port; return whether it was held."""
+        ...
+
+
+class ControllerRuntime(Protocol):
+    """What a host gives a fleet's controller process."""
+
+    def claim(self) -> None:
+        """Be the fleet's only controller until `release`. Raises LockHeldError naming the one that is."""
+        ...
+
+    def release(self) -> None:
+        """Let another controller be; also happens when this process dies."""
+        ...
+
+    def gateway_host(self, clock: Clock) -> GatewayHost:
+        """Return the keeper of the fleet's public port and gateway; called once. Raises ConfigError."""
+        ...
+
+
+class GatewayRuntime(Protocol):
+    """What a host gives a fleet's gateway process."""
+
+    def claim(self) -> None:
+        """Be the fleet's only gateway until `release`. Raises LockHeldError naming the one that is."""
+        ...
+
+    def release(self) -> None:
+        """Let another gateway be; also happens when this process dies."""
+        ...
+
+    def listeners(self) -> list[socket.socket]:
+        """Return the listening sockets handed over; empty: the gateway binds its own. Raises ConfigError."""
+        ...
+
+    def ensure_controller(self, now_s: float, listeners: Sequence[socket.socket]) -> bool:
+        """Start a controller if there is none, with backoff, and hand it the sockets; return whether one was started.
+
+        Called once a second while the fleet should be up, `now_s` on a clock that never goes back.
+        """
+        ...
+
+
+class Host(Protocol):
+    """Is reached by the entry point group `fleetctl.host`; constructed without arguments.
+
+    Its calls block, each within its stated deadline; in an event loop they belong in a thread. `stream` alone is async.
+    """
+
+    name: str
+
+    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> AbstractContextManager[None]:
+        """Keep others from beginning the same operation on the fleet meanwhile.
+
+        Raises LockHeldError naming the holder after `wait_s`. Ends with its process.
+        """
+        ...
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Return once a controller answers, within 25 s; start one if there is none.
+
+        One that ended well while `is_wanted` says no has done what was left to do. Raises UnavailableError with the
+        end of its log.
+        """
+        ...
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return what lives of the fleet, at once."""
+        ...
+
+    def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
+        """Return when these processes have exited, or after `within_s`."""
+        ...
+
+    def wake(self, fleet: str) -> bool:
+        """Have the controller act now on what was just written, within 2 s; False: it will at its next start or tick."""
+        ...
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return what the controller says of its fleet. Raises UnavailableError when it does not within `deadline_s`."""
+        ...
+
+    def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's statuses, one a tick, until it goes. Raises UnavailableError at once or after 10 s silence."""
+        ...
+
+    def check_port(self, address: str, port: int) -> None:
+        """Return if a gateway could listen there now. Raises UnavailableError."""
+        ...
+
+    def free_port(self, address: str) -> int:
+        """Return a port a gateway could listen on now. Raises UnavailableError."""
+        ...
+
+    def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
+        """Return this store's controllers, gateways and replicas whose fleet is not among `fleets`."""
+        ...
+
+    def logs(self, fleet: str) -> str:
+        """Return where the processes' output is kept, for people."""
+        ...
+
+    def clean_up(self, fleet: str) -> None:
+        """Remove what a forgotten fleet's processes left, logs excepted; nothing while one of them lives."""
+        ...
+
+    def controller_runtime(self, fleet: str) -> ControllerRuntime:
+        """Return what the controller process that calls this needs."""
+        ...
+
+    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
+        """Return what the gateway process that calls this needs."""
+        ...

@@ -1,0 +1,118 @@
+"""A host in memory: controllers and gateways are names, ports are numbers, and every call is recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fleetctl.clock import Clock
+from fleetctl.errors import LockHeldError, UnavailableError
+from fleetctl.model.status import FleetStatus
+from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from fleetctl.ports.host import ControllerRuntime, GatewayRuntime
+
+CONTROLLER_PID, GATEWAY_PID = 1001, 1002
+_FREE_PORT = 18080
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeHost:
+    """Implements Host. A test says which controllers live, what they answer, and what starting one leads to."""
+
+    clock: Clock
+    name: str = "fake"
+    controllers: dict[str, Callable[[], FleetStatus] | None] = field(default_factory=dict)  # None: lives, and is silent
+    gateways: set[str] = field(default_factory=set)
+    on_start: Callable[[str], None] | None = None  # starts a fleet's controller; None: none can be started
+    held: set[tuple[str, str]] = field(default_factory=set)  # (fleet, operation) somebody else is at
+    taken_ports: set[int] = field(default_factory=set)
+    has_ports: bool = True  # False: none can be bound
+    orphans: tuple[OrphanedProcess, ...] = ()
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
+
+    @contextmanager
+    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> Iterator[None]:
+        """Hold the operation for a block. Raises LockHeldError at once: nobody lets go while one waits."""
+        del wait_s
+        if (fleet, operation) in self.held:
+            raise LockHeldError(f"another process holds {operation} of {fleet}")
+        self.held.add((fleet, operation))
+        try:
+            yield
+        finally:
+            self.held.remove((fleet, operation))
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Have `on_start` start a controller if none lives. Raises UnavailableError when none answers then."""
+        self.calls["ensure_controller", fleet] += 1
+        if fleet not in self.controllers and self.on_start is not None:
+            self.on_start(fleet)
+        if self.controllers.get(fleet) is None and is_wanted():
+            raise UnavailableError(f"the controller of {fleet} did not answer")
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return what lives."""
+        return FleetProcesses(
+            controller_pid=CONTROLLER_PID if fleet in self.controllers else None,
+            gateway_pid=GATEWAY_PID if fleet in self.gateways else None,
+        )
+
+    def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
+        """Return at once: what does not live here has exited."""
+
+    def wake(self, fleet: str) -> bool:
+        """Record it; return whether a controller answers."""
+        self.calls["wake", fleet] += 1
+        return self.controllers.get(fleet) is not None
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return what the fleet's controller answers. Raises UnavailableError."""
+        answer = self.controllers.get(fleet)
+        if answer is None:
+            raise UnavailableError(f"the controller of {fleet} does not answer within {deadline_s:g} s")
+        return answer()
+
+    async def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's answer once a second until it is gone. Raises UnavailableError then."""
+        while True:
+            yield self.status(fleet)
+            await self.clock.sleep(1.0)
+
+    def check_port(self, address: str, port: int) -> None:
+        """Return if the port is not among `taken_ports`. Raises UnavailableError."""
+        if port in self.taken_ports:
+            raise UnavailableError(f"port {port} on {address} is in use", hint="choose another: --port N")
+
+    def free_port(self, address: str) -> int:
+        """Return a port that is not among `taken_ports`. Raises UnavailableError."""
+        if not self.has_ports:
+            raise UnavailableError(f"no port on {address} can be bound")
+        return next(port for port in range(_FREE_PORT, 65536) if port not in self.taken_ports)
+
+    def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
+        """Return the scripted ones whose fleet is not known."""
+        del owner
+        return tuple(found for found in self.orphans if found.fleet not in fleets)
+
+    def logs(self, fleet: str) -> str:
+        """Return a place there is not."""
+        return f"fake:{fleet}"
+
+    def clean_up(self, fleet: str) -> None:
+        """Record it."""
+        self.calls["clean_up", fleet] += 1
+
+    def controller_runtime(self, fleet: str) -> ControllerRuntime:
+        """Raise UnavailableError: nothing runs here."""
+        raise UnavailableError(f"{self.name} runs no controller of {fleet}")
+
+    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
+        """Raise UnavailableError: nothing runs here."""
+        raise UnavailableError(f"{self.name} runs no gateway of {fleet}")

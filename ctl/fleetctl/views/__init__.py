@@ -1,0 +1,1 @@
+"""How values read: texts, columns and tables, defined once for every face."""

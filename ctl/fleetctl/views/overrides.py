@@ -1,0 +1,22 @@
+"""What people set by hand on a lane, as text."""
+
+from __future__ import annotations
+
+from fleetctl.core.conditions import step_name
+from fleetctl.model.ladder import LadderStep
+
+Override = int | LadderStep | None  # a count of replicas, a pinned step, or left to the controller
+
+
+def format_override(value: Override) -> str:
+    """Return "4", "cap-tokens", or "automatic" for what is left to the controller."""
+    if value is None:
+        return "automatic"
+    return step_name(value) if isinstance(value, LadderStep) else str(value)
+
+
+def format_override_change(what: str, before: Override, after: Override) -> str:
+    """Return "replicas automatic -> 4", or "replicas 4, unchanged"."""
+    if before == after:
+        return f"{what} {format_override(after)}, unchanged"
+    return f"{what} {format_override(before)} -> {format_override(after)}"

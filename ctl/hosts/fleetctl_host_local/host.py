@@ -1,0 +1,120 @@
+"""The host `local`: the processes of a fleet on this machine, found by their locks, spoken to over their sockets."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import UnavailableError
+from fleetctl.locks import FileLock
+from fleetctl.paths import FleetPaths
+from fleetctl.ports.host import STATUS_S, FleetProcesses
+from fleetctl_host_local import controller_client, orphaned_processes, public_port, supervision
+from fleetctl_host_local.runtimes import LocalControllerRuntime, LocalGatewayRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.ports.host import OrphanedProcess
+
+_POLL_S = 0.05
+
+
+class LocalHost:
+    """Implements Host."""
+
+    name = "local"
+
+    @contextmanager
+    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> Iterator[None]:
+        """Hold the operation's lock for a block. Raises LockHeldError."""
+        paths = FleetPaths(fleet=fleet)
+        paths.make()
+        with FileLock(paths.runtime / f"{operation}.lock").hold(wait_s=wait_s):
+            yield
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Return once a controller answers; start one if there is none. Raises UnavailableError."""
+        supervision.ensure_controller(fleet, is_wanted=is_wanted)
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return what holds the fleet's locks."""
+        paths = FleetPaths(fleet=fleet)
+        return FleetProcesses(
+            controller_pid=_holder_pid(FileLock(paths.controller_lock)),
+            gateway_pid=_holder_pid(FileLock(paths.gateway_lock)),
+        )
+
+    def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
+        """Wait for processes that have let go of their locks and are about to exit."""
+        pids = [pid for pid in (processes.controller_pid, processes.gateway_pid) if pid]
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
+        while any(map(_is_alive, pids)) and SYSTEM_CLOCK.monotonic_s() < deadline_s:
+            SYSTEM_CLOCK.sleep_blocking(_POLL_S)
+
+    def wake(self, fleet: str) -> bool:
+        """Have the controller decide now; False: it does not answer."""
+        try:
+            controller_client.wake(fleet)
+        except UnavailableError:
+            return False
+        return True
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return the controller's status. Raises UnavailableError."""
+        return controller_client.status(fleet, deadline_s=deadline_s)
+
+    def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's statuses. Raises UnavailableError."""
+        return controller_client.stream(fleet)
+
+    def check_port(self, address: str, port: int) -> None:
+        """Return if the port can be bound. Raises UnavailableError."""
+        public_port.check_port(address, port)
+
+    def free_port(self, address: str) -> int:
+        """Return a port that can be bound. Raises UnavailableError."""
+        return public_port.free_port(address)
+
+    def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
+        """Return processes tagged with this store's owner, or run on its directory, whose fleet is not known."""
+        return tuple(found for found in orphaned_processes.fleet_processes(owner) if found.fleet not in fleets)
+
+    def logs(self, fleet: str) -> str:
+        """Return the directory of the fleet's logs."""
+        return str(FleetPaths(fleet=fleet).logs)
+
+    def clean_up(self, fleet: str) -> None:
+        """Remove the sockets and the routing table of processes that were killed. Locks stay: see FileLock."""
+        if self.processes(fleet).is_any:
+            return
+        paths = FleetPaths(fleet=fleet)
+        for path in (paths.controller_socket, paths.gateway_socket, paths.routing_table):
+            path.unlink(missing_ok=True)
+
+    def controller_runtime(self, fleet: str) -> LocalControllerRuntime:
+        """Return what the controller process that calls this needs."""
+        return LocalControllerRuntime(fleet)
+
+    def gateway_runtime(self, fleet: str) -> LocalGatewayRuntime:
+        """Return what the gateway process that calls this needs. Raises ConfigError."""
+        return LocalGatewayRuntime(fleet)
+
+
+def _holder_pid(lock: FileLock) -> int | None:
+    """Return the pid in a held lock, 0 where it is not written yet, None for a free one."""
+    holder = lock.holder()
+    if holder is not None:
+        return holder.pid
+    return 0 if lock.is_held() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False  # gone, or the number is another user's by now
+    return True

@@ -1,0 +1,59 @@
+"""The gateway's public port on this machine: bound, probed, or a free one found."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from fleetctl.errors import UnavailableError
+
+_BACKLOG = 4096
+
+
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Return the family and the numeric address to bind."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), int(address[1]))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there. Raises UnavailableError."""
+    listener = _bound(host, port)
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as exc:
+        listener.close()
+        raise _unavailable(host, port, exc) from exc
+    return listener
+
+
+def check_port(host: str, port: int) -> None:
+    """Return if a gateway could listen there now. Raises UnavailableError."""
+    _bound(host, port).close()
+
+
+def free_port(host: str) -> int:
+    """Return a port nobody listens on. Raises UnavailableError."""
+    with _bound(host, 0) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, address = resolve(host, port)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Without it a port whose last connections linger in TIME_WAIT could not be bound again.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as exc:
+        bound.close()
+        raise _unavailable(host, port, exc) from exc
+    return bound
+
+
+def _unavailable(host: str, port: int, fault: OSError) -> UnavailableError:
+    what = "is in use by another program" if fault.errno == errno.EADDRINUSE else f"cannot be had: {fault.strerror}"
+    return UnavailableError(
+        f"the gateway's port {port} on {host} {what}",
+        hint="end what listens there, or give the gateway another: fleetctl up --port N",
+    )

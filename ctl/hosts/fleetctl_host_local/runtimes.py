@@ -1,0 +1,76 @@
+"""What controller and gateway find on this machine: locks that die with their holder, sockets by inheritance."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from fleetctl.locks import FileLock
+from fleetctl.paths import FleetPaths
+from fleetctl_host_local.gateway_process import GatewayProcess
+from fleetctl_host_local.inheritance import CONTROLLER_ARGV, LISTEN_FDS, inherited_argv, inherited_sockets
+from fleetctl_host_local.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from fleetctl.clock import Clock
+
+
+def controller_command(fleet: str) -> list[str]:
+    """Return how a fleet's controller is started."""
+    return [sys.executable, "-m", "fleetctl.controller", fleet]
+
+
+class LocalControllerRuntime:
+    """Implements ControllerRuntime."""
+
+    def __init__(self, fleet: str) -> None:
+        self._fleet = fleet
+        self._paths = FleetPaths(fleet=fleet)
+        self._paths.make()
+        self._lock = FileLock(self._paths.controller_lock, command=f"controller of {fleet}")
+        # The sockets and how we were started are ours to hand on; nothing else we start may take them for its own.
+        self._environ = dict(os.environ)
+        for variable in (LISTEN_FDS, CONTROLLER_ARGV):
+            os.environ.pop(variable, None)
+
+    def claim(self) -> None:
+        """Take the controller's lock. Raises LockHeldError."""
+        self._lock.acquire(wait_s=0.0)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def gateway_host(self, clock: Clock) -> GatewayProcess:
+        """Return the keeper of the port and the gateway's process. Raises ConfigError."""
+        return GatewayProcess(self._paths, clock, environ=self._environ, argv=controller_command(self._fleet))
+
+
+class LocalGatewayRuntime:
+    """Implements GatewayRuntime."""
+
+    def __init__(self, fleet: str) -> None:
+        paths = FleetPaths(fleet=fleet)
+        paths.make()
+        self._lock = FileLock(paths.gateway_lock, command=f"gateway of {fleet}")
+        self._watchdog = Watchdog(paths, inherited_argv(os.environ))
+
+    def claim(self) -> None:
+        """Take the gateway's lock. Raises LockHeldError."""
+        self._lock.acquire(wait_s=0.0)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def listeners(self) -> list[socket.socket]:
+        """Return the sockets the controller handed over. Raises ConfigError."""
+        return inherited_sockets(os.environ)
+
+    def ensure_controller(self, now_s: float, listeners: Sequence[socket.socket]) -> bool:
+        """Start a missing controller; return whether that was done."""
+        return self._watchdog.check(now_s, listeners)

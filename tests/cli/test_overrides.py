@@ -1,0 +1,38 @@
+"""`scale`, `shed`, `drain` and `interrupt`, on fakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.cli.main import main
+from fleetctl.testing import samples
+from tests.sites import FakeSite
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (("scale", "short=3"), 0, "demo/short: replicas automatic -> 3\n"),
+        (
+            ("scale", "short", "3", "--dry-run"),
+            0,
+            "demo/short: replicas automatic -> 3 (dry run, nothing was changed)\n",
+        ),
+        (("scale", "short", "auto"), 0, "demo/short: replicas automatic, unchanged\n"),
+        (("scale", "short"), 3, "is not a number of replicas"),
+        (("scale", "short=99"), 3, "takes 1 to 8 replicas"),
+        (("shed", "long", "--step", "cap-tokens"), 0, "demo/long: ladder step automatic -> cap-tokens\n"),
+        (("shed", "long"), 3, "pass --yes"),
+        (("shed", "long", "--yes"), 0, "demo/long: ladder step automatic -> shed\n"),
+        (("shed", "long", "--step", "half"), 3, "steps: normal, pause-batch"),
+        (("drain", "nobody"), 8, "no live replica or node 'nobody'"),
+        (("interrupt", "nobody", "--notice", "soon"), 3, "is not a duration"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_the_command_line_overrides(argv, code, said, capsys):
+    fakes = FakeSite()
+    fakes.store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
+    assert main(argv, site=fakes.site) == code
+    captured = capsys.readouterr()
+    assert said in (captured.out if code == 0 else captured.err)

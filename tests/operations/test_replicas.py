@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.catalogue import Market
+from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.operations import replicas
+from fleetctl.testing import samples
+
+if TYPE_CHECKING:
+    from fleetctl.state.sqlite import SqliteStore
+
+
+def a_replica(store: SqliteStore, name: str = "short-1", **changes: Any) -> Replica:
+    replica = samples.replica(name, **({"state": ReplicaState.READY, "node_id": f"node-{name}"} | changes))
+    store.begin_replica(replica, samples.node_request(f"token-{name}", replica_id=name), now=samples.EPOCH)
+    return replica
+
+
+@pytest.mark.parametrize("target", ["short-1", "node-short-1"])
+def test_a_replica_is_drained_by_its_name_or_its_nodes(target, controlled, site, store, host):
+    a_replica(store)
+    assert replicas.drain(site, "demo", target).drain_requested
+    assert replicas.drain(site, "demo", target).id == "short-1"  # again is no error
+    assert [e.action for e in store.journal("demo")] == ["drain"]
+    assert host.calls["wake", "demo"] == 2
+
+
+def test_a_replica_that_ended_cannot_be_drained(controlled, site, store, host):
+    a_replica(store, "short-1")
+    a_replica(store, "short-2", state=ReplicaState.GONE)
+    with pytest.raises(NotFoundError) as caught:
+        replicas.drain(site, "demo", "short-2")
+    assert caught.value.hint == "live: short-1"
+
+
+def test_following_a_drain_ends_when_the_node_is_gone(controlled, site, store, host):
+    replica = a_replica(store)
+    steps = iter((ReplicaState.DRAINING, ReplicaState.STOPPING, ReplicaState.GONE))
+    seen = []
+    for record in replicas.follow_drain(site, "demo", "short-1", timeout_s=20):
+        seen.append(record.state)
+        if record.state.is_live:
+            store.put_replica(replace(replica, state=next(steps), changed_at=samples.EPOCH))
+    assert seen == [ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPING, ReplicaState.GONE]
+
+
+def test_only_spot_nodes_are_interrupted(controlled, site, store, host):
+    a_replica(store, "short-1")
+    a_replica(store, "long-1", market=Market.SPOT)
+    with pytest.raises(ConfigError, match="short-1 is on-demand") as caught:
+        replicas.interrupt(site, "demo", "short-1", notice_s=30)
+    assert "spot replicas: long-1" in caught.value.hint
