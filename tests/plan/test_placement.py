@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from fleetctl.core.placement import next_offering
+from fleetctl.core.placement import RejectionCode, next_offering
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
@@ -50,7 +50,7 @@ def test_an_offering_out_of_stock_is_passed_over_and_said() -> None:
     placement = next_offering(LANE, (), Market.SPOT, OFFERINGS, capacity=FREE, avoid={first.key})
     assert placement.offering is not None
     assert placement.offering.key != first.key
-    assert "no stock" in placement.rejected[first.key]
+    assert placement.rejected[first.key].code is RejectionCode.NO_STOCK
 
 
 def test_spot_spreads_even_into_a_dearer_zone_and_on_demand_less_so() -> None:
@@ -74,6 +74,19 @@ def test_nothing_is_placed_beyond_the_caps_and_the_reason_says_which() -> None:
     )
     assert refused.offering is None
     assert "over $4.00" in refused.reason
+
+
+def test_a_cap_on_what_would_fit_is_named_before_offerings_that_never_could() -> None:
+    other = tuple(replace(o, gpu="B300", zone=f"z{i}") for i, o in enumerate(OFFERINGS))
+    fitting = next(o for o in OFFERINGS if o.gpu == LANE.gpu and o.market is Market.SPOT)
+    refused = next_offering(LANE, (), Market.SPOT, (*other, fitting), capacity=FREE, avoid={fitting.key})
+    assert refused.offering is None
+    assert refused.reason.endswith("had no stock lately")
+    assert {rejection.code for rejection in refused.rejected.values()} == {
+        RejectionCode.MARKET,
+        RejectionCode.GPU,
+        RejectionCode.NO_STOCK,
+    }
 
 
 def test_ended_replicas_free_their_node_and_their_money() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fleetctl.core.slo.burn import BURN_RULES, burn_rate, highest_burn, unreachable_rules, window_burn
-from fleetctl.model.gateway import LaneWindow
+from fleetctl.core.slo.burn import FAST_BURN, burn_rate, window_burn
+from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.profile import Objective
 
 
 def test_burn_rate_of_one_spends_exactly_the_budget():
@@ -21,12 +22,33 @@ def test_no_requests_have_no_burn_rate():
 def test_no_burn_rate_exceeds_the_highest(objective, total):
     rate = burn_rate(bad=total, total=total, objective=objective)
     assert rate is not None
-    assert rate == pytest.approx(highest_burn(objective))
+    assert rate == pytest.approx(1 / (1 - objective))
 
 
-@pytest.mark.parametrize(("objective", "lost"), [(0.995, 0), (0.931, 0), (0.93, 1), (0.8, 2)])
-def test_alerts_that_can_never_fire_are_named(objective, lost):
-    assert unreachable_rules(objective) == BURN_RULES[:lost]
+def lane(*, bad_5m: int, bad_1h: int) -> LaneSnapshot:
+    windows = tuple(
+        LaneWindow(seconds=seconds, good=1000 - bad, breached={"ttft": bad})
+        for seconds, bad in ((300.0, bad_5m), (3600.0, bad_1h))
+    )
+    return LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0, windows=windows)
+
+
+def test_the_page_rate_over_thirty_days_is_the_published_one():
+    assert FAST_BURN.rate(Objective(window_s=30 * 86400.0)) == pytest.approx(14.4)
+
+
+@pytest.mark.parametrize(
+    ("bad_5m", "bad_1h", "window_days", "expected"),
+    [(80, 80, 30, True), (70, 70, 30, False), (70, 70, 7, True), (10, 80, 30, False), (80, 10, 30, False)],
+)
+def test_an_alert_needs_both_windows_over_the_rate_of_the_slos_window(bad_5m, bad_1h, window_days, expected):
+    objective = Objective(fraction=0.995, window_s=window_days * 86400.0)
+    assert FAST_BURN.fires(lane(bad_5m=bad_5m, bad_1h=bad_1h), objective) is expected
+
+
+def test_an_hour_without_a_request_alerts_nobody():
+    empty = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0, windows=())
+    assert not FAST_BURN.fires(empty, Objective())
 
 
 def test_shed_requests_do_not_burn_the_budget():

@@ -8,10 +8,10 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from fleetctl import codec
-from fleetctl.core.slo.sketch import RELATIVE_ERROR, QuantileSketch, SketchRecord
+from fleetctl.core.slo.sketch import RELATIVE_ERROR, QuantileSketch
 from fleetctl.model.slo import Validity
 
+EVERY = tuple(i / 50 for i in range(51))
 durations = st.floats(min_value=2e-6, max_value=9e5, allow_nan=False)
 
 
@@ -33,16 +33,10 @@ def test_merging_equals_adding_everything_to_one(left, right):
     merged = sketch_of(left)
     merged.merge(sketch_of(right))
     whole = sketch_of(left + right)
-    assert merged.record().buckets == whole.record().buckets
+    if whole.count:
+        assert merged.quantiles(EVERY) == whole.quantiles(EVERY)
     assert (merged.count, merged.min_s, merged.max_s) == (whole.count, whole.min_s, whole.max_s)
     assert merged.sum_s == pytest.approx(whole.sum_s)
-
-
-@given(st.lists(durations, max_size=60))
-def test_a_record_survives_json(values):
-    sketch = sketch_of(values)
-    record = codec.decode(SketchRecord, codec.encode(sketch.record()))
-    assert QuantileSketch.from_record(record).summary() == sketch.summary()
 
 
 def test_lognormal_latencies_keep_p99_within_one_percent():
@@ -54,14 +48,14 @@ def test_lognormal_latencies_keep_p99_within_one_percent():
 def test_memory_is_bounded_whatever_is_added():
     rng = random.Random(1)
     sketch = sketch_of([10 ** rng.uniform(-12, 12) for _ in range(100_000)])
-    assert len(sketch.record().buckets) <= 1_400
+    assert len(set(sketch.quantiles(i / 50_000 for i in range(50_001)))) <= 1_400
     assert sketch.count == 100_000
 
 
 def test_a_count_adds_as_many_times():
     weighted, single = QuantileSketch(), sketch_of([0.2] * 5)
     weighted.add(0.2, count=5)
-    assert weighted.record() == single.record()
+    assert (weighted.summary(), weighted.sum_s) == (single.summary(), single.sum_s)
 
 
 def test_zero_and_out_of_range_values_count_at_the_edges():
@@ -87,8 +81,3 @@ def test_an_empty_sketch_has_no_figures():
     with pytest.raises(ValueError, match="no quantiles"):
         QuantileSketch().quantile(0.5)
     assert QuantileSketch().summary().validity is Validity.NONE
-
-
-def test_a_forged_record_is_refused():
-    with pytest.raises(ValueError, match="do not add up"):
-        QuantileSketch.from_record(SketchRecord(count=3, buckets={1: 1}))

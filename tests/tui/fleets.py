@@ -51,7 +51,7 @@ def lanes() -> tuple[LaneStatus, ...]:
         ),
         LaneStatus(
             name="long", slo=lane_slo(ttft_s=2.0, itl_s=0.08), wanted=3, ready=2, spot=1, on_demand=2, live=3,
-            step=LadderStep.SPILL, burn={"5m": 18.2, "1h": 3.1}, validity=Validity.OK, pressure=0.93,
+            step=LadderStep.SPILL, burn={"5m": 18.2, "1h": 3.1}, burn_alert=True, validity=Validity.OK, pressure=0.93,
             traffic=traffic("long", ttft_s=2.41, itl_s=0.071, wait_s=1.8, rps=5.2, refused=14),
             reason="+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93", pending=1,
         ),

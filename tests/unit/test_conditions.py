@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.core.conditions import Word, lane_condition, lane_headline, quantile_s, step_name, step_of
+from fleetctl.core.conditions import Word, lane_condition, lane_headline, step_name, step_of
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
@@ -60,7 +60,7 @@ def test_a_batch_lane_leads_with_completion():
 
 @pytest.mark.parametrize(("percentile", "shown_s"), [(0.5, 1.0), (0.9, 2.0), (0.95, 2.0), (0.99, 4.0), (0.999, 4.0)])
 def test_a_promise_is_measured_by_no_kinder_percentile_than_is_kept(percentile, shown_s):
-    assert quantile_s(quantiles(4.0), percentile) == shown_s
+    assert quantiles(4.0).at_s(percentile) == shown_s
 
 
 @pytest.mark.parametrize("step", LadderStep)

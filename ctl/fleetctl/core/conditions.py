@@ -97,7 +97,7 @@ def lane_headline(lane: LaneStatus) -> Headline | None:
         target = lane.slo.strictest(metric)
         if target is not None:
             found = lane_quantiles(lane, metric)
-            measured_s = quantile_s(found, target.percentile) if found.count else None
+            measured_s = found.at_s(target.percentile) if found.count else None
             return Headline(target=target, measured_s=measured_s, validity=found.validity)
     return None
 
@@ -118,13 +118,6 @@ def lane_quantiles(lane: LaneStatus, metric: Metric) -> Quantiles:
         if found.count:
             return found
     return Quantiles()
-
-
-def quantile_s(quantiles: Quantiles, percentile: float) -> float:
-    """Return the kept percentile nearest above the one asked for: a promise is never measured by a kinder figure."""
-    if percentile <= 0.5:
-        return quantiles.p50_s
-    return quantiles.p95_s if percentile <= 0.95 else quantiles.p99_s
 
 
 def step_name(step: LadderStep) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.model.catalogue import Market, Offering
@@ -20,13 +21,42 @@ if TYPE_CHECKING:
 _SPREAD_WEIGHT = {Market.SPOT: 0.7, Market.ON_DEMAND: 0.4}
 
 
+class RejectionCode(StrEnum):
+    """Why an offering does not carry the next replica."""
+
+    MARKET = "market"  # sold under the other market
+    GPU = "gpu"  # not the card the lane was planned on
+    GPU_COUNT = "gpu-count"  # fewer GPUs than the model is split over
+    REGION = "region"  # outside the profile's region
+    ZONE = "zone"  # outside the profile's zones
+    NO_STOCK = "no-stock"  # lately
+    NODES_MAX = "nodes-max"  # one more node would cross the profile's cap
+    COST_MAX = "cost-max"  # its price would
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the offering fits the lane and only the present forbids it."""
+        return self in _PASSING
+
+
+_PASSING = frozenset({RejectionCode.NO_STOCK, RejectionCode.NODES_MAX, RejectionCode.COST_MAX})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why one offering was not it."""
+
+    code: RejectionCode
+    message: str  # one clause about the offering
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The pick, or None, with the reason each other offering was not it."""
 
     offering: Offering | None
     reason: str  # one clause
-    rejected: dict[str, str] = field(default_factory=dict)  # Offering.key -> why
+    rejected: dict[str, Rejection] = field(default_factory=dict)  # by Offering.key
 
 
 def next_offering(
@@ -44,11 +74,11 @@ def next_offering(
     may try the other market, or wait.
     """
     standing = [replica for replica in live if replica.state.is_live]
-    rejected: dict[str, str] = {}
+    rejected: dict[str, Rejection] = {}
     fitting: list[Offering] = []
     for offering in sorted(offerings, key=lambda o: o.key):
         why = _rejection(offering, lane_plan, market, capacity, avoid) or _over_cap(offering, standing, capacity)
-        if why:
+        if why is not None:
             rejected[offering.key] = why
         else:
             fitting.append(offering)
@@ -75,30 +105,42 @@ def score(offering: Offering, fitting: Sequence[Offering], zones: Counter[str]) 
 
 def _rejection(
     offering: Offering, lane_plan: LanePlan, market: Market, capacity: CapacitySpec, avoid: AbstractSet[str]
-) -> str:
-    """Return why an offering cannot carry this lane; empty when it can."""
-    if offering.market is not market:
-        return f"is {offering.market}, not {market}"
-    if offering.gpu != lane_plan.gpu:
-        return f"has {offering.gpu}, and the lane was planned on {lane_plan.gpu}"
-    if offering.gpu_count < lane_plan.tensor_parallel:
-        return f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}"
-    if capacity.region and offering.region != capacity.region:
-        return f"is in {offering.region}, outside the profile's region"
-    if capacity.zones and offering.zone not in capacity.zones:
-        return f"is in {offering.zone}, outside the profile's zones"
-    return "had no stock lately" if offering.key in avoid else ""
+) -> Rejection | None:
+    """Return why an offering cannot carry this lane; None when it can."""
+    wrong = {
+        RejectionCode.MARKET: (offering.market is not market, f"is {offering.market}, not {market}"),
+        RejectionCode.GPU: (
+            offering.gpu != lane_plan.gpu,
+            f"has {offering.gpu}, and the lane was planned on {lane_plan.gpu}",
+        ),
+        RejectionCode.GPU_COUNT: (
+            offering.gpu_count < lane_plan.tensor_parallel,
+            f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}",
+        ),
+        RejectionCode.REGION: (
+            bool(capacity.region) and offering.region != capacity.region,
+            f"is in {offering.region}, outside the profile's region",
+        ),
+        RejectionCode.ZONE: (
+            bool(capacity.zones) and offering.zone not in capacity.zones,
+            f"is in {offering.zone}, outside the profile's zones",
+        ),
+        RejectionCode.NO_STOCK: (offering.key in avoid, "had no stock lately"),
+    }
+    return next((Rejection(code=code, message=says) for code, (is_so, says) in wrong.items() if is_so), None)
 
 
-def _over_cap(offering: Offering, standing: Sequence[Replica], capacity: CapacitySpec) -> str:
-    """Return which cap one more node would cross; empty when none."""
+def _over_cap(offering: Offering, standing: Sequence[Replica], capacity: CapacitySpec) -> Rejection | None:
+    """Return which cap one more node would cross; None when none."""
     if len(standing) >= capacity.max_nodes:
-        return f"all {capacity.max_nodes} nodes of max_nodes are in use"
+        message = f"all {capacity.max_nodes} nodes of max_nodes are in use"
+        return Rejection(code=RejectionCode.NODES_MAX, message=message)
     most = capacity.max_cost_usd_per_hour
     spent = math.fsum(replica.price_usd_per_hour for replica in standing)
     if most is not None and spent + offering.price_usd_per_hour > most + 1e-9:
-        return f"would bring the cost to ${spent + offering.price_usd_per_hour:.2f} an hour, over ${most:.2f}"
-    return ""
+        message = f"would bring the cost to ${spent + offering.price_usd_per_hour:.2f} an hour, over ${most:.2f}"
+        return Rejection(code=RejectionCode.COST_MAX, message=message)
+    return None
 
 
 def _zone(replica: Replica) -> str:
@@ -107,8 +149,8 @@ def _zone(replica: Replica) -> str:
     return parts[1] if len(parts) == 3 else ""
 
 
-def _nothing(rejected: dict[str, str], market: Market) -> str:
+def _nothing(rejected: dict[str, Rejection], market: Market) -> str:
     # What could never have fitted says less than a cap or a stock-out on what could.
-    common = [why for why, _ in Counter(rejected.values()).most_common()]
-    near = [why for why in common if not why.startswith(("is ", "has "))] or common
-    return f"no {market} offering fits: {near[0] if near else 'nothing is on offer'}"
+    common = [rejection for rejection, _ in Counter(rejected.values()).most_common()]
+    near = [rejection for rejection in common if rejection.code.is_passing] or common
+    return f"no {market} offering fits: {near[0].message if near else 'nothing is on offer'}"

@@ -117,9 +117,7 @@ def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot) -> Ratio | None:
     window = _enough(lane, "ttft")
     if target is None or window is None:
         return None
-    return _ratio(
-        f"TTFT P{target.percentile * 100:.3g}", _at_percentile(window.ttft, target.percentile), target.limit_s
-    )
+    return _ratio(f"TTFT P{target.percentile * 100:.3g}", window.ttft.at_s(target.percentile), target.limit_s)
 
 
 def _enough(lane: LaneSnapshot, metric: str) -> LaneWindow | None:
@@ -130,13 +128,6 @@ def _enough(lane: LaneSnapshot, metric: str) -> LaneWindow | None:
         if quantiles.validity is not Validity.FEW:
             return window if quantiles.validity is Validity.OK else None
     return None
-
-
-def _at_percentile(quantiles: Quantiles, percentile: float) -> float:
-    """Return the measured percentile at or above the promised one: never a milder figure than was promised."""
-    if percentile <= 0.5:
-        return quantiles.p50_s
-    return quantiles.p95_s if percentile <= 0.95 else quantiles.p99_s
 
 
 def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.overload import effective_step
-from fleetctl.core.slo.burn import window_burn
+from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, Phase
@@ -98,6 +98,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
     live = [r for r in known.records if r.lane == spec.name and r.state.is_live]
     memory = known.memory.lanes.get(spec.name, LaneMemory())
     traffic = _traffic(known.gateway, spec.name)
+    objective = known.desired.profile.objective
     pressure = known.decision.inputs.get(spec.name, {}).get("pressure") if known.decision else None
     return LaneStatus(
         name=spec.name,
@@ -108,7 +109,8 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         on_demand=sum(r.market is Market.ON_DEMAND for r in live),
         live=len(live),
         step=effective_step(known.desired, spec.name, memory),
-        burn=_burn(traffic, known.desired.profile.objective.fraction),
+        burn=_burn(traffic, objective.fraction),
+        burn_alert=FAST_BURN.fires(traffic, objective) if traffic else False,
         traffic=traffic,
         validity=_validity(known, traffic),
         reason=known.decision.reasons.get(Subject.lane(spec.name), "")

@@ -74,6 +74,12 @@ class Quantiles:
     p99_s: float = 0.0
     max_s: float = 0.0
 
+    def at_s(self, percentile: float) -> float:
+        """Return the kept percentile nearest above this one: a promise is never measured by a milder figure."""
+        if percentile <= 0.5:
+            return self.p50_s
+        return self.p95_s if percentile <= 0.95 else self.p99_s
+
     @property
     def validity(self) -> Validity:
         """Return OK from 100 samples on: below that a P99 is only the maximum by another name."""

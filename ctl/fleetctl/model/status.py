@@ -28,6 +28,7 @@ class LaneStatus:
     live: int  # every replica that holds a node
     step: LadderStep
     burn: dict[str, float] = field(default_factory=dict)  # "5m", "1h" -> burn rate; a missing key: no samples yet
+    burn_alert: bool = False  # fast enough, over 5 m and 1 h, to page somebody
     traffic: LaneSnapshot | None = None  # None: the gateway is silent
     validity: Validity = Validity.NONE
     reason: str = ""  # the last decision's words on this lane

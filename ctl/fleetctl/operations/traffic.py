@@ -8,7 +8,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import quantile_s
 from fleetctl.errors import FleetctlError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
@@ -151,7 +150,7 @@ def _finding(target: LatencyTarget, figures: LaneFigures) -> Finding:
     found = measured(figures, target.metric)
     if found is None or not found.count:
         return Finding(target=target, measured_s=None, samples=0, kept=None)
-    seconds = quantile_s(found, target.percentile)
+    seconds = found.at_s(target.percentile)
     return Finding(target=target, measured_s=seconds, samples=found.count, kept=seconds <= target.limit_s)
 
 

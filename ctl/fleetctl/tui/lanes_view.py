@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import WINDOW_S, lane_quantiles, quantile_s, step_name
+from fleetctl.core.conditions import WINDOW_S, lane_quantiles, step_name
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.tui.cells import Cell, Column, Layout, Row, Span, Table, Tone, cell
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus, LaneStatus
 
 _BAR_WIDTH = {Layout.COMPACT: 0, Layout.NORMAL: 6, Layout.WIDE: 12}
-# The Google SRE workbook's page-now rate: 14.4 spends 2 % of a 30-day budget in an hour.
-_BURN_PAGE = 14.4
 
 _COLUMNS = (
     Column(title="LANE"),
@@ -101,7 +99,7 @@ def _measured(
     target = next((t for metric in metrics if (t := lane.slo.strictest(metric)) is not None), None)
     metric = target.metric if target else metrics[0]
     figures = Quantiles() if is_stale else lane_quantiles(lane, metric)
-    measured = quantile_s(figures, target.percentile if target else 0.99) if figures.count else None
+    measured = figures.at_s(target.percentile if target else 0.99) if figures.count else None
     suffix = "" if metric is metrics[0] else " e2e"
     return measured, target.limit_s if target else None, suffix, figures.validity
 
@@ -145,7 +143,7 @@ def _burn(lane: LaneStatus, *, is_stale: bool) -> tuple[str, str, Tone] | None:
         return None
     rates = [lane.burn.get("5m"), lane.burn.get("1h")]
     worst = max(rate for rate in rates if rate is not None) if any(r is not None for r in rates) else 0.0
-    tone = Tone.BAD if worst >= _BURN_PAGE else Tone.WARN if worst > 1.0 else Tone.PLAIN
+    tone = Tone.BAD if lane.burn_alert else Tone.WARN if worst > 1.0 else Tone.PLAIN
     text = [f"{rate:.1f}" if rate is not None else "" for rate in rates]
     return text[0], text[1], tone
 

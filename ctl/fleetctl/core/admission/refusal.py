@@ -19,12 +19,11 @@ class Refusal(StrEnum):
     NO_REPLICA = "no-replica"  # the lane has none, nor have the lanes it may spill to
     STOPPING = "stopping"  # the gateway is going down
     CONNECTIONS = "connections"  # too many at once
-    TOO_MANY_AT_ONCE = "pipeline"  # too many pipelined requests on one connection
 
     @property
     def status(self) -> int:
         """Return the HTTP status: 400 for what the client must change, 429 for overload, 503 for what is broken."""
-        if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE, Refusal.TOO_MANY_AT_ONCE):
+        if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE):
             return 400
         if self in (Refusal.NO_REPLICA, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.model.slo import Quantiles
@@ -22,17 +21,6 @@ _INDEX_MIN = math.ceil(math.log(SMALLEST_S) * _PER_LOG)
 _INDEX_MAX = math.ceil(math.log(LARGEST_S) * _PER_LOG)
 
 _log, _ceil = math.log, math.ceil
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SketchRecord:
-    """A sketch as a value: what codecs write and read."""
-
-    count: int = 0
-    sum_s: float = 0.0
-    min_s: float = 0.0
-    max_s: float = 0.0
-    buckets: dict[int, int] = field(default_factory=dict)
 
 
 class QuantileSketch:
@@ -114,25 +102,6 @@ class QuantileSketch:
             return Quantiles()
         p50, p95, p99 = self.quantiles((0.5, 0.95, 0.99))
         return Quantiles(count=self.count, p50_s=p50, p95_s=p95, p99_s=p99, max_s=self.max_s)
-
-    def record(self) -> SketchRecord:
-        """Return this sketch as a value."""
-        return SketchRecord(
-            count=self.count, sum_s=self.sum_s, min_s=self.min_s, max_s=self.max_s, buckets=dict(self._buckets)
-        )
-
-    @classmethod
-    def from_record(cls, record: SketchRecord) -> QuantileSketch:
-        """Return the sketch a record was made of. Raises ValueError if its counts do not add up."""
-        if sum(record.buckets.values()) != record.count or any(count < 1 for count in record.buckets.values()):
-            raise ValueError(f"a sketch record of {record.count} values whose buckets do not add up to that")
-        if any(not _INDEX_MIN <= index <= _INDEX_MAX for index in record.buckets):
-            raise ValueError("a sketch record with buckets outside its range")
-        sketch = cls()
-        sketch._buckets = dict(record.buckets)
-        sketch.count, sketch.sum_s = record.count, record.sum_s
-        sketch.min_s, sketch.max_s = record.min_s, record.max_s
-        return sketch
 
 
 def _middle(index: int) -> float:
