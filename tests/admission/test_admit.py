@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, predicted_wait_s, retry_after_s
-from fleetctl.core.admission.ladder import Effects, ProbeGate, capped_tokens, effects
+from fleetctl.core.admission.ladder import ProbeGate, StepEffects, capped_tokens, effects
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.model.gateway import RouteLane
@@ -27,7 +27,7 @@ FREE = LaneLoad(queued=0, queue_max=4, max_wait_s=0.1, has_slot=True, drain_rate
 BUSY = msgspec.structs.replace(FREE, has_slot=False, drain_rate_rps=100.0)
 
 
-def at(step: LadderStep, lane: RouteLane = LANE) -> Effects:
+def at(step: LadderStep, lane: RouteLane = LANE) -> StepEffects:
     return effects(replace(lane, step=step))
 
 

@@ -20,8 +20,8 @@ def test_a_full_queue_refuses_but_takes_back_what_was_promised():
     queue = LaneQueue[str](size_max=1)
     assert queue.offer("a", now_s=0.0, wait_max_s=1.0)
     assert queue.offer("b", now_s=0.0, wait_max_s=1.0) is None
-    queue.put_back("orphan", now_s=0.0, wait_max_s=1.0)
-    assert queue.peek() == "orphan"
+    queue.requeue("displaced", now_s=0.0, wait_max_s=1.0)
+    assert queue.peek() == "displaced"
     assert len(queue) == 2
 
 
@@ -54,9 +54,9 @@ class QueueAgainstList(RuleBasedStateMachine):
             self.model.append(ticket)
 
     @rule(wait=st.floats(0.0, 5.0))
-    def put_back(self, wait: float) -> None:
+    def requeue(self, wait: float) -> None:
         self.made += 1
-        self.model.insert(0, self.queue.put_back(self.made, now_s=self.now_s, wait_max_s=wait))
+        self.model.insert(0, self.queue.requeue(self.made, now_s=self.now_s, wait_max_s=wait))
 
     @rule()
     def pop(self) -> None:

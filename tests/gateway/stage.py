@@ -12,10 +12,11 @@ from typing import Any, Self
 import aiohttp
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.gateway import listeners
 from fleetctl.gateway.client import ClientConnection
-from fleetctl.gateway.door import Door
-from fleetctl.gateway.limits import DoorLimits
+from fleetctl.gateway.frontend import Frontend
+from fleetctl.gateway.limits import GatewayLimits
 from fleetctl.model.gateway import LaneWindow, RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
@@ -23,7 +24,7 @@ from tests.gateway.scripted import Script, Scripted
 
 SLO = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=20.0),))
 CHAT = RouteLane(name="chat", match=LaneMatch(), slo=SLO, max_wait_s=5.0, queue_max=64)
-LIMITS = DoorLimits(sweep_interval_s=0.02, orphan_wait_s=5.0, linger_s=0.5)
+LIMITS = GatewayLimits(sweep_interval_s=0.02, dispatch=DispatchLimits(displaced_wait_s=5.0), linger_s=0.5)
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -61,18 +62,18 @@ class Stage:
     """Use as an async context."""
 
     lanes: tuple[RouteLane, ...] = (CHAT,)
-    limits: DoorLimits = LIMITS
+    limits: GatewayLimits = LIMITS
     replicas: list[Scripted] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)  # of the routing table
     version: int = 0
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
-        self.door = Door("stage", SYSTEM_CLOCK, random.Random(11), self.limits)
+        self.frontend = Frontend("stage", SYSTEM_CLOCK, random.Random(11), self.limits)
         self.sockets = listeners.bind("127.0.0.1", 0, 2)
         self.port = self.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_server(lambda: ClientConnection(self.door), sock=s) for s in self.sockets]
+        self.servers = [await loop.create_server(lambda: ClientConnection(self.frontend), sock=s) for s in self.sockets]
         self._tasks.append(loop.create_task(self._sweep()))
         self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
         return self
@@ -84,17 +85,16 @@ class Stage:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for server in self.servers:
             server.close()
-        self.door.cut()
+        self.frontend.cut()
         for replica in self.replicas:
             await replica.stop()
-        for runtime in self.door.dispatcher.replicas.values():
-            runtime.pool.close()
+        self.frontend.upstreams.close()
         await SYSTEM_CLOCK.sleep(0.01)
 
     async def _sweep(self) -> None:
         while True:
             await SYSTEM_CLOCK.sleep(self.limits.sweep_interval_s)
-            self.door.sweep()
+            self.frontend.sweep()
 
     # Setting it up.
 
@@ -112,7 +112,7 @@ class Stage:
         """Give the gateway a table of what is on stage."""
         self.version += 1
         self.options |= options
-        self.door.apply(self.table())
+        self.frontend.apply(self.table())
 
     def table(self) -> RoutingTable:
         rows = tuple(
@@ -164,7 +164,7 @@ class Stage:
 
     def window(self, lane: str = "chat") -> LaneWindow:
         """The last minute of a lane."""
-        snapshot = self.door.snapshot(1)
+        snapshot = self.frontend.snapshot(1)
         return next(x for x in snapshot.lanes if x.name == lane).window(60.0)
 
 

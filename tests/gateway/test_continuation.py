@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.dispatch.limits import DispatchLimits
 from tests.gateway.scripted import Script, answers, delta, rejects, usage_event
 from tests.gateway.stage import LIMITS, Stage, until
 
@@ -66,7 +67,7 @@ async def test_a_lost_stream_goes_on_elsewhere_as_one_answer(stage):
 
 
 async def test_a_stream_lost_twice_goes_on_twice_and_not_more():
-    async with Stage(limits=replace(LIMITS, continuations_max=1)) as stage:
+    async with Stage(limits=replace(LIMITS, dispatch=DispatchLimits(continuations_max=1))) as stage:
         answer = await lose_and_ask(stage, other=answers(["three "], die_after=1))
         assert answer.text == "one two three "
         assert not answer.is_whole
@@ -85,7 +86,7 @@ async def test_a_stream_lost_before_its_first_word_starts_over_without_a_second_
 async def test_a_lost_stream_waits_for_a_replica_to_come(stage):
     await stage.add("lost", answers(WORDS, die_after=2))
     asking = asyncio.create_task(stage.ask(stream=True))
-    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
     await stage.add("new", goes_on())
     answer = await asking
     assert answer.text == "".join(WORDS)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.dispatch.limits import DispatchLimits
 from tests.gateway.scripted import Scripted, answers, delta, dies, hangs, rejects
 from tests.gateway.stage import CHAT, LIMITS, Stage, free_port, until
 
@@ -20,7 +21,7 @@ async def test_a_client_that_leaves_a_stream_stops_its_replica(stage):
     began_s = SYSTEM_CLOCK.monotonic_s()
     await until(lambda: replica.broken_off)
     assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
-    await until(lambda: stage.door.snapshot(1).replicas[0].in_flight == 0)
+    await until(lambda: stage.frontend.snapshot(1).replicas[0].in_flight == 0)
     assert stage.window().finished == 0
 
 
@@ -42,7 +43,7 @@ async def test_a_replica_that_cannot_be_reached_costs_nothing(stage, stream):
         answer = await stage.ask(stream=stream)
         assert answer.status == 200
         assert answer.headers["x-fleetctl-replica"] == "r1"
-    gone = next(r for r in stage.door.snapshot(1).replicas if r.id == "gone")
+    gone = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "gone")
     assert gone.failures >= 1
 
 
@@ -83,28 +84,30 @@ async def test_a_failing_replica_is_left_alone_and_then_asked_again(stage):
     for _ in range(30):
         assert (await stage.ask()).status == 200
     assert len(bad.seen) == 3
-    snapshot = next(r for r in stage.door.snapshot(1).replicas if r.id == "bad")
+    snapshot = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "bad")
     assert snapshot.consecutive_failures == 3
     bad.script = answers(["back"])
     async with asyncio.timeout(10):
         while (await stage.ask()).headers["x-fleetctl-replica"] != "bad":
             await SYSTEM_CLOCK.sleep(0.05)
-    snapshot = next(r for r in stage.door.snapshot(1).replicas if r.id == "bad")
+    snapshot = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "bad")
     assert snapshot.consecutive_failures == 0
 
 
 async def test_a_whole_answer_waits_for_a_new_replica_when_its_only_one_dies(stage):
     only = await stage.add("only", dies)
     waiting = asyncio.create_task(stage.ask())
-    await until(lambda: only.seen and stage.door.snapshot(1).lanes[0].queued == 1)
+    await until(lambda: only.seen and stage.frontend.snapshot(1).lanes[0].queued == 1)
     await stage.add("new")
     answer = await waiting
     assert answer.status == 200
     assert answer.headers["x-fleetctl-replica"] == "new"
 
 
-async def test_when_no_replica_comes_the_orphan_ends_as_503():
-    async with Stage(limits=replace(LIMITS, orphan_wait_s=0.2), lanes=(replace(CHAT, max_wait_s=0.1),)) as stage:
+async def test_when_no_replica_comes_the_displaced_request_ends_as_503():
+    async with Stage(
+        limits=replace(LIMITS, dispatch=DispatchLimits(displaced_wait_s=0.2)), lanes=(replace(CHAT, max_wait_s=0.1),)
+    ) as stage:
         await stage.add("only", dies)
         answer = await stage.ask()
         assert answer.status == 503
@@ -112,7 +115,9 @@ async def test_when_no_replica_comes_the_orphan_ends_as_503():
 
 
 async def test_a_lane_whose_replicas_are_all_ejected_is_broken_not_busy():
-    async with Stage(lanes=(replace(CHAT, max_wait_s=0.05),), limits=replace(LIMITS, orphan_wait_s=0.05)) as stage:
+    async with Stage(
+        lanes=(replace(CHAT, max_wait_s=0.05),), limits=replace(LIMITS, dispatch=DispatchLimits(displaced_wait_s=0.05))
+    ) as stage:
         stage.replicas.append(Scripted("gone", port=free_port()))
         stage.apply()
         for _ in range(3):
@@ -122,14 +127,14 @@ async def test_a_lane_whose_replicas_are_all_ejected_is_broken_not_busy():
         assert answer.headers["x-fleetctl-reason"] == "no-replica"
 
 
-async def test_an_orphan_does_not_block_the_queue_behind_it(stage):
+async def test_a_displaced_request_does_not_block_the_queue_behind_it(stage):
     replica = await stage.add("only", dies)
-    orphan = asyncio.create_task(stage.ask())
-    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    displaced = asyncio.create_task(stage.ask())
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
     replica.script = answers(["fine"])
     assert (await stage.ask()).status == 200
-    assert not orphan.done()
-    orphan.cancel()
+    assert not displaced.done()
+    displaced.cancel()
 
 
 async def test_a_truncated_whole_answer_is_asked_for_again(stage):
@@ -214,14 +219,14 @@ async def test_a_removed_lane_finishes_what_it_carries(stage):
     assert (await stage.ask(headers={"x-fleetctl-lane": "chat"})).status == 400
     assert (await asking).is_whole
     stage.apply()
-    assert [lane.name for lane in stage.door.snapshot(1).lanes] == ["other"]
+    assert [lane.name for lane in stage.frontend.snapshot(1).lanes] == ["other"]
 
 
 async def test_an_older_table_is_not_taken(stage):
     await stage.add("r1")
     table = stage.table()
-    assert not stage.door.apply(replace(table, version=table.version - 1, replicas=()))
-    assert stage.door.apply(table)
+    assert not stage.frontend.apply(replace(table, version=table.version - 1, replicas=()))
+    assert stage.frontend.apply(table)
     assert (await stage.ask()).status == 200
 
 
@@ -274,5 +279,5 @@ async def test_a_client_that_does_not_read_is_cut_after_a_deadline():
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
         )
         await until(lambda: replica.broken_off)
-        await until(lambda: stage.door.connections == 0)
+        await until(lambda: stage.frontend.connections == 0)
         writer.transport.abort()

@@ -28,7 +28,7 @@ async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
         stage.replicas[0].script = rejects(500)
         await stage.ask()
         page = families((await stage.get("/metrics")).body)
-        snapshot = codec.decode(GatewaySnapshot, codec.encode(stage.door.snapshot(1)))
+        snapshot = codec.decode(GatewaySnapshot, codec.encode(stage.frontend.snapshot(1)))
         window = snapshot.lanes[0].window(60.0)
         prefix = "fleetctl_gateway_"
         assert page[prefix + "requests_total"] == {("chat", "complete"): 2.0, ("chat", "error"): 1.0}

@@ -81,7 +81,7 @@ async def test_a_lane_without_any_replica_is_503():
 async def test_a_request_waits_for_the_first_replica_to_come(stage):
     stage.apply()
     waiting = asyncio.create_task(stage.ask())
-    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
     await stage.add("r1")
     assert (await waiting).status == 200
 
@@ -91,9 +91,9 @@ async def test_a_client_that_leaves_the_queue_is_never_dispatched(stage):
     first = asyncio.create_task(stage.ask(stream=True))
     await until(lambda: replica.seen)
     waiting = asyncio.create_task(stage.ask(stream=True, user="gone"))
-    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
     waiting.cancel()
-    await until(lambda: stage.door.snapshot(1).lanes[0].queued == 0)
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 0)
     assert (await first).is_whole
     assert all(s.body.get("user") != "gone" for s in replica.seen)
 
@@ -124,7 +124,7 @@ async def test_a_paused_lane_holds_its_queue_until_resumed():
     async with chat(interruptible=True, step=LadderStep.PAUSE_BATCH) as stage:
         replica = await stage.add("r1")
         waiting = asyncio.create_task(stage.ask())
-        await until(lambda: stage.door.snapshot(1).lanes[0].queued == 1)
+        await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
         await SYSTEM_CLOCK.sleep(0.1)
         assert not replica.seen
         stage.change_lane("chat", step=LadderStep.NORMAL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,12 +12,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.gateway import wire
-from fleetctl.gateway.classify import classify
-from fleetctl.gateway.limits import DoorLimits
+from fleetctl.gateway.classify import parse_request
+from fleetctl.gateway.limits import GatewayLimits
 from fleetctl.gateway.relay import EventRelay, read_usage
 from tests.gateway.scripted import delta, usage_event
 
 COMPACT, SPACED = (",", ":"), (", ", ": ")
+
+
+LIMITS = GatewayLimits()
 
 
 def event(payload: Any, *, separators: tuple[str, str] = COMPACT, end: bytes = b"\n\n") -> bytes:
@@ -30,8 +32,8 @@ def answer(words: list[str], *, separators: tuple[str, str] = COMPACT, end: byte
     return b"".join(event(p, separators=separators, end=end) for p in payloads) + b"data: [DONE]" + end
 
 
-def relay(**limits: int) -> EventRelay:
-    return EventRelay(replace(DoorLimits(), **limits), keeps_transcript=True)
+def relay(limits: GatewayLimits = LIMITS) -> EventRelay:
+    return EventRelay(limits, keeps_transcript=True)
 
 
 def feed(stream: EventRelay, data: bytes, cuts: list[int]) -> bytes:
@@ -121,7 +123,7 @@ def test_done_without_a_finish_reason_is_held_back():
 
 
 def test_an_endless_event_is_a_fault():
-    stream = relay(event_bytes_max=1000)
+    stream = relay(GatewayLimits(event_bytes_max=1000))
     stream.feed(b"data: " + b"x" * 2000)
     assert stream.fault is not None
 
@@ -151,11 +153,11 @@ def test_usage_is_found_in_whole_answers_and_nowhere_else():
     ],
 )
 def test_bodies_are_read_as_far_as_routing_needs(body, expected):
-    ask = classify(json.dumps(body).encode())
+    ask = parse_request(json.dumps(body).encode())
     assert (len(ask.prompt), ask.prompt_tokens, ask.stream, ask.batch_hint) == expected
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_body_or_a_decode_error(data):
     with contextlib.suppress(msgspec.DecodeError):
-        classify(data)
+        parse_request(data)

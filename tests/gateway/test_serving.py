@@ -218,7 +218,7 @@ async def test_the_ratio_of_bytes_to_tokens_is_learned(stage):
     await stage.add("r1", script)
     for _ in range(100):
         await stage.ask(messages=[{"role": "user", "content": "x" * 398}])
-    assert 2.0 <= stage.door.dispatcher.ratio.bytes_per_token < 2.1
+    assert 2.0 <= stage.frontend.dispatcher.routes.ratio.bytes_per_token < 2.1
 
 
 async def test_the_first_token_is_the_first_content_not_the_role(stage):

@@ -98,7 +98,7 @@ def test_an_ejected_replica_takes_one_probe_when_its_time_is_over():
     assert usable([out], now_s=5.0) == []
 
 
-def test_an_orphan_may_go_beyond_the_slot_limit_but_not_back():
+def test_a_displaced_request_may_go_beyond_the_slot_limit_but_not_back():
     full = replica("full", in_flight=8)
     assert usable([full], now_s=0.0) == []
     assert usable([full], now_s=0.0, beyond_limit=True) == [full]

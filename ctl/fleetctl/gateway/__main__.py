@@ -12,8 +12,8 @@ import uvloop
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.gateway import listeners, server
-from fleetctl.gateway.door import Door
-from fleetctl.gateway.limits import DoorLimits
+from fleetctl.gateway.frontend import Frontend
+from fleetctl.gateway.limits import GatewayLimits
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import DEFAULT_HOST, load_host
 
@@ -50,11 +50,11 @@ def _run(arguments: argparse.Namespace) -> None:
                 f"cannot listen on {arguments.host}:{arguments.port}: {exc.strerror}",
                 hint="choose another gateway port, or stop what uses it",
             ) from exc
-    limits = DoorLimits(stop_timeout_s=arguments.stop_timeout_s)
+    limits = GatewayLimits(stop_timeout_s=arguments.stop_timeout_s)
     is_loopback = listeners.are_loopback(sockets)
-    door = Door(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
+    frontend = Frontend(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
     try:
-        uvloop.run(server.serve(door, paths, sockets, runtime, SYSTEM_CLOCK))
+        uvloop.run(server.serve(frontend, paths, sockets, runtime, SYSTEM_CLOCK))
     finally:
         runtime.release()
 

@@ -12,12 +12,12 @@ from fleetctl import codec
 from fleetctl.model.gateway import RoutingTable
 
 if TYPE_CHECKING:
-    from fleetctl.gateway.door import Door
+    from fleetctl.gateway.frontend import Frontend
 
 _TABLE_BYTES_MAX = 64 * 1024 * 1024
 
 
-def app(door: Door) -> web.Application:
+def app(frontend: Frontend) -> web.Application:
     """Return the admin application."""
 
     async def put_table(request: web.Request) -> web.Response:
@@ -25,14 +25,14 @@ def app(door: Door) -> web.Application:
             table = codec.decode(RoutingTable, await request.read())
         except msgspec.DecodeError as exc:
             return web.json_response({"error": f"not a routing table: {exc}"}, status=400)
-        if not door.apply(table):
-            at_work = door.dispatcher.table
+        if not frontend.apply(table):
+            at_work = frontend.dispatcher.routes.table
             version = at_work.version if at_work is not None else 0
             return web.json_response({"error": "older than the table at work", "version": version}, status=409)
         return web.json_response({"version": table.version})
 
     async def snapshot(_: web.Request) -> web.Response:
-        return web.Response(body=codec.encode(door.snapshot(os.getpid())), content_type="application/json")
+        return web.Response(body=codec.encode(frontend.snapshot(os.getpid())), content_type="application/json")
 
     application = web.Application(client_max_size=_TABLE_BYTES_MAX)
     application.router.add_put("/v1/table", put_table)

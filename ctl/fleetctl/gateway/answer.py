@@ -1,237 +1,215 @@
-"""What one client gets: its head, its pieces or its whole, its end; and what was measured of it."""
+"""The way back: what a replica answers, passed on to the client as far as it goes, whichever replica goes on with it."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.admission.refusal import Refusal
-from fleetctl.core.slo.breach import Ending, Outcome
-from fleetctl.gateway import wire
-from fleetctl.gateway.relay import EventRelay, Fault, Usage, read_usage
+from fleetctl.core.dispatch.failure import failure_of
+from fleetctl.core.dispatch.ports import Resumption
+from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.slo.breach import Ending
+from fleetctl.gateway import continuation, wire
+from fleetctl.gateway.relay import EventRelay, StreamFault, Usage, read_usage, truncated
+from fleetctl.gateway.response import ClientResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.gateway.client import ClientConnection
-    from fleetctl.gateway.lanes import LaneRuntime
-    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.upstream import UpstreamConnection
 
-_REASONS = {
-    Refusal.QUEUE_FULL: "its queue is full",
-    Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
-    Refusal.MAX_WAIT: "the request has waited as long as it allows",
-    Refusal.SHED: "it is shedding what would have to wait",
-    Refusal.BREAKER: "it is refusing all new requests",
-    Refusal.ENGINES_BUSY: "its replicas are busy",
-    Refusal.NO_REPLICA: "it has no replica",
-}
+# A reused connection closed this soon after it was written to was already closing: the replica saw nothing.
+_STALE_S = 0.25
+_STREAMING = RequestState.STREAMING
 
 
-class Answer:
-    """Writes to the client and keeps the stopwatch. Nothing is written before it is certain to be the answer."""
+class ReceivedAnswer:
+    """The half of an exchange that a replica's connection knows as Receiver; `Exchange` adds the other half.
+
+    It reports every end to the dispatcher, and writes the one that the dispatcher asks for.
+    """
 
     __slots__ = (
-        "_client", "_clock", "_gap_limit_s", "_gaps", "_gaps_over", "_held", "_held_bytes", "_lane", "_last_token_s", "_limits",
-        "_prompt_tokens_estimate",
-        "degraded", "headers", "is_committed", "relay", "replica_id", "started_s", "status", "stream", "ttft_s",
-        "usage", "wait_s",
+        "_client", "_connection", "_dispatcher", "_fault", "_last_events", "_limits", "_relay", "_response", "request",
     )  # fmt: skip
 
+    request: ActiveRequest
+
     def __init__(
-        self,
-        client: ClientConnection,
-        lane: LaneRuntime,
-        clock: Callable[[], float],
-        limits: DoorLimits,
-        *,
-        stream: bool,
-        prompt_tokens_estimate: int,
+        self, dispatcher: Dispatcher, limits: GatewayLimits, client: ClientConnection, *, lane_name: str
     ) -> None:
-        self._client = client
-        self._lane = lane
-        self._clock = clock
+        self._dispatcher = dispatcher
         self._limits = limits
-        self.stream = stream
-        self._prompt_tokens_estimate = prompt_tokens_estimate
-        self.started_s = clock()
-        self.degraded = b""  # what the ladder cut
-        self.replica_id = b""
-        self.status = 0
-        self.headers: list[wire.Header] = []
-        self.relay: EventRelay | None = None
-        self.is_committed = False
-        self.wait_s: float | None = None  # submission -> first dispatch
-        self.ttft_s: float | None = None
-        self.usage: Usage | None = None  # as the engine reported it, once all is said
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._last_token_s = 0.0
-        itl_s = lane.accounts.limits.itl_s
-        self._gap_limit_s = itl_s if itl_s is not None else math.inf
-        self._gaps = 0
-        self._gaps_over = 0
+        self._client = client
+        self._response = ClientResponse(client, lane_name, whole_bytes_max=limits.whole_bytes_max)
+        self._connection: UpstreamConnection | None = None
+        self._relay: EventRelay | None = None  # of an answer in events
+        self._fault: StreamFault | None = None  # the last one that a replica's events ended with
+        self._last_events = b""  # the end that a lost stream lacks
 
-    # Pieces.
+    # Receiver: what the replica answers.
 
-    def begin(self, status: int, headers: list[wire.Header], *, keeps_transcript: bool) -> None:
-        """Take a replica's head. A stream under way keeps the head it has."""
-        self.status = status
-        if self.is_committed:
+    def head(self, status: int, headers: list[wire.Header]) -> None:
+        """Take the head. A stream under way keeps the one it has."""
+        self.request.has_answer = True
+        self._fault = None
+        if self.request.is_committed:
+            self._response.status = status
             return
-        self.headers = headers
-        self._held, self._held_bytes = [], 0
-        is_stream = status == 200 and _is_event_stream(headers)
-        self.relay = EventRelay(self._limits, keeps_transcript=keeps_transcript) if is_stream else None
+        self._response.take_head(status, headers)
+        self._relay = None
+        if status == 200 and wire.is_event_stream(headers):
+            self._relay = EventRelay(self._limits, keeps_transcript=self._dispatcher.routes.any_continues)
 
-    def events(self, relay: EventRelay, data: bytes, now_s: float) -> Fault | None:
-        """Pass events on; return the fault that ends this replica's part, if it does."""
+    def body(self, data: bytes, now_s: float) -> None:
+        """Pass on, or hold back, a piece of the answer."""
+        request, relay = self.request, self._relay
+        request.heard_s = now_s
+        if relay is None or self._response.status != 200:
+            self._plain_body(data)
+            return
         events = relay.feed(data)
         new = relay.new_tokens
         if new:
-            if self.ttft_s is None:
-                self.ttft_s = now_s - self.started_s
-                self._lane.accounts.first_token(now_s, self.ttft_s, new)
-                self._gaps += new - 1
-            else:
-                accounts = self._lane.accounts
-                gap_s = now_s - self._last_token_s
-                accounts.gaps_s.append(gap_s)
-                accounts.events += new
-                self._gaps += new
-                if gap_s > self._gap_limit_s:
-                    self._gaps_over += 1
-            self._last_token_s = now_s
+            request.stopwatch.tokens(now_s, new)
+            if request.awaits_token:
+                self._dispatcher.first_token(request, now_s)
         if events:
-            if self.is_committed:
+            if request.state is _STREAMING:
                 self._client.write_piece(events)
-            elif b"data:" in events:
-                self._commit(events)
             else:
-                self._hold(events)  # A comment is no reason yet to promise a 200.
-        return relay.fault
+                self._first_events(events)
+        if relay.fault is not None:
+            self._faulted(relay.fault)
 
-    def hold(self, data: bytes) -> None:
-        """Keep a piece of an answer without events; a long one is committed to and passed on."""
-        if self.is_committed:
-            if self.relay is None:
+    def _first_events(self, events: bytes) -> None:
+        if self.request.is_committed:
+            self._dispatcher.passed_on(self.request)
+            self._client.write_piece(events)
+        # A comment is no reason yet to promise a 200.
+        elif b"data:" in events or not self._response.hold(events):
+            self._begin(events)
+
+    def _plain_body(self, data: bytes) -> None:
+        """Hold an answer without events back; begin to pass a long one on. Of a long error the rest is dropped."""
+        if self.request.is_committed:
+            if self._relay is None:
                 self._client.write_piece(data)
+        elif not self._response.hold(data) and self._response.status == 200:
+            self._begin(data)
+
+    def _begin(self, data: bytes) -> None:
+        self._dispatcher.passed_on(self.request)
+        self._response.begin(data)
+
+    def complete(self) -> None:
+        """Act on an answer that has ended as HTTP has it; whether it is whole, a stream's events say."""
+        self._connection = None
+        relay, status, is_committed = self._relay, self._response.status, self.request.is_committed
+        if relay is not None and status == 200:
+            if relay.is_finished:
+                self._complete_pieces()
+            else:
+                self._faulted(truncated())
+        elif not is_committed:
+            self._complete_whole(status)
+        elif relay is None:
+            self._complete_pieces()
         else:
-            self._hold(data)
+            self._dispatcher.failed(self.request, failure_of(status) or RequestEvent.REJECTED)
 
-    def _hold(self, data: bytes) -> None:
-        self._held_bytes += len(data)
-        if self._held_bytes <= self._limits.whole_bytes_max:
-            self._held.append(data)
-        elif self.status == 200:
-            self._commit(data)  # Of an error's body the rest is dropped.
+    def _complete_pieces(self) -> None:
+        self._response.end()
+        self._note_usage(self._relay.usage if self._relay is not None else None)
+        self._dispatcher.answered(self.request, Ending.COMPLETE)
 
-    def held(self) -> bytes:
-        """Return what is held back."""
-        return b"".join(self._held)
-
-    def _commit(self, events: bytes) -> None:
-        self.is_committed = True
-        self._client.begin_pieces(self.status, self._passed_headers())
-        self._client.write_piece(b"".join((*self._held, events)))
-        self._held = []
-
-    # Ways out. Each ends the response; `_account` comes after the last byte.
-
-    def whole(self, status: int, headers: list[wire.Header], body: bytes) -> None:
-        """Answer with a body at once, as a replica gave it."""
-        self.headers = headers
-        self._client.reply(status, self._passed_headers(), body)
+    def _complete_whole(self, status: int) -> None:
+        failure = failure_of(status)
+        if failure is not None:
+            self._dispatcher.failed(self.request, failure)
+            return
+        body = self._response.held()
+        self._response.whole(body)
         if status < 300:
-            self.usage = read_usage(body)
-            self._account(Ending.COMPLETE)
+            self._note_usage(read_usage(body))
+        self._dispatcher.answered(self.request, Ending.of_status(status))
+
+    def lost(self, *, answered: bool, reused: bool) -> None:
+        """Report a connection that broke."""
+        connection, self._connection = self._connection, None
+        request = self.request
+        is_stale = reused and not answered and self._dispatcher.clock() - request.dispatched_s < _STALE_S
+        if is_stale and connection is not None:
+            # Its process may have gone, and then its other idle connections are as dead.
+            connection.upstream.drop_idle()
+        self._dispatcher.failed(request, RequestEvent.STALE_CONNECTION if is_stale else RequestEvent.CLOSED)
+
+    def _faulted(self, fault: StreamFault) -> None:
+        """Act on an error event, or on an end that is none."""
+        self._fault = fault
+        if self._connection is not None:
+            self._connection.cancel()
+            self._connection = None
+        failure = failure_of(fault.status)
+        if self.request.is_committed:
+            self._dispatcher.failed(self.request, RequestEvent.ERROR)
+        elif failure is not None:
+            self._dispatcher.failed(self.request, failure)
         else:
-            self._account(Ending.ERROR if status >= 500 else Ending.REJECTED)
+            self.pass_on()
+            self._dispatcher.answered(self.request, Ending.of_status(fault.status))
 
-    def end_pieces(self, ending: Ending, last: bytes = b"") -> None:
-        """End an answer in pieces."""
-        if last:
-            self._client.write_piece(last)
-        self._client.end_pieces()
-        self.usage = self.relay.usage if self.relay is not None else None
-        self._account(ending)
+    def _note_usage(self, usage: Usage | None) -> None:
+        if usage is not None:
+            counted = self._relay.tokens if self._relay is not None else 0
+            self.request.prompt_tokens_used = usage.prompt_tokens
+            self.request.output_tokens_uncounted = usage.completion_tokens - counted
 
-    def break_pieces(self, error: dict[str, object], ending: Ending) -> None:
-        """End an answer in pieces so that no client takes it for whole: an error event and no [DONE], or a cut."""
-        if self.relay is not None:
-            self._client.write_piece(b"data: " + msgspec.json.encode(error) + b"\n\n")
-            self._client.end_pieces()
+    # Of ExchangePort: how an answer ends that a replica has not ended.
+
+    def pass_on(self) -> None:
+        """Write the error that the replica answered with."""
+        fault = self._fault
+        if fault is None:
+            self._response.whole(self._response.held())
         else:
-            self._client.cut()
-        self._account(ending)
+            self._response.take_head(fault.status, [wire.JSON])
+            self._response.whole(msgspec.json.encode(fault.error))
 
-    def fail(self, status: int, message: str, ending: Ending) -> None:
-        """Answer with an error of ours."""
-        body = wire.error_body(message, kind="timeout_error" if status == 504 else "server_error", code=status)
-        self._client.reply(status, [wire.JSON, *self._own_headers()], body)
-        self._account(ending)
+    def _resume(self, first_body: bytes, *, is_chat: bool, may_continue: bool) -> tuple[Resumption, bytes]:
+        """Look at what was passed on of a lost stream; return whether it can go on, and the body that asks for it."""
+        relay = self._relay
+        if relay is not None and relay.is_finished:
+            self._last_events = wire.DONE_EVENT
+            return Resumption.ONLY_END_MISSING, b""
+        if relay is None or not may_continue:
+            return Resumption.UNLAWFUL, b""
+        resumed = continuation.plan(first_body, relay.transcript, tokens=relay.tokens, is_chat=is_chat)
+        if resumed is None:
+            return Resumption.UNLAWFUL, b""
+        if resumed.body is None:
+            self._last_events = resumed.splicer.end()
+            return Resumption.ONLY_END_MISSING, b""
+        relay.restart(resumed.splicer)
+        return Resumption.POSSIBLE, resumed.body
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
-        """Answer with 429 and when to come back, or 503 where nothing is there to serve it."""
-        headers = [
-            wire.JSON,
-            (b"retry-after", b"%d" % retry_after_s),
-            (b"x-fleetctl-reason", refusal.value.encode()),
-            *self._own_headers(),
-        ]
-        kind = "server_error" if refusal.status >= 500 else "rate_limit_error"
-        message = f"lane {self._lane.route.name}: {_REASONS.get(refusal, refusal.value)}"
-        self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
-        if refusal.status == 429:
-            self._lane.accounts.shed(self._clock(), refusal)
+    def end_stream(self) -> None:
+        """Write the end of a stream that lacked only that."""
+        self._response.end(self._last_events)
+        self._note_usage(self._relay.usage if self._relay is not None else None)
+
+    def break_stream(self, reason: RequestEvent) -> None:
+        """Write an error event and no [DONE]; cut an answer that has no events."""
+        if self._relay is None:
+            self._response.cut()
+            return
+        if reason is RequestEvent.TIMED_OUT:
+            error = wire.error_object("the request took too long", kind="timeout_error", code=504)
+        elif reason is RequestEvent.EXPIRED:
+            error = wire.error_object("no replica could go on with the stream", kind="server_error", code=503)
         else:
-            self._account(Ending.ERROR)
-
-    def abandoned(self) -> None:
-        """Account for an answer nobody is there to read."""
-        self._account(Ending.CANCELLED)
-
-    def _account(self, ending: Ending) -> None:
-        usage = self.usage
-        now_s = self._clock()
-        counted = self.relay.tokens if self.relay is not None else 0
-        self._lane.accounts.finished(
-            now_s,
-            Outcome(
-                ending=ending,
-                total_s=now_s - self.started_s,
-                streamed=self.stream,
-                ttft_s=self.ttft_s,
-                queue_wait_s=self.wait_s if self.wait_s is not None else now_s - self.started_s,
-                gaps=self._gaps,
-                gaps_over=self._gaps_over,
-            ),
-            prompt_tokens=self._prompt_tokens(),
-            more_output_tokens=usage.completion_tokens - counted if usage is not None else 0,
-        )
-
-    def _prompt_tokens(self) -> int:
-        if self.usage is not None:
-            return self.usage.prompt_tokens
-        return self._prompt_tokens_estimate if self.wait_s is not None else 0  # None: no replica has seen it.
-
-    def _passed_headers(self) -> Sequence[wire.Header]:
-        passed = [h for h in self.headers if h[0] not in wire.HOP_BY_HOP and h[0] != b"content-length"]
-        return (*passed, *self._own_headers())
-
-    def _own_headers(self) -> list[wire.Header]:
-        headers = [(b"x-fleetctl-lane", self._lane.route.name.encode())]
-        if self.replica_id:
-            headers.append((b"x-fleetctl-replica", self.replica_id))
-        if self.degraded:
-            headers.append((b"x-fleetctl-degraded", self.degraded))
-        return headers
-
-
-def _is_event_stream(headers: list[wire.Header]) -> bool:
-    for name, value in headers:
-        if name == b"content-type":
-            return b"event-stream" in value
-    return False
+            error = (self._fault or truncated()).error
+        self._response.end(b"data: " + msgspec.json.encode(error) + b"\n\n")

@@ -9,7 +9,7 @@ import msgspec
 _EMPTY = msgspec.Raw(b"")
 
 
-class _Part(msgspec.Struct):
+class _ContentPart(msgspec.Struct):
     text: msgspec.Raw = _EMPTY
 
 
@@ -25,8 +25,8 @@ class _Body(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Ask:
-    """What a request asks for."""
+class ParsedRequest:
+    """What the choice of lane and replica needs to know of a request."""
 
     prompt: bytes  # its text, as JSON wrote it
     prompt_tokens: int | None  # known only when it came as token ids
@@ -35,18 +35,20 @@ class Ask:
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
-_decode_parts = msgspec.json.Decoder(list[_Part]).decode
+_decode_parts = msgspec.json.Decoder(list[_ContentPart]).decode
 _decode_prompts = msgspec.json.Decoder(list[str | int | list[int]]).decode
 
 
-def classify(body: bytes) -> Ask:
+def parse_request(body: bytes) -> ParsedRequest:
     """Return what a chat or completion body asks for. Raises msgspec.DecodeError when it is not such a body."""
     read = _decode_body(body)
     prompt = b"".join([_text(bytes(m.content)) for m in read.messages])
     tokens = None
     if raw := bytes(read.prompt):
         prompt, tokens = _completion_prompt(raw)
-    return Ask(prompt=prompt, prompt_tokens=tokens, stream=bool(read.stream), batch_hint=read.service_tier == "flex")
+    return ParsedRequest(
+        prompt=prompt, prompt_tokens=tokens, stream=bool(read.stream), batch_hint=read.service_tier == "flex"
+    )
 
 
 def _text(content: bytes) -> bytes:

@@ -14,13 +14,13 @@ from fleetctl.gateway.requests import Request, RequestReader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.limits import GatewayLimits
 
 
-class Service(Protocol):
+class ClientService(Protocol):
     """What a connection serves."""
 
-    limits: DoorLimits
+    limits: GatewayLimits
     is_stopping: bool
     body_bytes_max: int  # accepted now
 
@@ -41,8 +41,8 @@ class Service(Protocol):
         ...
 
 
-class Occupant(Protocol):
-    """Who is answering the request at hand."""
+class ClientEvents(Protocol):
+    """What a client does while its request is being answered, as the exchange at hand hears of it."""
 
     def client_gone(self) -> None:
         """Stop: nobody will read it."""
@@ -57,7 +57,7 @@ class Occupant(Protocol):
         ...
 
 
-class _Phase(Enum):
+class _ClientPhase(Enum):
     """What a connection is doing; each but SERVING has a time limit."""
 
     IDLE = "idle"
@@ -73,17 +73,17 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_behind_s", "_current", "_is_chunked", "_is_closed", "_is_lingering", "_is_serving", "_phase",
-        "_phase_since_s", "_reader", "_service", "_transport", "_write", "occupant",
+        "_phase_since_s", "_reader", "_service", "_transport", "_write", "exchange",
     )  # fmt: skip
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ClientService) -> None:
         self._service = service
         self._reader = RequestReader(service.limits, service.body_bytes_max)
-        self.occupant: Occupant | None = None
+        self.exchange: ClientEvents | None = None
         self._current: Request | None = None
         self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
         self._behind_s = math.inf
-        self._phase = (_Phase.SERVING, 0)
+        self._phase = (_ClientPhase.SERVING, 0)
         self._phase_since_s = 0.0
 
     # The transport's callbacks.
@@ -108,27 +108,27 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Take a half-closed connection for a closed one: it is how clients leave, and the replica must learn it."""
-        self._leave_occupant()
+        self._leave_exchange()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop whatever was being done for this client."""
         del exc
         self._is_closed = True
-        self._leave_occupant()
+        self._leave_exchange()
         self._service.closed(self)
 
     def pause_writing(self) -> None:
         """Hold the replica back: the client does not keep up."""
         self._behind_s = self._service.clock()
-        if self.occupant is not None:
-            self.occupant.client_behind()
+        if self.exchange is not None:
+            self.exchange.client_behind()
 
     def resume_writing(self) -> None:
         """Let the replica go on."""
         self._behind_s = math.inf
-        if self.occupant is not None:
-            self.occupant.client_ready()
+        if self.exchange is not None:
+            self.exchange.client_ready()
 
     # Serving.
 
@@ -179,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def answered(self) -> None:
         """Go on to the next request, or close."""
-        self.occupant = None
+        self.exchange = None
         self._is_serving = False
         if self._is_closed:
             return
@@ -206,11 +206,11 @@ class ClientConnection(asyncio.Protocol):
     def _closing(self) -> tuple[wire.Header, ...]:
         return () if self._keeps_alive else (wire.CLOSE,)
 
-    def _leave_occupant(self) -> None:
-        occupant, self.occupant = self.occupant, None
-        if occupant is not None:
+    def _leave_exchange(self) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
             self._is_closed = True
-            occupant.client_gone()
+            exchange.client_gone()
 
     def _refuse(self, status: int, message: str, *, reason: Refusal | None = None) -> None:
         """Write an error, then read on for a moment: closing at once would reset what the client has yet to read."""
@@ -233,28 +233,28 @@ class ClientConnection(asyncio.Protocol):
         if phase != self._phase:
             self._phase, self._phase_since_s = phase, now_s
         elif now_s - self._phase_since_s > self._limit_s(phase[0]):
-            if phase[0] in (_Phase.HEAD, _Phase.BODY) and self._reader.begun:
+            if phase[0] in (_ClientPhase.HEAD, _ClientPhase.BODY) and self._reader.begun:
                 self._refuse(408, "the request did not come in time")
             else:
                 self.cut()
 
-    def _phase_now(self) -> _Phase:
+    def _phase_now(self) -> _ClientPhase:
         if self._is_closed or self._is_lingering:
-            return _Phase.CLOSING if self._is_closed else _Phase.LINGERING
+            return _ClientPhase.CLOSING if self._is_closed else _ClientPhase.LINGERING
         if self._is_serving:
-            return _Phase.SERVING
+            return _ClientPhase.SERVING
         if self._reader.in_body:
-            return _Phase.BODY
+            return _ClientPhase.BODY
         # Who connects is expected to speak.
-        return _Phase.HEAD if self._reader.in_head or not self._reader.begun else _Phase.IDLE
+        return _ClientPhase.HEAD if self._reader.in_head or not self._reader.begun else _ClientPhase.IDLE
 
-    def _limit_s(self, phase: _Phase) -> float:
+    def _limit_s(self, phase: _ClientPhase) -> float:
         limits = self._service.limits
         return {
-            _Phase.IDLE: limits.idle_timeout_s,
-            _Phase.HEAD: limits.header_timeout_s,
-            _Phase.BODY: limits.body_timeout_s,
-            _Phase.SERVING: math.inf,
-            _Phase.LINGERING: limits.linger_s,
-            _Phase.CLOSING: limits.client_stall_s,
+            _ClientPhase.IDLE: limits.idle_timeout_s,
+            _ClientPhase.HEAD: limits.header_timeout_s,
+            _ClientPhase.BODY: limits.body_timeout_s,
+            _ClientPhase.SERVING: math.inf,
+            _ClientPhase.LINGERING: limits.linger_s,
+            _ClientPhase.CLOSING: limits.client_stall_s,
         }[phase]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from fleetctl.gateway import wire
+
+_log = logging.getLogger("fleetctl.gateway")
 
 # With any of these set, the tokens so far are not the whole state of the answer, or the client sees more than text.
 _UNLAWFUL = (
@@ -29,10 +32,17 @@ class Continuation:
 
 
 def plan(request_body: bytes, transcript: bytes | None, *, tokens: int, is_chat: bool) -> Continuation | None:
-    """Return how to go on after `tokens` content events were sent. None: it would not be lawful.
+    """Return how to go on after `tokens` content events were sent. None: it would not be lawful, or cannot be read."""
+    try:
+        return _plan(request_body, transcript, tokens=tokens, is_chat=is_chat)
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError, KeyError) as exc:
+        # What a replica streamed is not ours to trust; an odd shape means only that nobody can go on with it.
+        _log.warning("a lost stream cannot be continued: %r", exc)
+        return None
 
-    Lawful is one choice of plain text: no tools, no grammar, no logprobs, and everything sent so far still at hand.
-    """
+
+def _plan(request_body: bytes, transcript: bytes | None, *, tokens: int, is_chat: bool) -> Continuation | None:
+    # Lawful is one choice of plain text: no tools, no grammar, no logprobs, and everything sent so far still at hand.
     if transcript is None:
         return None
     body = msgspec.json.decode(request_body)

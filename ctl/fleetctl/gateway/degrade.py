@@ -9,10 +9,10 @@ import msgspec
 from fleetctl.core.admission.ladder import capped_tokens
 
 if TYPE_CHECKING:
-    from fleetctl.core.admission.ladder import Effects
+    from fleetctl.core.admission.ladder import StepEffects
 
 
-def degrade(body: bytes, effects: Effects) -> tuple[bytes, bytes]:
+def degrade(body: bytes, effects: StepEffects) -> tuple[bytes, bytes]:
     """Return the body to send, and what was cut or is asked for in the words of x-fleetctl-degraded."""
     if effects.max_tokens is None and not effects.asks_less_context:
         return body, b""

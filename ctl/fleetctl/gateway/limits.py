@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from fleetctl.core.dispatch.limits import DispatchLimits
 
 _KIB = 1024
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorLimits:
+class GatewayLimits:
     """Defaults for production; tests make them small."""
 
     # What a client may send.
@@ -29,12 +31,10 @@ class DoorLimits:
     event_bytes_max: int = _MIB  # one SSE event
     whole_bytes_max: int = _MIB  # of a non-streamed answer held back in case its replica dies
     transcript_bytes_max: int = 256 * _KIB  # of a stream kept in case it must be continued
-    # How long a replica may take, and how often others are asked.
+    # How long a replica may take.
     connect_timeout_s: float = 3.0
     upstream_idle_s: float = 4.0  # uvicorn, under vLLM, closes idle connections after 5
-    resends_max: int = 1  # of a request that a replica has seen: a poison request must not visit them all
-    continuations_max: int = 2
-    orphan_wait_s: float = 30.0  # a request already accepted waits this long for a replica, or its lane's max wait
+    dispatch: DispatchLimits = field(default_factory=DispatchLimits)
     # The gateway's own clockwork.
     sweep_interval_s: float = 0.25
     stop_timeout_s: float = 30.0  # in-flight requests on SIGTERM

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.core.slo.sketch import QuantileSketch
-    from fleetctl.gateway.dispatch import Dispatcher
+    from fleetctl.gateway.upstreams import Upstreams
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # vLLM's buckets, finer below 0.1 s, where the lanes' promises lie.
@@ -21,39 +23,40 @@ _PREFIX = "fleetctl_gateway_"
 Sample = tuple[dict[str, str], float]
 
 
-def exposition(dispatcher: Dispatcher, *, connections: int) -> bytes:
+def exposition(dispatcher: Dispatcher, upstreams: Upstreams, *, connections: int) -> bytes:
     """Return the page."""
     lines: list[str] = []
-    for lane in dispatcher.lanes.values():
+    routes = dispatcher.routes
+    for lane in routes.lanes.values():
         lane.accounts.fold(dispatcher.clock())
-    table = dispatcher.table
+    table = routes.table
     _family(lines, "connections", "gauge", "Open client connections.", [({}, connections)])
     version = table.version if table is not None else 0
     _family(lines, "table_version", "gauge", "Version of the routing table.", [({}, version)])
-    _lane_gauges(lines, dispatcher)
-    _lane_counters(lines, dispatcher)
-    _lane_histograms(lines, dispatcher)
-    _replica_families(lines, dispatcher)
+    _lane_gauges(lines, routes)
+    _lane_counters(lines, routes)
+    _lane_histograms(lines, routes)
+    _replica_families(lines, routes, upstreams)
     return "\n".join((*lines, "")).encode()
 
 
-def _lane_gauges(lines: list[str], dispatcher: Dispatcher) -> None:
-    lanes = dispatcher.lanes.items()
+def _lane_gauges(lines: list[str], routes: RoutingState) -> None:
+    lanes = routes.lanes.items()
     _family(lines, "in_flight", "gauge", "Requests at replicas.", [({"lane": n}, x.in_flight) for n, x in lanes])
-    queued = [({"lane": n}, float(len(x.queue) + len(x.orphans))) for n, x in lanes]
+    queued = [({"lane": n}, float(len(x.queue) + len(x.displaced))) for n, x in lanes]
     _family(lines, "queued", "gauge", "Requests waiting for a replica.", queued)
     _family(lines, "ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step.level) for n, x in lanes])
     rotation = [({"lane": n}, float(sum(c.in_rotation for c in x.candidates))) for n, x in lanes]
     _family(lines, "replicas_in_rotation", "gauge", "Replicas that take new requests.", rotation)
 
 
-def _lane_counters(lines: list[str], dispatcher: Dispatcher) -> None:
+def _lane_counters(lines: list[str], routes: RoutingState) -> None:
     requests: list[Sample] = []
     tokens: list[Sample] = []
     good: list[Sample] = []
     breaches: list[Sample] = []
     sheds: list[Sample] = []
-    for name, lane in dispatcher.lanes.items():
+    for name, lane in routes.lanes.items():
         tally = lane.accounts.windows.lifetime()
         requests += [({"lane": name, "ending": e}, n) for e, n in sorted(lane.accounts.endings.items())]
         tokens.append(({"lane": name, "kind": "prompt"}, tally.prompt_tokens))
@@ -68,8 +71,8 @@ def _lane_counters(lines: list[str], dispatcher: Dispatcher) -> None:
     _family(lines, "shed_total", "counter", "Requests refused with 429.", sheds)
 
 
-def _lane_histograms(lines: list[str], dispatcher: Dispatcher) -> None:
-    tallies = {name: lane.accounts.windows.lifetime() for name, lane in dispatcher.lanes.items()}
+def _lane_histograms(lines: list[str], routes: RoutingState) -> None:
+    tallies = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
     _histogram(
         lines, "ttft_seconds", "Submission to first content token.", {name: t.ttft for name, t in tallies.items()}
     )
@@ -82,14 +85,14 @@ def _lane_histograms(lines: list[str], dispatcher: Dispatcher) -> None:
     _histogram(lines, "e2e_seconds", "Submission to last byte.", {name: t.e2e for name, t in tallies.items()})
 
 
-def _replica_families(lines: list[str], dispatcher: Dispatcher) -> None:
-    replicas = [({"replica": r.route.id, "lane": r.route.lane}, r) for r in dispatcher.replicas.values()]
+def _replica_families(lines: list[str], routes: RoutingState, upstreams: Upstreams) -> None:
+    replicas = [({"replica": r.route.id, "lane": r.route.lane}, r) for r in routes.replicas.values()]
     _family(lines, "replica_in_flight", "gauge", "Requests at it.", [(k, r.candidate.in_flight) for k, r in replicas])
     _family(lines, "replica_requests_total", "counter", "Requests sent to it.", [(k, r.requests) for k, r in replicas])
     _family(lines, "replica_failures_total", "counter", "Times it failed.", [(k, r.failures) for k, r in replicas])
     ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
     _family(lines, "replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
-    opened = [(k, float(r.pool.opened)) for k, r in replicas]
+    opened = [(k, float(upstreams[r.route.id].opened)) for k, r in replicas]
     _family(lines, "upstream_connections_total", "counter", "Connections opened to it.", opened)
 
 

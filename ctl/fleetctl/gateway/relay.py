@@ -12,7 +12,7 @@ import msgspec
 from fleetctl.gateway import wire
 
 if TYPE_CHECKING:
-    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.limits import GatewayLimits
 
 # A non-empty text of a delta. Inside JSON strings quotes are escaped, so an answer that talks about these keys does
 # not match.
@@ -35,12 +35,11 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StreamFault:
     """Why a stream cannot go on as it is."""
 
     status: int  # what it would have been as an HTTP status
     error: dict[str, Any]  # in OpenAI's shape
-    is_engine_error: bool = True  # False: it just stopped
 
 
 def read_usage(data: bytes) -> Usage | None:
@@ -55,9 +54,9 @@ def read_usage(data: bytes) -> Usage | None:
     return Usage(int(prompt[1]), int(completion[1]) if completion else 0)
 
 
-def truncated() -> Fault:
+def truncated() -> StreamFault:
     """Return the fault of a stream that ended before its answer did."""
-    return Fault(502, wire.error_object("the replica was lost", kind="server_error", code=502), is_engine_error=False)
+    return StreamFault(502, wire.error_object("the replica was lost", kind="server_error", code=502))
 
 
 class EventRelay:
@@ -72,7 +71,7 @@ class EventRelay:
         "new_tokens", "splice", "tokens", "usage",
     )  # fmt: skip
 
-    def __init__(self, limits: DoorLimits, *, keeps_transcript: bool) -> None:
+    def __init__(self, limits: GatewayLimits, *, keeps_transcript: bool) -> None:
         self._limits = limits
         self._marker = self._empty = b""  # how this engine spells the key before a token
         self._pending = b""
@@ -80,7 +79,7 @@ class EventRelay:
         self._sent: list[bytes] | None = [] if keeps_transcript else None
         self._sent_bytes = 0
         self.splice: Splice | None = None  # rewrites a continuation's events
-        self.fault: Fault | None = None
+        self.fault: StreamFault | None = None
         self._finish_seen = False
         self.is_done = False  # [DONE] was seen
         self.tokens = 0  # content events
@@ -134,7 +133,7 @@ class EventRelay:
         end = wire.last_boundary(data)
         self._pending = data[end:]
         if len(self._pending) > self._limits.event_bytes_max:
-            self.fault = Fault(
+            self.fault = StreamFault(
                 502, wire.error_object("an event of the replica is too long", kind="server_error", code=502)
             )
         return data[:end]
@@ -162,13 +161,15 @@ class EventRelay:
         return data, len(found)
 
 
-def _engine_fault(raw: bytes) -> Fault:
+def _engine_fault(raw: bytes) -> StreamFault:
     try:
         event = msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        return Fault(502, wire.error_object("the replica sent an unreadable error", kind="server_error", code=502))
+        return StreamFault(
+            502, wire.error_object("the replica sent an unreadable error", kind="server_error", code=502)
+        )
     error = event.get("error") if isinstance(event, dict) else None
     inner = error if isinstance(error, dict) else event
     code = inner.get("code") if isinstance(inner, dict) else None
     status = int(code) if isinstance(code, int | str) and str(code).isdigit() and 400 <= int(code) <= 599 else 500
-    return Fault(status, {"error": inner})
+    return StreamFault(status, {"error": inner})

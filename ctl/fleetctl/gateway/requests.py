@@ -11,7 +11,7 @@ import httptools
 from fleetctl.gateway import wire
 
 if TYPE_CHECKING:
-    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.limits import GatewayLimits
 
 # Not passed on to replicas: hop by hop, ours, or set anew. No encoding is accepted, for events must be readable.
 _KEPT_BACK = wire.HOP_BY_HOP | {
@@ -52,7 +52,7 @@ class RequestReader:
         "wants_continue",
     )  # fmt: skip
 
-    def __init__(self, limits: DoorLimits, body_bytes_max: int) -> None:
+    def __init__(self, limits: GatewayLimits, body_bytes_max: int) -> None:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self.body_bytes_max = body_bytes_max

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.clock import Clock
-    from fleetctl.gateway.door import Door
+    from fleetctl.gateway.frontend import Frontend
     from fleetctl.paths import FleetPaths
     from fleetctl.ports.host import GatewayRuntime
 
@@ -50,8 +50,8 @@ def raise_descriptor_limit() -> None:
 class Listening:
     """The servers on the public port. Sockets given stay open here, to be handed to a controller."""
 
-    def __init__(self, door: Door, sockets: list[socket.socket]) -> None:
-        self._door = door
+    def __init__(self, frontend: Frontend, sockets: list[socket.socket]) -> None:
+        self._door = frontend
         self._sockets = sockets
         self._servers: list[asyncio.Server] = []
 
@@ -73,50 +73,50 @@ class Listening:
 
 
 async def serve(
-    door: Door, paths: FleetPaths, sockets: list[socket.socket], runtime: GatewayRuntime, clock: Clock
+    frontend: Frontend, paths: FleetPaths, sockets: list[socket.socket], runtime: GatewayRuntime, clock: Clock
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is in flight."""
     loop = asyncio.get_running_loop()
     table = read_table(paths.routing_table)
     if table is not None:
-        door.apply(table)
+        frontend.apply(table)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    runner = web.AppRunner(admin.app(door), access_log=None)
+    runner = web.AppRunner(admin.app(frontend), access_log=None)
     await runner.setup()
     paths.gateway_socket.unlink(missing_ok=True)
     await web.UnixSite(runner, str(paths.gateway_socket)).start()
-    listening = Listening(door, sockets)
+    listening = Listening(frontend, sockets)
     await listening.start()
-    sweeping = loop.create_task(_every(door.limits.sweep_interval_s, clock, door.sweep))
+    sweeping = loop.create_task(_every(frontend.limits.sweep_interval_s, clock, frontend.sweep))
     watching = loop.create_task(
         _every(
             _CONTROLLER_CHECK_S,
             clock,
-            lambda: _should_be_up(door) and runtime.ensure_controller(clock.monotonic_s(), sockets),
+            lambda: _should_be_up(frontend) and runtime.ensure_controller(clock.monotonic_s(), sockets),
         )
     )
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
     watching.cancel()
     listening.stop()
-    await drain(door, clock)
+    await drain(frontend, clock)
     sweeping.cancel()
     await runner.cleanup()
     paths.gateway_socket.unlink(missing_ok=True)
 
 
-async def drain(door: Door, clock: Clock) -> None:
+async def drain(frontend: Frontend, clock: Clock) -> None:
     """Finish what is in flight, up to the deadline; cut what is left."""
-    door.stop()
-    deadline_s = clock.monotonic_s() + door.limits.stop_timeout_s
-    while (door.is_busy or door.connections) and clock.monotonic_s() < deadline_s:
+    frontend.stop()
+    deadline_s = clock.monotonic_s() + frontend.limits.stop_timeout_s
+    while (frontend.is_busy or frontend.connections) and clock.monotonic_s() < deadline_s:
         await clock.sleep(0.05)
-        door.stop()
-    if door.connections:
-        _log.warning("cutting %d connections that outlived the deadline", door.connections)
-    door.cut()
+        frontend.stop()
+    if frontend.connections:
+        _log.warning("cutting %d connections that outlived the deadline", frontend.connections)
+    frontend.cut()
     await clock.sleep(0)
 
 
@@ -130,6 +130,6 @@ async def _every(interval_s: float, clock: Clock, act: Callable[[], object]) -> 
             _log.exception("a periodic check failed; it will be tried again")
 
 
-def _should_be_up(door: Door) -> bool:
-    table = door.dispatcher.table
+def _should_be_up(frontend: Frontend) -> bool:
+    table = frontend.dispatcher.routes.table
     return table is not None and bool(table.lanes)

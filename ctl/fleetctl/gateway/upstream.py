@@ -1,9 +1,10 @@
-"""Connections to one replica: an asyncio protocol around httptools, and the pool that keeps idle ones."""
+"""A replica as the gateway connects to it: an asyncio protocol around httptools, and the pool of idle connections."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
@@ -11,26 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.gateway import wire
-
-
-class Receiver(Protocol):
-    """Gets one response. After `complete` or `lost` the connection is not its own any more."""
-
-    def head(self, status: int, headers: list[wire.Header]) -> None:
-        """Take the status and the headers, names in lower case."""
-        ...
-
-    def body(self, data: bytes, now_s: float) -> None:
-        """Take what one read brought of the body, without transfer coding."""
-        ...
-
-    def complete(self) -> None:
-        """Note that the response is whole."""
-        ...
-
-    def lost(self, *, answered: bool, reused: bool) -> None:
-        """Note that the connection broke; `answered`: some byte had come; `reused`: it had been idle before."""
-        ...
+    from fleetctl.gateway.receiver import Receiver
+    from fleetctl.model.gateway import RouteReplica
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -42,11 +25,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answered", "_body", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
-        "_keeps_alive", "_more", "_parser", "_pool", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed",
+        "_keeps_alive", "_more", "_parser", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed", "upstream",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
-        self._pool = pool
+    def __init__(self, upstream: Upstream, clock: Callable[[], float]) -> None:
+        self.upstream = upstream
         self._clock = clock
         self._receiver: Receiver | None = None
         self._reused = False
@@ -67,7 +50,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
-        self._pool.opened += 1
+        self.upstream.opened += 1
 
     def begin(self, receiver: Receiver, head: bytes, body: bytes) -> None:
         """Send a request; its response goes to `receiver`."""
@@ -158,11 +141,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._finish(receiver)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits, or leave the pool."""
+        """Tell whoever waits for an answer, or leave the pool."""
         self.is_closed = True
         receiver, self._receiver = self._receiver, None
         if receiver is None:
-            self._pool.discard(self)
+            self.upstream.discard(self)
         elif exc is None and self._head_done and not self._sized:
             receiver.complete()  # A body without a length ends with its connection.
         else:
@@ -180,25 +163,40 @@ class UpstreamConnection(asyncio.Protocol):
         if self._keeps_alive and not self.is_closed:
             self._reused = True
             self._transport.resume_reading()
-            self._pool.give(self)
+            self.upstream.give(self)
         else:
             self.close()
         receiver.complete()
 
 
-class Pool:
-    """Idle connections to one replica; the last one given is the first one taken, so the others may age out."""
+class Upstream:
+    """One replica: its address, and idle connections to it.
 
-    __slots__ = ("_clock", "_idle", "_idle_s", "opened")
+    The last connection given is the first one taken, so the others may age out.
+    """
 
-    def __init__(self, clock: Callable[[], float], *, idle_s: float) -> None:
+    __slots__ = ("_clock", "_idle", "_idle_s", "address", "opened", "replica_id", "request_head")
+
+    def __init__(self, row: RouteReplica, clock: Callable[[], float], *, idle_s: float) -> None:
         self._clock = clock
         self._idle_s = idle_s
         self._idle: list[UpstreamConnection] = []
-        self.opened = 0  # ever
+        self.opened = 0  # connections, ever
+        self.replica_id = row.id.encode()
+        self.address = row.address
+        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
+
+    def __str__(self) -> str:
+        return "{} at {}:{}".format(self.replica_id.decode(), *self.address)
 
     def __len__(self) -> int:
         return len(self._idle)
+
+    async def connect(self) -> UpstreamConnection:
+        """Return a new connection. Raises OSError."""
+        make = partial(UpstreamConnection, self, self._clock)
+        _, connection = await asyncio.get_running_loop().create_connection(make, *self.address)
+        return connection
 
     def take(self) -> UpstreamConnection | None:
         """Return a live idle connection, or None."""
@@ -228,7 +226,7 @@ class Pool:
         while self._idle and self._idle[0].idle_since_s <= stale_s:
             self._idle.pop(0).close()
 
-    def close(self) -> None:
-        """Close all."""
+    def drop_idle(self) -> None:
+        """Close all idle ones: the next request gets a fresh connection."""
         while self._idle:
             self._idle.pop().close()

@@ -54,9 +54,12 @@ def error_body(message: str, *, kind: str, code: str | int) -> bytes:
     return msgspec.json.encode(error_object(message, kind=kind, code=code))
 
 
-def error_event(message: str, *, kind: str, code: str | int) -> bytes:
-    """Return an error as an SSE event."""
-    return b"data: " + error_body(message, kind=kind, code=code) + b"\n\n"
+def is_event_stream(headers: Iterable[Header]) -> bool:
+    """Whether a response with these headers, names in lower case, comes in events."""
+    for name, value in headers:
+        if name == b"content-type":
+            return b"event-stream" in value
+    return False
 
 
 def last_boundary(data: bytes) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, Outcome, classify
+from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, classify
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.load.exchange import Exchange, FailureKind
 from fleetctl.load.report import LaneFigures
@@ -92,7 +92,7 @@ class LaneTally:
             return
         itl_s = self.limits.itl_s
         breach = classify(
-            Outcome(
+            RequestOutcome(
                 ending=_ending(exchange),
                 total_s=exchange.e2e_s,
                 streamed=exchange.streamed,

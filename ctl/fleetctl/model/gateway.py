@@ -23,6 +23,11 @@ class RouteReplica:
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
     continues: bool = False  # its engine knows continue_final_message, so a stream another one lost can go on here
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; another address under the same id is another process."""
+        return self.host, self.port
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteLane(LaneRules):

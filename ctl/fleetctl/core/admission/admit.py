@@ -11,7 +11,7 @@ from fleetctl.core.admission.drain_rate import predicted_wait_s
 from fleetctl.core.admission.refusal import Refusal
 
 if TYPE_CHECKING:
-    from fleetctl.core.admission.ladder import Effects
+    from fleetctl.core.admission.ladder import StepEffects
 
 
 class Admission(Enum):
@@ -31,7 +31,7 @@ class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
     drain_rate_rps: float | None
 
 
-def admit(load: LaneLoad, effects: Effects, *, is_probe: bool) -> Admission | Refusal:
+def admit(load: LaneLoad, effects: StepEffects, *, is_probe: bool) -> Admission | Refusal:
     """Return what happens to a new request. What can be known to wait too long is refused now, not later.
 
     A held lane queues without predicting: it is batch, and paused on purpose. Behind an open breaker it queues nothing:

@@ -1,4 +1,4 @@
-"""How fast a lane works off its line: what a new request would wait, and when a refused one should come back."""
+"""How fast a lane works off its queue: what a new request would wait, and when a refused one should come back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServiceTime:
     def drain_rate_rps(self, in_flight: int) -> float | None:
         """Return slots freed per second while `in_flight` are held (Little's law). None: nothing known, or none held.
 
-        Measured departures would do only while the line never empties: after a quiet minute they say almost nothing.
+        Measured departures would do only while the queue never empties: after a quiet minute they say almost nothing.
         """
         if not in_flight or not self.mean_s:
             return None
@@ -46,7 +46,7 @@ def predicted_wait_s(*, ahead: int, drain_rate_rps: float | None) -> float | Non
 
 
 def retry_after_s(*, queued: int, drain_rate_rps: float | None, rng: random.Random) -> int:
-    """Return whole seconds, 1 to 60, after which the line should have gone.
+    """Return whole seconds, 1 to 60, after which the queue should have gone.
 
     Spread by up to half, so that not all who were refused come back together.
     """

@@ -15,7 +15,7 @@ PROBE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effects:
+class StepEffects:
     """A step spelt out."""
 
     holds_queue: bool  # dispatch nothing
@@ -26,10 +26,10 @@ class Effects:
     breaks: bool  # refuse all but probes
 
 
-def effects(lane: RouteLane) -> Effects:
+def effects(lane: RouteLane) -> StepEffects:
     """Return what the lane's step does; each step includes those below it."""
     found = {entry.effect for entry in entries_up_to(lane.step, interruptible=lane.interruptible)}
-    return Effects(
+    return StepEffects(
         holds_queue=StepEffect.HOLDS_QUEUE in found,
         max_tokens=lane.max_tokens_cap if StepEffect.CAPS_ANSWERS in found else None,
         asks_less_context=StepEffect.CAPS_PROMPTS in found,

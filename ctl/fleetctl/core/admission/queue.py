@@ -1,4 +1,4 @@
-"""A lane's bounded waiting line."""
+"""A lane's bounded queue of waiting requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Ticket(Generic[T]):
-    """A place in the line."""
+    """A place in a queue."""
 
     item: T
     since_s: float
@@ -22,15 +22,15 @@ class Ticket(Generic[T]):
 class LaneQueue(Generic[T]):
     """First come, first served, up to `size_max`; each waits until its own deadline. `now_s` never goes back.
 
-    What has been accepted once and lost its replica goes back in front (`put_back`), beyond the bound: it was promised
+    What has been accepted once and lost its replica goes back in front (`requeue`), beyond the bound: it was promised
     an answer, and its number is bounded by what was in flight.
     """
 
-    __slots__ = ("_line", "_waiting", "size_max")
+    __slots__ = ("_tickets", "_waiting", "size_max")
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
-        self._line: deque[Ticket[T]] = deque()
+        self._tickets: deque[Ticket[T]] = deque()
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -46,46 +46,46 @@ class LaneQueue(Generic[T]):
         if self.is_full:
             return None
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
-        self._line.append(ticket)
+        self._tickets.append(ticket)
         self._waiting += 1
         return ticket
 
-    def put_back(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T]:
+    def requeue(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T]:
         """Join in front."""
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
-        self._line.appendleft(ticket)
+        self._tickets.appendleft(ticket)
         self._waiting += 1
         return ticket
 
     def peek(self) -> T | None:
         """Return who is next, leaving it there. None: nobody waits."""
         self._drop_left()
-        return self._line[0].item if self._line else None
+        return self._tickets[0].item if self._tickets else None
 
     def pop(self) -> Ticket[T] | None:
         """Take who is next. None: nobody waits."""
         self._drop_left()
-        if not self._line:
+        if not self._tickets:
             return None
-        ticket = self._line.popleft()
+        ticket = self._tickets.popleft()
         self._leave(ticket)
         return ticket
 
     def tickets(self) -> list[Ticket[T]]:
         """Return everyone waiting, in order."""
-        return [t for t in self._line if t.waiting]
+        return [t for t in self._tickets if t.waiting]
 
     def cancel(self, ticket: Ticket[T]) -> None:
-        """Leave the line; idempotent."""
+        """Leave the queue; idempotent."""
         if ticket.waiting:
             self._leave(ticket)
             # Cancelled places are dropped at the front or here, so they never outnumber the living for long.
-            if len(self._line) > 2 * self._waiting + 16:
-                self._line = deque(t for t in self._line if t.waiting)
+            if len(self._tickets) > 2 * self._waiting + 16:
+                self._tickets = deque(t for t in self._tickets if t.waiting)
 
     def expire(self, now_s: float) -> list[T]:
         """Take everyone whose deadline has come, in order."""
-        late = [t for t in self._line if t.waiting and t.deadline_s <= now_s]
+        late = [t for t in self._tickets if t.waiting and t.deadline_s <= now_s]
         for ticket in late:
             self._leave(ticket)
         self._drop_left()
@@ -93,16 +93,16 @@ class LaneQueue(Generic[T]):
 
     def next_deadline_s(self) -> float | None:
         """Return when `expire` next has work, or None."""
-        return min((t.deadline_s for t in self._line if t.waiting), default=None)
+        return min((t.deadline_s for t in self._tickets if t.waiting), default=None)
 
     def oldest_wait_s(self, now_s: float) -> float:
         """Return how long the longest waiting has waited; 0 when nobody does."""
-        return max((now_s - t.since_s for t in self._line if t.waiting), default=0.0)
+        return max((now_s - t.since_s for t in self._tickets if t.waiting), default=0.0)
 
     def _leave(self, ticket: Ticket[T]) -> None:
         ticket.waiting = False
         self._waiting -= 1
 
     def _drop_left(self) -> None:
-        while self._line and not self._line[0].waiting:
-            self._line.popleft()
+        while self._tickets and not self._tickets[0].waiting:
+            self._tickets.popleft()

@@ -15,6 +15,7 @@ class Candidate:
     in_rotation: bool
     concurrency_max: int  # at least 1
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
+    continues: bool = False  # it can go on with a stream that another replica lost
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers

@@ -11,12 +11,18 @@ if TYPE_CHECKING:
 
 
 def usable(
-    candidates: Iterable[Candidate], *, now_s: float, tried: Collection[str] = (), beyond_limit: bool = False
+    candidates: Iterable[Candidate],
+    *,
+    now_s: float,
+    tried: Collection[str] = (),
+    beyond_limit: bool = False,
+    must_continue: bool = False,
 ) -> list[Candidate]:
     """Return those in rotation, not tried yet, not ejected and with a free slot.
 
     An ejected one whose time is over takes one request at a time until it has answered. `beyond_limit` drops the slot
     limit: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
+    `must_continue` asks for replicas that can go on with a stream another one lost.
     """
     return [
         c
@@ -25,4 +31,5 @@ def usable(
         and (beyond_limit or c.in_flight < c.concurrency_max)
         and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
         and (not tried or c.id not in tried)
+        and (not must_continue or c.continues)
     ]

@@ -20,6 +20,13 @@ class Ending(StrEnum):
     REJECTED = "rejected"  # a 4xx of the engine: the client's fault
     CANCELLED = "cancelled"  # the client went away
 
+    @classmethod
+    def of_status(cls, status: int) -> Ending:
+        """Return how a request ended that was answered with this HTTP status."""
+        if status < 300:
+            return cls.COMPLETE
+        return cls.ERROR if status >= 500 else cls.REJECTED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -51,7 +58,7 @@ class Limits:
         )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one request."""
 
     ending: Ending
@@ -77,7 +84,7 @@ _BY_ENDING = {
 }
 
 
-def classify(outcome: Outcome, limits: Limits) -> BreachKind | Uncounted | None:
+def classify(outcome: RequestOutcome, limits: Limits) -> BreachKind | Uncounted | None:
     """Return how a request breached, the gravest kind first; None: it was good.
 
     A client that left before the first token counts as a TTFT breach once the limit had passed: else those who give up
@@ -96,7 +103,7 @@ def classify(outcome: Outcome, limits: Limits) -> BreachKind | Uncounted | None:
     return Uncounted.CANCELLED if outcome.ending is Ending.CANCELLED else None
 
 
-def _was_late(outcome: Outcome, limits: Limits) -> bool:
+def _was_late(outcome: RequestOutcome, limits: Limits) -> bool:
     if limits.queue_wait_s is not None and outcome.queue_wait_s > limits.queue_wait_s:
         return True
     if not outcome.streamed:
@@ -105,7 +112,7 @@ def _was_late(outcome: Outcome, limits: Limits) -> bool:
     return limits.ttft_s is not None and waited_s > limits.ttft_s
 
 
-def _jittered(outcome: Outcome, limits: Limits) -> bool:
+def _jittered(outcome: RequestOutcome, limits: Limits) -> bool:
     if limits.itl_s is None:
         return False
     # The epsilon: 1 - 0.9 is a little less than 0.1 in binary, and exactly the allowed share is allowed.

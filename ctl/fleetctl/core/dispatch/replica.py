@@ -1,4 +1,4 @@
-"""A replica as the gateway runs it: the table's row, its load, its connections, its failures."""
+"""A replica as the dispatcher knows it: the table's row, its load, its failures."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from fleetctl.core.routing.candidate import Candidate
 from fleetctl.core.routing.ejection import Ejection
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.core.slo.windows import SlidingWindows
-from fleetctl.gateway.upstream import Pool
-from fleetctl.model.gateway import ReplicaSnapshot, RouteReplica
+from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from fleetctl.model.gateway import RouteReplica
 
 _WINDOW_S = 60.0
 
 
-class ReplicaRuntime:
+class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
-    __slots__ = ("candidate", "ejection", "failures", "pool", "request_head", "requests", "route", "ttft")
+    __slots__ = ("candidate", "ejection", "failures", "requests", "route", "ttft")
 
-    def __init__(self, route: RouteReplica, clock: Callable[[], float], *, idle_s: float) -> None:
-        self.pool = Pool(clock, idle_s=idle_s)
+    def __init__(self, route: RouteReplica, *, now_s: float) -> None:
         self.ejection = Ejection()
         self.requests = 0
         self.failures = 0
-        self.ttft = SlidingWindows(QuantileSketch, now_s=clock(), windows_s=(_WINDOW_S,))
+        self.ttft = SlidingWindows(QuantileSketch, now_s=now_s, windows_s=(_WINDOW_S,))
         self.candidate = Candidate(
             id=route.id,
             in_rotation=route.in_rotation,
@@ -39,15 +37,15 @@ class ReplicaRuntime:
     def apply(self, route: RouteReplica) -> None:
         """Take over a new row; what is in flight stays."""
         self.route = route
-        self.candidate.in_rotation = route.in_rotation
-        self.candidate.concurrency_max = max(1, route.concurrency_max)
-        self.candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
-        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (route.host.encode(), route.port)
+        candidate = self.candidate
+        candidate.in_rotation = route.in_rotation
+        candidate.concurrency_max = max(1, route.concurrency_max)
+        candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
+        candidate.continues = route.continues
 
     def retire(self) -> None:
-        """Take no more requests: it is in the table no longer."""
+        """Take no more requests: the table names it no longer."""
         self.candidate.in_rotation = False
-        self.pool.close()
 
     def failed(self, now_s: float) -> None:
         """Count a failure; enough in a row eject it."""

@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.core.routing.prefix_index import block_hashes
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
-from fleetctl.gateway.classify import classify
-from fleetctl.gateway.dispatch import Dispatcher
-from fleetctl.gateway.flight import CHAT_PATH, Flight
+from fleetctl.gateway.classify import parse_request
+from fleetctl.gateway.exchange import CHAT_PATH, Exchange
+from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.model.gateway import GatewaySnapshot
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
     from datetime import datetime
 
     from fleetctl.clock import Clock
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.routing.candidate import PromptLoad
-    from fleetctl.gateway.classify import Ask
+    from fleetctl.gateway.classify import ParsedRequest
     from fleetctl.gateway.client import ClientConnection
-    from fleetctl.gateway.lanes import LaneRuntime
-    from fleetctl.gateway.limits import DoorLimits
+    from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RoutingTable
 
@@ -38,17 +41,18 @@ _OPEN = frozenset((b"/health", b"/metrics"))
 _BODY_BYTES_BEFORE_TABLE = 1024 * 1024
 
 
-class Door:
+class Frontend:
     """Serves client connections from one routing table after another."""
 
     def __init__(
-        self, fleet: str, clock: Clock, rng: random.Random, limits: DoorLimits, *, is_loopback: bool = True
+        self, fleet: str, clock: Clock, rng: random.Random, limits: GatewayLimits, *, is_loopback: bool = True
     ) -> None:
         self.limits = limits
         self.clock = clock.monotonic_s
         self.is_stopping = False
         self.body_bytes_max = _BODY_BYTES_BEFORE_TABLE
-        self.dispatcher = Dispatcher(self.clock, rng, limits)
+        self.dispatcher = Dispatcher(self.clock, self._wake_at, rng, limits.dispatch)
+        self.upstreams = Upstreams(self.clock, idle_s=limits.upstream_idle_s)
         self._fleet = fleet
         self._wall = clock
         self._started_at: datetime = clock.now()
@@ -59,13 +63,18 @@ class Door:
 
     def apply(self, table: RoutingTable) -> bool:
         """Replace the routing table. False: it is older than the one at work."""
-        at_work = self.dispatcher.table
+        at_work = self.dispatcher.routes.table
         if at_work is not None and table.version < at_work.version:
             return False
         self._authenticator.apply(table.api_key_hashes)
         self.body_bytes_max = table.body_bytes_max
+        self.upstreams.apply(table)
         self.dispatcher.apply(table)
         return True
+
+    def _wake_at(self, at_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        # The loop's timers count whole milliseconds: never wake before the time.
+        return asyncio.get_running_loop().call_later(max(0.0, at_s - self.clock()) + 0.001, call)
 
     @property
     def connections(self) -> int:
@@ -75,12 +84,12 @@ class Door:
     @property
     def is_busy(self) -> bool:
         """Whether anybody still waits for an answer."""
-        return bool(self.dispatcher.flights) or any(not lane.is_idle for lane in self.dispatcher.lanes.values())
+        return not self.dispatcher.is_idle
 
     def snapshot(self, pid: int) -> GatewaySnapshot:
         """Return everything the controller wants to know."""
         now_s = self.clock()
-        table = self.dispatcher.table
+        table = self.dispatcher.routes.table
         return GatewaySnapshot(
             fleet=self._fleet,
             at=self._wall.now(),
@@ -88,8 +97,8 @@ class Door:
             table_version=table.version if table is not None else 0,
             pid=pid,
             connections=len(self._clients),
-            lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.lanes.values()),
-            replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.replicas.values()),
+            lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
+            replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
         )
 
     def sweep(self) -> None:
@@ -97,6 +106,7 @@ class Door:
         now_s = self.clock()
         for client in list(self._clients):
             client.check(now_s)
+        self.upstreams.expire()
         self.dispatcher.sweep(now_s)
 
     def stop(self) -> None:
@@ -163,33 +173,35 @@ class Door:
 
     def _infer(self, client: ClientConnection, request: Request) -> None:
         try:
-            ask = classify(request.body)
+            parsed = parse_request(request.body)
         except msgspec.DecodeError as exc:
             _reply_error(client, 400, f"the request body is not valid: {exc}", kind="invalid_request_error")
             return
-        if self.dispatcher.table is None or self.is_stopping:
+        routes = self.dispatcher.routes
+        if routes.table is None or self.is_stopping:
             refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
             _reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
             return
-        hashes = block_hashes(ask.prompt)
-        prompt = self.dispatcher.prompt_load(ask, hashes)
-        lane = self._lane(request, ask, prompt)
+        hashes = block_hashes(parsed.prompt)
+        prompt = routes.prompt_load(prompt_bytes=len(parsed.prompt), prompt_tokens=parsed.prompt_tokens, hashes=hashes)
+        lane = self._lane(request, parsed, prompt)
         if isinstance(lane, Refusal):
-            names = ", ".join(self.dispatcher.lanes)
+            names = ", ".join(routes.lanes)
             message = f"no lane takes this request ({lane.value}); there are: {names}"
             _reply_error(client, 400, message, kind="invalid_request_error", refusal=lane)
             return
-        flight = Flight(self.dispatcher, client, request, ask=ask, lane=lane, prompt=prompt, hashes=hashes)
-        client.occupant = flight
-        self.dispatcher.enter(flight)
+        exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
+        exchange.submit(parsed, lane, prompt, hashes)
 
-    def _lane(self, request: Request, ask: Ask, prompt: PromptLoad) -> LaneRuntime | Refusal:
+    def _lane(
+        self, request: Request, parsed: ParsedRequest, prompt: PromptLoad
+    ) -> DispatchLane[ActiveRequest] | Refusal:
         named = request.headers.get(b"x-fleetctl-lane")
-        return self.dispatcher.lane_of(
+        return self.dispatcher.routes.lane_of(
             prompt,
             header=named.decode("latin-1") if named is not None else None,
-            batch_hint=ask.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
-            stream=ask.stream,
+            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
+            stream=parsed.stream,
         )
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
@@ -197,7 +209,7 @@ class Door:
         status = 200
         if request.path == b"/metrics":
             content_type = (b"content-type", metrics.CONTENT_TYPE)
-            body = metrics.exposition(self.dispatcher, connections=len(self._clients))
+            body = metrics.exposition(self.dispatcher, self.upstreams, connections=len(self._clients))
         elif request.path == b"/health":
             status, body = self._health()
         else:
@@ -206,13 +218,13 @@ class Door:
         client.answered()
 
     def _health(self) -> tuple[int, bytes]:
-        lanes = {n: sum(c.in_rotation for c in lane.candidates) for n, lane in self.dispatcher.lanes.items()}
+        lanes = {n: sum(c.in_rotation for c in lane.candidates) for n, lane in self.dispatcher.routes.lanes.items()}
         serves = any(lanes.values()) and not self.is_stopping
         state = "ok" if serves else "stopping" if self.is_stopping else "no replica in rotation"
         return (200 if serves else 503), msgspec.json.encode({"status": state, "replicas_in_rotation": lanes})
 
     def _models(self) -> bytes:
-        table = self.dispatcher.table
+        table = self.dispatcher.routes.table
         created = int(self._started_at.timestamp())
         models = (
             []

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.admission.keys import scrypt_hash, sha256_hash
-from fleetctl.gateway.door import Door
+from fleetctl.gateway.frontend import Frontend
 from tests.gateway.scripted import answers
 from tests.gateway.stage import LIMITS, Stage, post, until
 
@@ -177,13 +177,13 @@ async def test_a_kept_connection_serves_again(stage):
 async def test_connections_over_the_limit_are_refused():
     async with Stage(limits=replace(LIMITS, connections_max=2)) as stage:
         held = [await stage.connect() for _ in range(2)]
-        await until(lambda: stage.door.connections == 2)
+        await until(lambda: stage.frontend.connections == 2)
         answer = await stage.say(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert statuses(answer) == [503]
         assert b"x-fleetctl-reason: connections" in answer
         for _, writer in held:
             writer.transport.abort()
-        await until(lambda: stage.door.connections == 0)
+        await until(lambda: stage.frontend.connections == 0)
         await stage.add("r1")
         assert (await stage.ask()).status == 200
 
@@ -209,9 +209,9 @@ async def test_only_the_right_key_gets_in(stage, kind):
 
 async def test_a_port_others_can_reach_is_never_open_to_all(stage):
     await stage.add("r1")
-    door = Door("stage", SYSTEM_CLOCK, random.Random(1), LIMITS, is_loopback=False)
-    door.apply(stage.table())
-    stage.door = door  # Connections made from here on.
+    frontend = Frontend("stage", SYSTEM_CLOCK, random.Random(1), LIMITS, is_loopback=False)
+    frontend.apply(stage.table())
+    stage.frontend = frontend  # Connections made from here on.
     assert (await stage.ask()).status == 401
     stage.apply(api_key_hashes=(KEYS["fast"],))
     assert (await stage.ask(headers={"authorization": "Bearer sk-right"})).status == 200
@@ -260,5 +260,5 @@ async def _survives(data: bytes, cut: int) -> None:
                 pass
         writer.transport.abort()
         assert (await stage.ask()).status == 200
-        assert stage.door.snapshot(1).lanes[0].in_flight == 0
+        assert stage.frontend.snapshot(1).lanes[0].in_flight == 0
     assert faults == []

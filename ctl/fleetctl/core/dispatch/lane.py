@@ -1,60 +1,67 @@
-"""A lane as the gateway runs it: its rules, its line, who may serve it, its figures."""
+"""A lane as the dispatcher knows it: its rules, its queues, who may serve it, its figures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import LaneLoad
 from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
-from fleetctl.core.admission.ladder import Effects, ProbeGate, effects
+from fleetctl.core.admission.ladder import ProbeGate, StepEffects, effects
 from fleetctl.core.admission.queue import LaneQueue
+from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.breach import Limits
-from fleetctl.gateway.accounting import LaneAccounts
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
-    import asyncio
     import random
 
+    from fleetctl.core.dispatch.ports import Wakeup
     from fleetctl.core.routing.candidate import Candidate
-    from fleetctl.gateway.flight import Flight
 
-# Orphans are bounded by what was in flight; this is only a ceiling.
-_ORPHANS_MAX = 1_000_000
+R = TypeVar("R")
+
+# Displaced requests are bounded by what was in flight; this is only a ceiling.
+_DISPLACED_MAX = 1_000_000
 _RATE_WINDOW_S = 10.0
 
 
-class LaneRuntime:
+class DispatchLane(Generic[R]):
     """Lives from the first table that names it until nothing of it is left."""
 
     __slots__ = (
-        "accounts", "candidates", "effects", "in_flight", "orphans", "probe", "queue", "route", "service", "spill",
-        "timer",
+        "accounts", "candidates", "displaced", "effects", "in_flight", "probe", "queue", "route", "service", "spill",
+        "wake_at_s", "wakeup",
     )  # fmt: skip
 
     def __init__(self, route: RouteLane, *, now_s: float) -> None:
         self.accounts = LaneAccounts(Limits.of(route.slo), now_s=now_s)
-        self.queue: LaneQueue[Flight] = LaneQueue(route.queue_max)
-        self.orphans: LaneQueue[Flight] = LaneQueue(_ORPHANS_MAX)
+        self.queue: LaneQueue[R] = LaneQueue(route.queue_max)
+        self.displaced: LaneQueue[R] = LaneQueue(_DISPLACED_MAX)
         self.in_flight = 0
         self.service = ServiceTime()
         self.probe = ProbeGate()
         self.candidates: list[Candidate] = []
         self.spill: list[list[Candidate]] = []  # of the spill_to lanes, in order
-        self.timer: asyncio.TimerHandle | None = None
+        self.wakeup: Wakeup | None = None  # due at the next deadline of a queue
+        self.wake_at_s = 0.0
         self.apply(route)
 
     def apply(self, route: RouteLane) -> None:
         """Take over new rules; those who wait keep their deadlines."""
         self.route = route
-        self.effects: Effects = effects(route)
+        self.effects: StepEffects = effects(route)
         self.accounts.limits = Limits.of(route.slo)
         self.queue.size_max = route.queue_max
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it is left in the gateway."""
-        return not self.in_flight and not self.queue and not self.orphans
+        """Whether it carries and keeps no request."""
+        return not self.in_flight and not self.queue and not self.displaced
+
+    @property
+    def may_spill(self) -> bool:
+        """Whether its requests may go to the replicas of the spill_to lanes: by its step, or for want of any other."""
+        return bool(self.spill) and (self.effects.spills or not any(c.in_rotation for c in self.candidates))
 
     @property
     def has_replica(self) -> bool:
@@ -78,13 +85,18 @@ class LaneRuntime:
             queued=len(self.queue), drain_rate_rps=self.service.drain_rate_rps(self.in_flight), rng=rng
         )
 
+    def next_deadline_s(self) -> float | None:
+        """Return when the first of those who wait has waited long enough. None: nobody waits."""
+        queues = (self.displaced, self.queue)
+        return min((at_s for queue in queues if (at_s := queue.next_deadline_s()) is not None), default=None)
+
     def snapshot(self, now_s: float) -> LaneSnapshot:
         """Return its figures."""
         return LaneSnapshot(
             name=self.route.name,
             in_flight=self.in_flight,
-            queued=len(self.queue) + len(self.orphans),
-            oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.orphans.oldest_wait_s(now_s)),
+            queued=len(self.queue) + len(self.displaced),
+            oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.displaced.oldest_wait_s(now_s)),
             drain_rate_rps=self.accounts.windows.over(_RATE_WINDOW_S, now_s).dispatched / _RATE_WINDOW_S,
             windows=self.accounts.snapshot(now_s),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, Outcome, Uncounted, classify
+from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, Uncounted, classify
 from fleetctl.core.slo.tally import LaneTally
 from fleetctl.core.slo.windows import WINDOWS_S, SlidingWindows
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LaneAccounts:
-    """Sliding windows of a lane, written by its flights.
+    """The figures of a lane in sliding windows, written by its requests.
 
     Content events come a hundred thousand times a second, so streams only note them here: `gaps_s` takes the time since
     a stream's last event, `events` counts them, and `fold` does the rest.
@@ -67,7 +67,7 @@ class LaneAccounts:
         gaps_s.clear()
         self.events = 0
 
-    def finished(self, now_s: float, outcome: Outcome, *, prompt_tokens: int, more_output_tokens: int) -> None:
+    def finished(self, now_s: float, outcome: RequestOutcome, *, prompt_tokens: int, more_output_tokens: int) -> None:
         """Judge and count an ended request. `more_output_tokens` were not counted as they came."""
         cell = self.windows.open_cell(now_s)
         self.endings[outcome.ending] += 1

@@ -1,0 +1,1 @@
+"""Which replica takes which request and when: queues, retries, continuations; no sockets, no clock of its own."""

@@ -1,0 +1,159 @@
+"""Moves requests between the queues and the replicas' slots."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fleetctl.core.dispatch.state import RequestEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.core.dispatch.endings import Endings
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.limits import DispatchLimits
+    from fleetctl.core.dispatch.ports import WakeAt
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.dispatch.routes import RoutingState
+    from fleetctl.core.routing.candidate import Candidate
+
+
+class Assignment:
+    """Takes a slot with `dispatch` and gives it back with `release`; in between a request waits in one queue at most."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        wake_at: WakeAt,
+        routes: RoutingState,
+        endings: Endings,
+        limits: DispatchLimits,
+    ) -> None:
+        self._clock = clock
+        self._wake_at = wake_at
+        self._routes = routes
+        self._endings = endings
+        self._limits = limits
+
+    # Slots.
+
+    def dispatch(self, request: ActiveRequest, candidate: Candidate, now_s: float) -> None:
+        """Give the request a slot of this replica, and send it there."""
+        routes = self._routes
+        replica = routes.replicas[candidate.id]
+        routes.prefixes.remember(request.hashes, candidate.id)
+        self._endings.active.add(request)
+        request.move(RequestEvent.DISPATCHED)
+        request.replica = replica
+        request.prefill_tokens = request.prompt.uncached(candidate.id)
+        request.awaits_token = True
+        request.has_answer = False
+        request.dispatched_s = request.heard_s = now_s
+        candidate.prefill_tokens += request.prefill_tokens
+        candidate.in_flight += 1
+        replica.requests += 1
+        request.lane.in_flight += 1
+        request.stopwatch.dispatched(now_s)
+        request.exchange.send(candidate.id)
+
+    def release(self, request: ActiveRequest, *, failed: bool) -> None:
+        """Give the replica's slot back, if it has one, and pass it to who waits for it."""
+        replica, request.replica = request.replica, None
+        if replica is None:
+            return
+        now_s = self._clock()
+        replica.candidate.in_flight -= 1
+        replica.candidate.prefill_tokens -= request.prefill_tokens
+        request.prefill_tokens = 0
+        request.lane.in_flight -= 1
+        if failed:
+            replica.failed(now_s)
+        elif request.has_answer:
+            replica.answered()
+            request.lane.service.finished(now_s - request.dispatched_s)
+        for lane in self._routes.served_by(replica):
+            self.dispatch_queued(lane)
+
+    # Queues.
+
+    def enqueue(self, request: ActiveRequest, now_s: float) -> None:
+        """Let a new request wait at the end of its lane's queue, which has room."""
+        lane = request.lane
+        request.queue = lane.queue
+        request.ticket = lane.queue.offer(request, now_s=now_s, wait_max_s=lane.route.max_wait_s)
+        self._wake(lane, now_s + lane.route.max_wait_s)
+
+    def place(self, request: ActiveRequest) -> None:
+        """Send a displaced request to another replica, over its slot limit if need be, or let it wait for one."""
+        now_s = self._clock()
+        found = self.pick_displaced(request, now_s)
+        if found is None and request.stale_at:
+            # Nobody else can take it. Its idle connections have been dropped, so a fresh one will tell what is wrong.
+            request.unreached -= {request.stale_at}
+            found = self.pick_displaced(request, now_s)
+        request.stale_at = ""
+        if found is not None:
+            self.dispatch(request, found, now_s)
+        else:
+            self._await_replica(request, now_s)
+
+    def pick_displaced(self, request: ActiveRequest, now_s: float) -> Candidate | None:
+        """Return a replica with a free slot, else one whose engine may queue the request. None: there is none now."""
+        return self._routes.pick(request, now_s) or self._routes.pick(request, now_s, beyond_limit=True)
+
+    def _await_replica(self, request: ActiveRequest, now_s: float) -> None:
+        # Those that could not be reached may be back by then.
+        request.unreached = frozenset()
+        lane = request.lane
+        if request.displaced_until_s is None:
+            request.displaced_until_s = now_s + max(lane.route.max_wait_s, self._limits.displaced_wait_s)
+        wait_s = request.displaced_until_s - now_s
+        if wait_s <= 0.0:
+            self._endings.expire(request)
+            return
+        request.queue = lane.displaced
+        request.ticket = lane.displaced.requeue(request, now_s=now_s, wait_max_s=wait_s)
+        self._wake(lane, request.ticket.deadline_s)
+
+    def dispatch_queued(self, lane: DispatchLane[ActiveRequest]) -> None:
+        """Dispatch those who wait, the displaced first, for as long as there are slots."""
+        if lane.displaced:
+            self._dispatch_displaced(lane)
+        queue = lane.queue
+        while queue and not lane.effects.holds_queue:
+            request = queue.peek()
+            now_s = self._clock()
+            found = self._routes.pick(request, now_s) if request is not None else None
+            if request is None or found is None:
+                return
+            request.dequeue()
+            self.dispatch(request, found, now_s)
+
+    def _dispatch_displaced(self, lane: DispatchLane[ActiveRequest]) -> None:
+        for ticket in lane.displaced.tickets():
+            now_s = self._clock()
+            found = self._routes.pick(ticket.item, now_s, beyond_limit=True)
+            if found is not None:
+                ticket.item.dequeue()
+                self.dispatch(ticket.item, found, now_s)
+
+    # Deadlines.
+
+    def _wake(self, lane: DispatchLane[ActiveRequest], at_s: float) -> None:
+        if lane.wakeup is None or lane.wake_at_s > at_s:
+            if lane.wakeup is not None:
+                lane.wakeup.cancel()
+            lane.wake_at_s = at_s
+            lane.wakeup = self._wake_at(at_s, partial(self._expire, lane))
+
+    def _expire(self, lane: DispatchLane[ActiveRequest]) -> None:
+        lane.wakeup = None
+        now_s = self._clock()
+        for queue in (lane.displaced, lane.queue):
+            for request in queue.expire(now_s):
+                request.ticket = None
+                self._endings.expire(request)
+        at_s = lane.next_deadline_s()
+        if at_s is not None:
+            self._wake(lane, at_s)

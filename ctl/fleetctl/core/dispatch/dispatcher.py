@@ -1,0 +1,195 @@
+"""Decides for every request who gets it when, what follows when a replica fails it, and how it ends.
+
+Time, timers, chance and everything that moves bytes are passed in, so the same object runs in the gateway and under an
+event heap. The shell reports what happens, by the methods of the first part; the dispatcher acts through the
+request's ExchangePort. What may follow on what is the table in `state`; what a failure means is the one in `failure`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.admit import Admission, admit
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.assignment import Assignment
+from fleetctl.core.dispatch.endings import Endings
+from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Retry
+from fleetctl.core.dispatch.ports import Resumption
+from fleetctl.core.dispatch.routes import RoutingState
+from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.slo.breach import Ending
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from fleetctl.core.dispatch.limits import DispatchLimits
+    from fleetctl.core.dispatch.ports import WakeAt
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.model.gateway import RoutingTable
+
+
+class Dispatcher:
+    """Every request passes `submit` once, and its exchange's `over` is called once."""
+
+    def __init__(self, clock: Callable[[], float], wake_at: WakeAt, rng: random.Random, limits: DispatchLimits) -> None:
+        self.clock = clock
+        self.routes = RoutingState(rng)
+        self._endings = Endings(clock, rng, self.routes.ratio)
+        self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
+        self._limits = limits
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is at a replica or waits."""
+        return not self._endings.active and all(lane.is_idle for lane in self.routes.lanes.values())
+
+    # What the shell reports.
+
+    def apply(self, table: RoutingTable) -> None:
+        """Replace the routing table; those who wait go to whoever is there now."""
+        self.routes.apply(table, self.clock())
+        for lane in list(self.routes.lanes.values()):
+            for ticket in lane.displaced.tickets():
+                if ticket.item.must_continue and not self.routes.could_continue(ticket.item):
+                    self._endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
+            self._assignment.dispatch_queued(lane)
+
+    def submit(self, request: ActiveRequest) -> None:
+        """Dispatch, queue or refuse a new request."""
+        now_s = self.clock()
+        lane = request.lane
+        effects = lane.effects
+        lane.accounts.offered(now_s)
+        # A queue is never jumped, and a held lane dispatches nothing.
+        found = None if lane.queue or effects.holds_queue else self.routes.pick(request, now_s)
+        is_probe = effects.breaks and lane.probe.lets_through(now_s)
+        answer = admit(lane.load(has_slot=found is not None), effects, is_probe=is_probe)
+        if answer is Admission.DISPATCH and found is not None:
+            self._assignment.dispatch(request, found, now_s)
+        elif isinstance(answer, Refusal):
+            self._endings.refuse(request, answer, RequestEvent.REFUSED)
+        else:
+            self._assignment.enqueue(request, now_s)
+
+    def connected(self, request: ActiveRequest) -> None:
+        """Note that a request is being written to its replica."""
+        request.move(RequestEvent.CONNECTED)
+
+    def passed_on(self, request: ActiveRequest) -> None:
+        """Note that the client gets the first bytes of what this replica answers."""
+        request.move(RequestEvent.PASSED_ON)
+        request.is_committed = True
+
+    def first_token(self, request: ActiveRequest, now_s: float) -> None:
+        """Note the first content event of this replica: its prefill is done."""
+        request.awaits_token = False
+        replica = request.replica
+        if replica is not None:
+            replica.candidate.prefill_tokens -= request.prefill_tokens
+            request.prefill_tokens = 0
+            replica.answered()
+            replica.ttft.open_cell(now_s).add(now_s - request.dispatched_s)
+
+    def answered(self, request: ActiveRequest, ending: Ending) -> None:
+        """End a request whose client has been given a replica's whole answer."""
+        self._assignment.release(request, failed=False)
+        self._endings.finish(request, RequestEvent.ANSWERED, ending)
+
+    def client_gone(self, request: ActiveRequest) -> None:
+        """End a request that nobody waits for any more."""
+        if request.state is not RequestState.OVER:
+            request.exchange.cancel()
+            self._assignment.release(request, failed=False)
+            self._endings.finish(request, RequestEvent.CLIENT_GONE, Ending.CANCELLED)
+
+    def failed(self, request: ActiveRequest, failure: RequestEvent) -> None:
+        """Send a request elsewhere, let it wait for another replica, or end it, after its replica failed it."""
+        consequence = CONSEQUENCES[failure]
+        request.move(failure)
+        _avoid_replica(request, consequence.avoids)
+        self._assignment.release(request, failed=consequence.counts)
+        if consequence.retry is Retry.FREELY:
+            self._assignment.place(request)
+        elif request.is_committed:
+            self._continue(request)
+        elif request.resends >= self._limits.resends_max:
+            self._endings.give_up(request, failure)
+        else:
+            self._resend(request, failure, consequence.retry)
+
+    # After a failure.
+
+    def _resend(self, request: ActiveRequest, failure: RequestEvent, retry: Retry) -> None:
+        """Ask one more replica. Two failing it is enough: it may be what makes them fail."""
+        if retry is Retry.NOW_OR_LATER:
+            request.resends += 1
+            self._assignment.place(request)
+            return
+        now_s = self.clock()
+        if retry is Retry.TO_A_FREE_SLOT:
+            found = self.routes.pick(request, now_s)
+        else:
+            found = self._assignment.pick_displaced(request, now_s)
+        if found is None:
+            self._endings.give_up(request, failure)
+        else:
+            request.resends += 1
+            self._assignment.dispatch(request, found, now_s)
+
+    def _continue(self, request: ActiveRequest) -> None:
+        """Go on elsewhere with an answer the client has part of, where that is lawful and some replica ever could."""
+        has_budget = request.continuations < self._limits.continuations_max
+        may_continue = has_budget and self.routes.could_continue(request)
+        resumption = request.exchange.resumption(may_continue=may_continue)
+        if resumption is Resumption.ONLY_END_MISSING:
+            request.exchange.end_stream()
+            self._endings.finish(request, RequestEvent.ANSWERED, Ending.COMPLETE)
+        elif resumption is Resumption.UNLAWFUL:
+            self._endings.break_stream(request, RequestEvent.GIVEN_UP)
+        else:
+            request.continuations += 1
+            request.must_continue = True
+            self._assignment.place(request)
+
+    # Time passes.
+
+    def sweep(self, now_s: float) -> None:
+        """Check everything that has a slow deadline: silent streams, long requests, replicas to be probed."""
+        table = self.routes.table
+        if table is None:
+            return
+        for request in list(self._endings.active):
+            self._check(request, now_s, table)
+        for lane in list(self.routes.lanes.values()):
+            lane.accounts.fold(now_s)
+            # An ejection that ends wakes nobody by itself.
+            self._assignment.dispatch_queued(lane)
+
+    def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable) -> None:
+        """End what takes too long at a replica. The time in a queue is the lane's to bound."""
+        if request.replica is None:
+            return
+        if now_s - request.dispatched_s > table.request_timeout_s:
+            request.exchange.cancel()
+            self._assignment.release(request, failed=False)
+            self._endings.time_out(request)
+        elif request.state is RequestState.CONNECTING or not request.is_stream or request.is_paused:
+            return  # A whole answer is silent until it is there.
+        elif now_s - request.heard_s > table.stall_timeout_s:
+            request.exchange.cancel()
+            self.failed(request, RequestEvent.STALLED)
+
+
+def _avoid_replica(request: ActiveRequest, avoidance: Avoidance) -> None:
+    replica = request.replica
+    if replica is None:
+        return
+    replica_id = replica.route.id
+    request.lane_continued = replica.candidate.continues and replica.route.lane == request.lane.route.name
+    if avoidance is Avoidance.FOR_GOOD:
+        request.tried |= {replica_id}
+    else:
+        request.unreached |= {replica_id}
+        if avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
+            request.stale_at = replica_id

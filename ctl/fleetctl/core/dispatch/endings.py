@@ -1,0 +1,90 @@
+"""The ways in which a request ends without a replica's whole answer, and what every end has in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.state import RequestEvent
+from fleetctl.core.slo.breach import Ending
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from fleetctl.core.admission.tokens import TokenRatio
+    from fleetctl.core.dispatch.request import ActiveRequest
+
+
+class Endings:
+    """Has the end of the response written, then counts the request and lets go of it."""
+
+    def __init__(self, clock: Callable[[], float], rng: random.Random, ratio: TokenRatio) -> None:
+        self.active: set[ActiveRequest] = set()  # those that a replica has had at least once, and are not over
+        self._clock = clock
+        self._rng = rng
+        self._ratio = ratio
+
+    def refuse(self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent) -> None:
+        """Turn a request away: 429 counts as shed, 503 as an error."""
+        request.exchange.refuse(refusal, retry_after_s=request.lane.retry_after_s(self._rng))
+        if refusal.status == 429:
+            request.lane.accounts.shed(self._clock(), refusal)
+            self.finish(request, reason, None)
+        else:
+            self.finish(request, reason, Ending.ERROR)
+
+    def give_up(self, request: ActiveRequest, failure: RequestEvent) -> None:
+        """Tell a client that has got nothing yet how the last replica failed it: no other is asked."""
+        if failure is RequestEvent.BUSY:
+            self.refuse(request, Refusal.ENGINES_BUSY, RequestEvent.GIVEN_UP)
+        elif failure is RequestEvent.ERROR:
+            request.exchange.pass_on()
+            self.finish(request, RequestEvent.GIVEN_UP, Ending.ERROR)
+        else:
+            request.exchange.fail(failure)
+            self.finish(
+                request, RequestEvent.GIVEN_UP, Ending.TIMEOUT if failure is RequestEvent.STALLED else Ending.ERROR
+            )
+
+    def break_stream(self, request: ActiveRequest, reason: RequestEvent) -> None:
+        """End an answer of which the client has a part."""
+        request.exchange.break_stream(reason)
+        self.finish(request, reason, Ending.TIMEOUT if reason is RequestEvent.TIMED_OUT else Ending.INCOMPLETE)
+
+    def expire(self, request: ActiveRequest) -> None:
+        """End a request that has waited as long as it may."""
+        if request.is_committed:
+            self.break_stream(request, RequestEvent.EXPIRED)
+        elif request.lane.has_replica and request.displaced_until_s is None:
+            self.refuse(request, Refusal.MAX_WAIT, RequestEvent.EXPIRED)
+        else:
+            self.refuse(request, Refusal.NO_REPLICA, RequestEvent.EXPIRED)
+
+    def time_out(self, request: ActiveRequest) -> None:
+        """End a request that has been at its replica for too long, and has given its slot back."""
+        if request.is_committed:
+            self.break_stream(request, RequestEvent.TIMED_OUT)
+        else:
+            request.exchange.fail(RequestEvent.TIMED_OUT)
+            self.finish(request, RequestEvent.TIMED_OUT, Ending.TIMEOUT)
+
+    def finish(self, request: ActiveRequest, reason: RequestEvent, ending: Ending | None) -> None:
+        """Count a request whose response is written, unless it was shed (None), and let go of it."""
+        request.move(reason)
+        request.dequeue()
+        self.active.discard(request)
+        used = request.prompt_tokens_used
+        if used is not None and not request.continuations:
+            self._ratio.learn(prompt_bytes=request.prompt_bytes, prompt_tokens=used)
+        if ending is not None:
+            # Without a wait no replica has seen its prompt.
+            seen = request.prompt.prompt_tokens if request.stopwatch.wait_s is not None else 0
+            request.stopwatch.stop(
+                self._clock(),
+                ending,
+                is_stream=request.is_stream,
+                prompt_tokens=used if used is not None else seen,
+                output_tokens_uncounted=request.output_tokens_uncounted,
+            )
+        request.exchange.over()

@@ -1,0 +1,112 @@
+"""A request as the dispatch policy knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.dispatch.state import RequestState, next_state
+from fleetctl.core.slo.stopwatch import RequestStopwatch
+
+if TYPE_CHECKING:
+    from fleetctl.core.admission.queue import LaneQueue, Ticket
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.ports import ExchangePort
+    from fleetctl.core.dispatch.replica import DispatchReplica
+    from fleetctl.core.dispatch.state import RequestEvent
+    from fleetctl.core.routing.candidate import PromptLoad
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class ActiveRequest:
+    """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
+
+    __slots__ = (
+        "awaits_token",
+        "continuations",
+        "dispatched_s",
+        "displaced_until_s",
+        "exchange",
+        "has_answer",
+        "hashes",
+        "heard_s",
+        "is_committed",
+        "is_paused",
+        "is_stream",
+        "lane",
+        "lane_continued",
+        "must_continue",
+        "output_tokens_uncounted",
+        "prefill_tokens",
+        "prompt",
+        "prompt_bytes",
+        "prompt_tokens_used",
+        "queue",
+        "replica",
+        "resends",
+        "stale_at",
+        "state",
+        "stopwatch",
+        "ticket",
+        "tried",
+        "unreached",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913  # what a request is known by
+        self,
+        exchange: ExchangePort,
+        lane: DispatchLane[ActiveRequest],
+        prompt: PromptLoad,
+        hashes: list[int],
+        *,
+        prompt_bytes: int,
+        is_stream: bool,
+        now_s: float,
+    ) -> None:
+        self.exchange = exchange
+        self.lane = lane
+        self.prompt = prompt
+        self.prompt_bytes = prompt_bytes
+        self.hashes = hashes
+        self.is_stream = is_stream
+        self.stopwatch = RequestStopwatch(lane.accounts, now_s)
+        self.state = RequestState.QUEUED
+        # Waiting.
+        self.queue: LaneQueue[ActiveRequest] | None = None
+        self.ticket: Ticket[ActiveRequest] | None = None
+        self.displaced_until_s: float | None = None  # set when it has to wait for another replica
+        # At a replica.
+        self.replica: DispatchReplica | None = None
+        self.prefill_tokens = 0  # counted at the replica until its first token comes
+        self.dispatched_s = 0.0
+        self.awaits_token = False
+        self.has_answer = False  # the shell notes: this replica's head has come
+        self.heard_s = 0.0  # the shell notes: when this replica last said something
+        self.is_paused = False  # the shell notes: the client does not read, so the replica's silence is not its own
+        # What has become of it so far.
+        self.is_committed = False  # the client has got a part of the answer
+        self.must_continue = False  # only a replica that can go on with another one's stream may take it
+        self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
+        self.resends = 0
+        self.continuations = 0
+        self.tried = _NOBODY  # replicas that have seen the request and failed it
+        self.unreached = _NOBODY  # replicas that could not be connected to since it last waited
+        self.stale_at = ""  # the replica whose idle connection turned out to be closed
+        # What the engine said it used; the shell notes it.
+        self.prompt_tokens_used: int | None = None
+        self.output_tokens_uncounted = 0
+
+    def move(self, reason: RequestEvent) -> None:
+        """Change the state. Raises IllegalTransitionError."""
+        self.state = next_state(self.state, reason)
+
+    def dequeue(self) -> None:
+        """Leave the queue it waits in, if it does."""
+        if self.ticket is not None and self.queue is not None:
+            self.queue.cancel(self.ticket)
+            self.ticket = None
+
+    @property
+    def avoided(self) -> frozenset[str]:
+        """Replicas that are not to be asked now."""
+        return self.tried | self.unreached if self.unreached else self.tried

@@ -1,0 +1,139 @@
+"""The routing table at work: its lanes and replicas with their loads, and which replica may and should take a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.admission.tokens import TokenRatio
+from fleetctl.core.dispatch.lane import DispatchLane
+from fleetctl.core.dispatch.replica import DispatchReplica
+from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.routing.candidate import Candidate, PromptLoad
+from fleetctl.core.routing.filters import usable
+from fleetctl.core.routing.picker import pick
+from fleetctl.core.routing.prefix_index import PrefixIndex
+
+if TYPE_CHECKING:
+    import random
+
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.model.gateway import RouteLane, RoutingTable
+
+
+class RoutingState:
+    """Holds every lane and replica; one table replaces another between two requests."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.table: RoutingTable | None = None
+        self.lanes: dict[str, DispatchLane[ActiveRequest]] = {}
+        self.replicas: dict[str, DispatchReplica] = {}
+        self.ratio = TokenRatio()
+        self.prefixes = PrefixIndex()
+        self.any_continues = False  # some replica could go on with a lost stream
+        self._choice: LaneChoice[RouteLane] = LaneChoice(())
+        self._served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
+
+    # The table.
+
+    def apply(self, table: RoutingTable, now_s: float) -> None:
+        """Replace the table. Replicas and lanes it names no longer keep what they carry."""
+        self.table = table
+        self._choice = LaneChoice(table.lanes)
+        self._apply_replicas(table, now_s)
+        for row in table.lanes:
+            lane = self.lanes.get(row.name)
+            if lane is None:
+                self.lanes[row.name] = DispatchLane(row, now_s=now_s)
+            else:
+                lane.apply(row)
+        self._wire_lanes(table)
+        self.any_continues = any(row.continues for row in table.replicas)
+
+    def _apply_replicas(self, table: RoutingTable, now_s: float) -> None:
+        listed = {row.id: row for row in table.replicas}
+        for replica_id, replica in list(self.replicas.items()):
+            row = listed.get(replica_id)
+            if row is None or row.address != replica.route.address:
+                # What it carries holds on to it; for new requests it has gone.
+                replica.retire()
+                del self.replicas[replica_id]
+                self.prefixes.forget(replica_id)
+        for row in table.replicas:
+            if row.id in self.replicas:
+                self.replicas[row.id].apply(row)
+            else:
+                self.replicas[row.id] = DispatchReplica(row, now_s=now_s)
+
+    def _wire_lanes(self, table: RoutingTable) -> None:
+        own: dict[str, list[Candidate]] = {name: [] for name in self.lanes}
+        for replica in self.replicas.values():
+            own.setdefault(replica.route.lane, []).append(replica.candidate)
+        named = {row.name for row in table.lanes}
+        self._served_by = {}
+        for name, lane in list(self.lanes.items()):
+            lane.candidates = own[name]
+            lane.spill = [own[other] for other in lane.route.spill_to if other in own]
+            if name not in named and lane.is_idle:
+                del self.lanes[name]
+                continue
+            for source in (name, *lane.route.spill_to):
+                self._served_by.setdefault(source, []).append(lane)
+
+    # Where a request belongs.
+
+    def prompt_load(self, *, prompt_bytes: int, prompt_tokens: int | None, hashes: list[int]) -> PromptLoad:
+        """Return what a prompt brings: its length, estimated unless it is known, and who has how much of it cached."""
+        tokens = prompt_tokens if prompt_tokens is not None else self.ratio.tokens(prompt_bytes)
+        cached = self.prefixes.cached_bytes(hashes) if hashes else {}
+        per_token = self.ratio.bytes_per_token
+        for replica_id, length in cached.items():
+            cached[replica_id] = min(tokens, int(length / per_token))
+        return PromptLoad(tokens, cached)
+
+    def lane_of(
+        self, prompt: PromptLoad, *, header: str | None, batch_hint: bool, stream: bool
+    ) -> DispatchLane[ActiveRequest] | Refusal:
+        """Return the lane a request enters."""
+
+        def uncached(lane_name: str) -> int:
+            return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
+
+        chosen = self._choice.choose(
+            header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
+        )
+        return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
+
+    def pick(self, request: ActiveRequest, now_s: float, *, beyond_limit: bool = False) -> Candidate | None:
+        """Return the replica to take a request now, its lane's own before those it may spill to. None: nobody can.
+
+        `beyond_limit` ignores the slot limit of its lane's own replicas.
+        """
+        lane = request.lane
+        tried, must_continue = request.avoided, request.must_continue
+        found = usable(
+            lane.candidates, now_s=now_s, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue
+        )
+        if not found and lane.may_spill:
+            for pool in lane.spill:
+                found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
+                if found:
+                    break
+        return pick(found, request.prompt, self._rng) if found else None
+
+    def could_continue(self, request: ActiveRequest) -> bool:
+        """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.
+
+        Replicas that failed it count, in the table or not, for the ones that take their place will be of their kind.
+        """
+        lane = request.lane
+        if any(c.continues for c in lane.candidates):
+            return True
+        if not lane.candidates and request.lane_continued:
+            return True
+        return lane.may_spill and any(c.continues for pool in lane.spill for c in pool)
+
+    def served_by(self, replica: DispatchReplica) -> list[DispatchLane[ActiveRequest]]:
+        """Return the lanes whose requests this replica may take."""
+        return self._served_by.get(replica.route.lane, [])

@@ -1,0 +1,71 @@
+"""Measures one request, and counts it in its lane's figures when it is over."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fleetctl.core.slo.breach import RequestOutcome
+
+if TYPE_CHECKING:
+    from fleetctl.core.slo.accounts import LaneAccounts
+    from fleetctl.core.slo.breach import Ending
+
+
+class RequestStopwatch:
+    """The times of one request, in seconds of the caller's clock."""
+
+    __slots__ = ("_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_last_token_s", "started_s", "ttft_s", "wait_s")
+
+    def __init__(self, accounts: LaneAccounts, started_s: float) -> None:
+        self._accounts = accounts
+        self.started_s = started_s
+        self.wait_s: float | None = None  # submission -> first dispatch
+        self.ttft_s: float | None = None  # submission -> first content event
+        self._last_token_s = 0.0
+        self._gaps = 0
+        self._gaps_over = 0
+        itl_s = accounts.limits.itl_s
+        self._gap_limit_s = itl_s if itl_s is not None else math.inf
+
+    def dispatched(self, now_s: float) -> None:
+        """Note a dispatch; only the first one ends the wait."""
+        if self.wait_s is None:
+            self.wait_s = now_s - self.started_s
+            self._accounts.dispatched(now_s, self.wait_s)
+
+    def tokens(self, now_s: float, count: int) -> None:
+        """Note content events that came together; called for every read of every stream."""
+        accounts = self._accounts
+        if self.ttft_s is None:
+            self.ttft_s = now_s - self.started_s
+            accounts.first_token(now_s, self.ttft_s, count)
+            self._gaps += count - 1
+        else:
+            gap_s = now_s - self._last_token_s
+            accounts.gaps_s.append(gap_s)
+            accounts.events += count
+            self._gaps += count
+            if gap_s > self._gap_limit_s:
+                self._gaps_over += 1
+        self._last_token_s = now_s
+
+    def stop(
+        self, now_s: float, ending: Ending, *, is_stream: bool, prompt_tokens: int, output_tokens_uncounted: int
+    ) -> None:
+        """Count the request. `output_tokens_uncounted` were not noted by `tokens`."""
+        total_s = now_s - self.started_s
+        self._accounts.finished(
+            now_s,
+            RequestOutcome(
+                ending=ending,
+                total_s=total_s,
+                streamed=is_stream,
+                ttft_s=self.ttft_s,
+                queue_wait_s=self.wait_s if self.wait_s is not None else total_s,
+                gaps=self._gaps,
+                gaps_over=self._gaps_over,
+            ),
+            prompt_tokens=prompt_tokens,
+            more_output_tokens=output_tokens_uncounted,
+        )

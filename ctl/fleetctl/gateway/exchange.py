@@ -1,0 +1,163 @@
+"""One request's bytes: from its client to a replica, perhaps to another one; the way back is in `answer`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from fleetctl.core.dispatch.request import ActiveRequest
+from fleetctl.core.dispatch.state import RequestEvent
+from fleetctl.gateway import wire
+from fleetctl.gateway.answer import ReceivedAnswer
+from fleetctl.gateway.degrade import degrade
+
+if TYPE_CHECKING:
+    from fleetctl.core.admission.refusal import Refusal
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.ports import Resumption
+    from fleetctl.core.routing.candidate import PromptLoad
+    from fleetctl.gateway.classify import ParsedRequest
+    from fleetctl.gateway.client import ClientConnection
+    from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.requests import Request
+    from fleetctl.gateway.upstream import Upstream, UpstreamConnection
+    from fleetctl.gateway.upstreams import Upstreams
+
+_log = logging.getLogger("fleetctl.gateway")
+
+CHAT_PATH = b"/v1/chat/completions"
+
+_FAILURES = {
+    RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
+    RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
+    RequestEvent.STALLED: (504, "the replica stalled"),
+    RequestEvent.TIMED_OUT: (504, "the request took too long"),
+}
+
+
+class Exchange(ReceivedAnswer):
+    """Is what the dispatcher knows as ExchangePort and the client's connection as ClientEvents.
+
+    It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
+    """
+
+    __slots__ = ("_body", "_connecting", "_first_body", "_received", "_upstreams")
+
+    def __init__(  # whom it speaks with, and what about
+        self,
+        dispatcher: Dispatcher,
+        upstreams: Upstreams,
+        limits: GatewayLimits,
+        client: ClientConnection,
+        received: Request,
+        lane: DispatchLane[ActiveRequest],
+    ) -> None:
+        super().__init__(dispatcher, limits, client, lane_name=lane.route.name)
+        self._upstreams = upstreams
+        self._received = received
+        self._connecting: asyncio.Task[None] | None = None
+        self._first_body, self._response.degraded = degrade(received.body, lane.effects)
+        self._body = self._first_body
+
+    def submit(
+        self, parsed: ParsedRequest, lane: DispatchLane[ActiveRequest], prompt: PromptLoad, hashes: list[int]
+    ) -> None:
+        """Ask the dispatcher for a replica."""
+        self.request = ActiveRequest(
+            self,
+            lane,
+            prompt,
+            hashes,
+            prompt_bytes=len(parsed.prompt),
+            is_stream=parsed.stream,
+            now_s=self._dispatcher.clock(),
+        )
+        self._client.exchange = self
+        self._dispatcher.submit(self.request)
+
+    # ExchangePort: what the dispatcher decides.
+
+    def send(self, replica_id: str) -> None:
+        """Write the request to an idle connection of this replica, or to a new one."""
+        upstream = self._upstreams[replica_id]
+        self._response.replica_id = upstream.replica_id
+        connection = upstream.take()
+        if connection is not None:
+            self._write(upstream, connection)
+        else:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect(upstream))
+
+    async def _connect(self, upstream: Upstream) -> None:
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout_s):
+                connection = await upstream.connect()
+        except (OSError, TimeoutError) as exc:
+            self._connecting = None
+            _log.info("replica %s: %s", upstream, str(exc) or "connecting took too long")
+            self._dispatcher.failed(self.request, RequestEvent.UNREACHABLE)
+            return
+        self._connecting = None
+        self._write(upstream, connection)
+
+    def _write(self, upstream: Upstream, connection: UpstreamConnection) -> None:
+        self._connection = connection
+        self._dispatcher.connected(self.request)
+        received = self._received
+        head = b"POST %b%bcontent-length: %d\r\n%b\r\n" % (
+            received.target, upstream.request_head, len(self._body), received.forwarded
+        )  # fmt: skip
+        connection.begin(self, head, self._body)
+        self.request.is_paused = self._client.is_behind
+        if self.request.is_paused:
+            connection.pause()
+
+    def cancel(self) -> None:
+        """Close the connection to the replica: that is how engines learn that nobody waits any more."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._connection is not None:
+            self._connection.cancel()
+            self._connection = None
+
+    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
+        """Write the refusal."""
+        self._response.refusal(refusal, retry_after_s=retry_after_s)
+
+    def fail(self, reason: RequestEvent) -> None:
+        """Write an error of the gateway's own."""
+        status, message = _FAILURES[reason]
+        kind = "timeout_error" if status == 504 else "server_error"
+        self._response.error(status, wire.error_object(message, kind=kind, code=status))
+
+    def resumption(self, *, may_continue: bool) -> Resumption:
+        """Look at what was passed on of a lost stream; the next `send` asks for the rest."""
+        is_chat = self._received.path == CHAT_PATH
+        found, body = self._resume(self._first_body, is_chat=is_chat, may_continue=may_continue)
+        self._body = body or self._body
+        return found
+
+    def over(self) -> None:
+        """Let the client go on to its next request."""
+        self._client.answered()
+
+    # ClientEvents: what the client does.
+
+    def client_gone(self) -> None:
+        """Stop: nobody will read the answer. The replica learns it at once."""
+        self._dispatcher.client_gone(self.request)
+
+    def client_behind(self) -> None:
+        """Stop reading from the replica."""
+        self.request.is_paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def client_ready(self) -> None:
+        """Read on."""
+        self.request.is_paused = False
+        self.request.heard_s = self._dispatcher.clock()
+        if self._connection is not None:
+            self._connection.resume()

@@ -1,0 +1,114 @@
+"""What one client gets: a head, a body whole or in pieces, an end. Nothing is written before it is certain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.gateway import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.gateway.client import ClientConnection
+
+_REFUSAL_MESSAGES = {
+    Refusal.QUEUE_FULL: "its queue is full",
+    Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
+    Refusal.MAX_WAIT: "the request has waited as long as it allows",
+    Refusal.SHED: "it is shedding what would have to wait",
+    Refusal.BREAKER: "it is refusing all new requests",
+    Refusal.ENGINES_BUSY: "its replicas are busy",
+    Refusal.NO_REPLICA: "it has no replica",
+}
+
+
+class ClientResponse:
+    """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
+
+    __slots__ = (
+        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "replica_id", "status",
+    )  # fmt: skip
+
+    def __init__(self, client: ClientConnection, lane_name: str, *, whole_bytes_max: int) -> None:
+        self._client = client
+        self._lane_name = lane_name
+        self._whole_bytes_max = whole_bytes_max
+        self.degraded = b""  # what the ladder cut
+        self.replica_id = b""
+        self.status = 0
+        self.headers: list[wire.Header] = []
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def take_head(self, status: int, headers: list[wire.Header]) -> None:
+        """Note a replica's head; what was held of another one's answer is forgotten."""
+        self.status = status
+        self.headers = headers
+        self._held, self._held_bytes = [], 0
+
+    def hold(self, data: bytes) -> bool:
+        """Hold a piece back. False: there is too much of it to be held."""
+        self._held_bytes += len(data)
+        if self._held_bytes > self._whole_bytes_max:
+            return False
+        self._held.append(data)
+        return True
+
+    def held(self) -> bytes:
+        """Return what is held back."""
+        return b"".join(self._held)
+
+    # A response in pieces.
+
+    def begin(self, data: bytes) -> None:
+        """Write the replica's head, what was held back and the next piece: there is no way back from here."""
+        self._client.begin_pieces(self.status, self._passed_headers())
+        self._client.write_piece(b"".join((*self._held, data)))
+        self._held = []
+
+    def end(self, last: bytes = b"") -> None:
+        """Write the end of a response in pieces."""
+        if last:
+            self._client.write_piece(last)
+        self._client.end_pieces()
+
+    def cut(self) -> None:
+        """Break off: an answer without events has no other honest end."""
+        self._client.cut()
+
+    # A whole response.
+
+    def whole(self, body: bytes) -> None:
+        """Write a body under the replica's status and headers."""
+        self._client.reply(self.status, self._passed_headers(), body)
+
+    def error(self, status: int, error: dict[str, object]) -> None:
+        """Write an error of the gateway's own."""
+        self._client.reply(status, [wire.JSON, *self._own_headers()], msgspec.json.encode(error))
+
+    def refusal(self, refusal: Refusal, *, retry_after_s: int) -> None:
+        """Write a 429 that says when to come back, or a 503 where nothing is there to serve the request."""
+        headers = [
+            wire.JSON,
+            (b"retry-after", b"%d" % retry_after_s),
+            (b"x-fleetctl-reason", refusal.value.encode()),
+            *self._own_headers(),
+        ]
+        kind = "server_error" if refusal.status >= 500 else "rate_limit_error"
+        message = f"lane {self._lane_name}: {_REFUSAL_MESSAGES.get(refusal, refusal.value)}"
+        self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
+
+    def _passed_headers(self) -> Sequence[wire.Header]:
+        passed = [h for h in self.headers if h[0] not in wire.HOP_BY_HOP and h[0] != b"content-length"]
+        return (*passed, *self._own_headers())
+
+    def _own_headers(self) -> list[wire.Header]:
+        headers = [(b"x-fleetctl-lane", self._lane_name.encode())]
+        if self.replica_id:
+            headers.append((b"x-fleetctl-replica", self.replica_id))
+        if self.degraded:
+            headers.append((b"x-fleetctl-degraded", self.degraded))
+        return headers
