@@ -173,6 +173,7 @@ class Scripted:
     connections: int = 0
     broken_off: list[Seen] = field(default_factory=list)  # requests whose connection closed under the script
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _writers: dict[asyncio.StreamWriter, bool] = field(default_factory=dict)  # -> whether a request is under way there
     _server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -187,18 +188,26 @@ class Scripted:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def kill(self) -> None:
+        """Go as a process that is killed: every connection closes in one moment, those with a request under way first."""
+        for writer in sorted(self._writers, key=lambda w: not self._writers[w]):
+            writer.transport.abort()
+        await self.stop()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         self.connections += 1
         number = self.connections
+        self._writers[writer] = False
         try:
             await self._requests(reader, writer, number)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self._tasks.discard(task)
+            del self._writers[writer]
             writer.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
@@ -209,8 +218,10 @@ class Scripted:
             raw = await reader.readexactly(int(headers.get("content-length", "0")))
             seen = Seen(first.split(" ")[1], headers, json.loads(raw), number)
             self.seen.append(seen)
+            self._writers[writer] = True
             if not await self._play(seen, Wire(writer), reader):
                 return
+            self._writers[writer] = False
 
     async def _play(self, seen: Seen, wire: Wire, reader: asyncio.StreamReader) -> bool:
         playing = asyncio.ensure_future(self.script(seen, wire))

@@ -11,7 +11,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.dispatch.limits import DispatchLimits
 from tests.gateway.scripted import Script, answers, delta, rejects, usage_event
-from tests.gateway.stage import LIMITS, Stage, until
+from tests.gateway.stage import CHAT, LIMITS, Stage, until
 
 WORDS = ["one ", "two ", "three ", "four ", "five "]
 
@@ -293,3 +293,50 @@ async def test_a_long_whole_answer_that_is_lost_is_cut_not_ended(stage):
     await stage.add("r1", loses)
     answer = await stage.ask()
     assert answer.broke
+
+
+@pytest.mark.parametrize("max_wait_s", [0.5, 1800.0])
+async def test_a_stream_that_no_replica_of_its_lane_could_continue_ends_at_once(max_wait_s):
+    async with Stage(lanes=(replace(CHAT, max_wait_s=max_wait_s),)) as stage:
+        await stage.add("tgi-1", answers(WORDS, die_after=2, gap_s=0.05), continues=False)
+        asking = asyncio.create_task(stage.ask(stream=True))
+        await until(lambda: stage.replicas[0].seen)
+        beside = await stage.add("tgi-2", continues=False)
+        async with asyncio.timeout(2.0):  # a displaced request may wait 5 s on this stage
+            answer = await asking
+        assert answer.text == "one two "
+        assert answer.events[-1]["error"]["type"] == "server_error"
+        assert not answer.is_whole
+        assert not beside.seen
+        assert stage.window().breached == {"incomplete": 1}
+
+
+async def test_a_stream_waiting_to_go_on_ends_when_its_lanes_engines_no_longer_can(stage):
+    await stage.add("lost", answers(WORDS, die_after=2))
+    asking = asyncio.create_task(stage.ask(stream=True))
+    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
+    lost = stage.replicas.pop()
+    stage.apply()
+    assert not asking.done()  # a replacement may be of the same kind
+    await stage.add("tgi", continues=False)
+    async with asyncio.timeout(2.0):
+        answer = await asking
+    assert "error" in answer.events[-1]
+    assert not answer.is_whole
+    await lost.stop()
+
+
+async def test_a_lost_stream_of_unreadable_bytes_ends_with_an_error(stage):
+    async def garbles(seen, wire):
+        del seen
+        await wire.begin_events()
+        await wire.event(delta("one "))
+        await wire.chunk(b'data: {"choices":[{"index":0,"delta":{"content":"\xff"}}]}\n\n')
+        wire.die()
+
+    await stage.add("r1", garbles)
+    await stage.add("r2", garbles)
+    async with asyncio.timeout(2.0):
+        answer = await stage.ask(stream=True)
+    assert b'"error"' in answer.body
+    assert b"[DONE]" not in answer.body

@@ -281,3 +281,38 @@ async def test_a_client_that_does_not_read_is_cut_after_a_deadline():
         await until(lambda: replica.broken_off)
         await until(lambda: stage.frontend.connections == 0)
         writer.transport.abort()
+
+
+async def test_whole_answers_survive_a_killed_replica_whatever_idle_connections_it_had(stage):
+    async def slow(seen, wire):
+        await SYSTEM_CLOCK.sleep(0.1)
+        await answers(["fine"])(seen, wire)
+
+    killed = await stage.add("killed", slow)
+    await stage.add("other", slow)
+    assert {a.status for a in await asyncio.gather(*(stage.ask() for _ in range(72)))} == {200}
+    # Every request goes over a connection that has been idle, and dies there before it is answered.
+    before = len(killed.seen)
+    asking = [asyncio.create_task(stage.ask()) for _ in range(36)]
+    await until(lambda: len(killed.seen) >= before + 12)
+    await killed.kill()
+    found = await asyncio.gather(*asking)
+    assert [a.status for a in found] == [200] * 36
+    assert all(a.headers["x-fleetctl-replica"] == "other" for a in found if a.status == 200 and a.json)
+
+
+async def test_after_a_stale_connection_the_only_replica_is_asked_over_a_fresh_one(stage):
+    closing = asyncio.Event()
+
+    async def closes_idle(seen, wire):
+        if closing.is_set() and seen.connection <= 3:
+            wire.die()
+            return
+        await SYSTEM_CLOCK.sleep(0.05)
+        await answers(["fine"])(seen, wire)
+
+    only = await stage.add("only", closes_idle)
+    await asyncio.gather(*(stage.ask() for _ in range(3)))
+    closing.set()
+    assert (await stage.ask()).status == 200
+    assert max(s.connection for s in only.seen) == 4
