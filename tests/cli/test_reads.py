@@ -47,7 +47,7 @@ def test_a_fleet_without_a_controller_is_stale_never_healthy(dead_fleet, fleetct
     assert "Status   STALE  the controller does not answer" in ran.out
     assert "Control  not answering" in ran.out
     shown = json.loads(fleetctl("status", "-o", "json").out)
-    assert shown["condition"]["word"] == "STALE"
+    assert shown["condition"]["type"] == "STALE"
     assert shown["controller_alive"] is False
     assert {lane["validity"] for lane in shown["lanes"]} == {"stale"}
     assert [(lane["name"], lane["wanted"], lane["ready"]) for lane in shown["lanes"]] == [

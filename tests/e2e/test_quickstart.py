@@ -63,7 +63,7 @@ def test_every_lane_has_its_replicas_and_the_fleet_is_ready(fleet, home):
     assert {name: lane["ready"] for name, lane in lanes_of(status).items()} == LANES
     assert status["controller_alive"]
     assert status["gateway_alive"]
-    assert status["condition"]["word"] == "READY"
+    assert status["condition"]["type"] == "READY"
     assert home.run("ls", "-o", "name").out == "quickstart\n"
 
 
@@ -148,7 +148,7 @@ def test_an_interrupted_spot_node_is_replaced(fleet, home):
 
 @pytest.mark.parametrize("who", ["controller_pid", "gateway_pid"])
 def test_a_killed_process_comes_back_and_its_replicas_are_kept(who, fleet, home):
-    wait_for(lambda: home.ask("status")["condition"]["word"] == "READY")
+    wait_for(lambda: home.ask("status")["condition"]["type"] == "READY")
     before = home.ask("status")
     replicas = [r["record"]["id"] for r in before["replicas"] if r["record"]["state"] == "ready"]
     psutil.Process(before[who]).send_signal(signal.SIGKILL)

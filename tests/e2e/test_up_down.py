@@ -45,7 +45,7 @@ def test_ctrl_c_detaches_and_the_fleet_goes_on(home):
     assert "detached; quickstart goes on coming up" in err
     assert "Traceback" not in err
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
-    while home.ask("status")["condition"]["word"] != "READY":
+    while home.ask("status")["condition"]["type"] != "READY":
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s
         SYSTEM_CLOCK.sleep_blocking(0.5)
     assert home.run("down", "--yes").code == 0
@@ -76,7 +76,7 @@ def test_any_read_revives_a_fleet_whose_every_process_was_killed(home):
     assert ran.code == 0
     assert "starting a controller" in ran.err
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
-    while home.ask("status")["condition"]["word"] != "READY":
+    while home.ask("status")["condition"]["type"] != "READY":
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s
         SYSTEM_CLOCK.sleep_blocking(0.5)
     assert home.run("down", "--yes").code == 0

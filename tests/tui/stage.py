@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from textual.pilot import Pilot
 
-from fleetctl.core.conditions import step_name
 from fleetctl.errors import BudgetExceededError
 from fleetctl.model.subject import subjects_named
 from fleetctl.operations.fleets import Explanation
@@ -66,7 +65,7 @@ class RecordedActions:
         return self._note("scale", lane, replicas, dry_run=dry_run)
 
     async def shed(self, lane: str, step: LadderStep | None, *, dry_run: bool) -> str:
-        return self._note("shed", lane, step_name(step) if step is not None else None, dry_run=dry_run)
+        return self._note("shed", lane, str(step) if step is not None else None, dry_run=dry_run)
 
     def _note(self, what: str, subject: str, value: object, *, dry_run: bool) -> str:
         if not dry_run:

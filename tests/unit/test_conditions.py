@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.core.conditions import Word, lane_condition, lane_headline, step_name, step_of
+from fleetctl.core.conditions import ConditionReason, ConditionType, lane_condition
+from fleetctl.core.lane_figures import lane_headline
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
@@ -26,23 +27,24 @@ def quantiles(p99_s: float, *, count: int = 1000) -> Quantiles:
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"),
+    ("changes", "condition", "reason_code"),
     [
-        ({}, Word.READY),
-        ({"ready": 1, "pending": 1}, Word.STARTING),
-        ({"ready": 1, "pending": 0}, Word.DEGRADED),
-        ({"step": LadderStep.CAP_TOKENS}, Word.DEGRADED),
-        ({"traffic": None, "validity": Validity.STALE}, Word.STALE),
+        ({}, ConditionType.READY, ConditionReason.AS_WANTED),
+        ({"ready": 1, "pending": 1}, ConditionType.STARTING, ConditionReason.REPLICAS_PENDING),
+        ({"ready": 1, "pending": 0}, ConditionType.DEGRADED, ConditionReason.REPLICAS_MISSING),
+        ({"step": LadderStep.CAP_TOKENS}, ConditionType.DEGRADED, ConditionReason.LADDER_STEP),
+        ({"traffic": None, "validity": Validity.STALE}, ConditionType.STALE, ConditionReason.NO_FIGURES),
     ],
 )
-def test_a_lane_has_one_word(changes, word):
-    assert lane_condition(replace(lane(), **changes)).word is word
+def test_a_lane_has_one_condition_with_its_reason(changes, condition, reason_code):
+    found = lane_condition(replace(lane(), **changes))
+    assert (found.type, found.reason_code) == (condition, reason_code)
 
 
 def test_a_breach_needs_enough_samples():
-    assert lane_condition(lane(ttft=quantiles(0.4))).word is Word.BREACH
-    assert lane_condition(lane(ttft=quantiles(0.4, count=20))).word is Word.READY
-    assert lane_condition(lane(ttft=quantiles(0.2))).word is Word.READY
+    assert lane_condition(lane(ttft=quantiles(0.4))).type is ConditionType.BREACH
+    assert lane_condition(lane(ttft=quantiles(0.4, count=20))).type is ConditionType.READY
+    assert lane_condition(lane(ttft=quantiles(0.2))).type is ConditionType.READY
 
 
 def test_an_empty_minute_is_shown_by_five():
@@ -61,8 +63,3 @@ def test_a_batch_lane_leads_with_completion():
 @pytest.mark.parametrize(("percentile", "shown_s"), [(0.5, 1.0), (0.9, 2.0), (0.95, 2.0), (0.99, 4.0), (0.999, 4.0)])
 def test_a_promise_is_measured_by_no_kinder_percentile_than_is_kept(percentile, shown_s):
     assert quantiles(4.0).at_s(percentile) == shown_s
-
-
-@pytest.mark.parametrize("step", LadderStep)
-def test_ladder_steps_read_back(step):
-    assert step_of(step_name(step)) is step

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from fleetctl.core.conditions import Headline
+    from fleetctl.core.lane_figures import Headline
     from fleetctl.model.slo import LaneSlo
 
 NOTHING = "-"

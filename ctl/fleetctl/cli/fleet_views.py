@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.cli import cells
 from fleetctl.cli.output import View, lines, table
 from fleetctl.codec import to_plain
-from fleetctl.core.conditions import (
-    WINDOW_S,
-    Condition,
-    fleet_condition,
-    lane_condition,
-    lane_headline,
-    lane_quantiles,
-    step_name,
-)
+from fleetctl.core.conditions import Condition, fleet_condition, lane_condition
+from fleetctl.core.lane_figures import WINDOW_S, lane_headline, lane_quantiles
 from fleetctl.model.slo import Metric, Validity
 
 if TYPE_CHECKING:
@@ -35,9 +28,9 @@ def fleets_view(fleets: Sequence[FleetStatus]) -> View:
         condition = fleet_condition(status)
         ready, wanted = sum(lane.ready for lane in status.lanes), sum(lane.wanted for lane in status.lanes)
         rows.append((
-            status.fleet, condition.word, f"{ready}/{wanted}", str(sum(lane.spot for lane in status.lanes)),
+            status.fleet, condition.type, f"{ready}/{wanted}", str(sum(lane.spot for lane in status.lanes)),
             cells.cost(status.cost_usd_per_hour), status.gateway_url, status.provider, status.model,
-            condition.reason,
+            condition.message,
         ))  # fmt: skip
     section = table("FLEET STATUS >READY >SPOT >COST GATEWAY +PROVIDER +MODEL REASON", rows)
     empty = lines("no fleets; bring one up: fleetctl up quickstart")
@@ -87,9 +80,9 @@ def lane_value(lane: LaneStatus) -> dict[str, Any]:
     return plain
 
 
-def said(condition: Condition) -> str:
+def format_condition(condition: Condition) -> str:
     """Return "DEGRADED  the gateway does not answer"."""
-    return f"{condition.word}  {condition.reason}".rstrip()
+    return f"{condition.type}  {condition.message}".rstrip()
 
 
 def _header(status: FleetStatus) -> list[str]:
@@ -97,7 +90,7 @@ def _header(status: FleetStatus) -> list[str]:
     cost = cells.cost(status.cost_usd_per_hour, status.max_cost_usd_per_hour)
     return [
         f"Fleet    {status.fleet}  (generation {status.generation}, {status.mode}, provider {status.provider})",
-        f"Status   {said(fleet_condition(status))}",
+        f"Status   {format_condition(fleet_condition(status))}",
         f"Model    {status.model}",
         f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})",
         f"Control  {_alive(status.controller_alive, status.controller_pid)}",
@@ -115,8 +108,8 @@ def _lanes_section(status: FleetStatus) -> Section:
         condition = lane_condition(lane)
         queued = str(lane.traffic.queued) if lane.traffic else cells.NOTHING
         rows.append((
-            lane.name, condition.word, str(lane.wanted), str(lane.ready), str(lane.spot),
-            cells.tail_of(lane_headline(lane)), queued, step_name(lane.step), condition.reason or lane.reason,
+            lane.name, condition.type, str(lane.wanted), str(lane.ready), str(lane.spot),
+            cells.tail_of(lane_headline(lane)), queued, lane.step.value, condition.message or lane.reason,
         ))  # fmt: skip
     return table("LANE STATUS >WANT >READY >SPOT TAIL/SLO >QUEUE STEP REASON", rows)
 
@@ -144,13 +137,13 @@ def _replica_row(replica: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]
 def _lane_figures(lane: LaneStatus) -> tuple[str, ...]:
     window = lane.traffic.window(WINDOW_S) if lane.traffic else None
     return (
-        lane.name, lane_condition(lane).word, *_rates(window),
+        lane.name, lane_condition(lane).type, *_rates(window),
         *_against_slo(lane, Metric.TTFT), *_against_slo(lane, Metric.ITL),
         *cells.quantiles(lane_quantiles(lane, Metric.QUEUE_WAIT)),
         str(lane.traffic.queued) if lane.traffic else cells.NOTHING,
         *cells.quantiles(lane_quantiles(lane, Metric.E2E)),
         *(f"{lane.burn[key]:.2g}x" if key in lane.burn else cells.NOTHING for key in _BURN_WINDOWS),
-        step_name(lane.step),
+        lane.step.value,
     )  # fmt: skip
 
 

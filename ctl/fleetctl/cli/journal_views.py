@@ -60,9 +60,9 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
     elif found.lane is not None:
         lane = found.lane
         condition = lane_condition(lane)
-        yield f"{lane.name}: {condition.word}, {lane.ready} of {lane.wanted} replicas ready ({lane.spot} on spot)"
-        if condition.reason:
-            yield f"         {condition.reason}"
+        yield f"{lane.name}: {condition.type}, {lane.ready} of {lane.wanted} replicas ready ({lane.spot} on spot)"
+        if condition.message:
+            yield f"         {condition.message}"
     else:
         yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:

@@ -9,7 +9,6 @@ from fleetctl.cli.options import DryRun, FleetOption, Output, Yes
 from fleetctl.cli.output import Format, View, emit, lines
 from fleetctl.cli.progress import confirm
 from fleetctl.cli.site import site_of
-from fleetctl.core.conditions import step_name, step_of
 from fleetctl.errors import ConfigError
 from fleetctl.model.ladder import LadderStep
 from fleetctl.operations import overrides
@@ -18,7 +17,7 @@ from fleetctl.operations.overrides import OverrideChange
 from fleetctl.views.overrides import format_override, format_override_change
 
 _AUTOMATIC = "auto"
-_STEPS = ", ".join(step_name(step) for step in LadderStep)
+_STEPS = ", ".join(step.value for step in LadderStep)
 
 
 def scale(
@@ -66,9 +65,7 @@ def shed(
 
     It holds until the next `up` or `shed LANE --off`.
     """
-    wanted = None if off else step_of(step)
-    if not off and wanted is None:
-        raise ConfigError(f"{step!r} is no ladder step", hint=f"steps: {_STEPS}")
+    wanted = None if off else _step(step)
     site = site_of(ctx)
     name = chosen_fleet(site, fleet)
     loss = overrides.consequence(site, name, lane, wanted)
@@ -76,6 +73,13 @@ def shed(
         raise typer.Exit(1)
     change = overrides.shed(site, name, lane, wanted, dry_run=dry_run)
     _print_change(change, "ladder step", output, dry_run=dry_run)
+
+
+def _step(name: str) -> LadderStep:
+    try:
+        return LadderStep(name)
+    except ValueError:
+        raise ConfigError(f"{name!r} is no ladder step", hint=f"steps: {_STEPS}") from None
 
 
 def _print_change(change: OverrideChange, what: str, output: Format, *, dry_run: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import Word, fleet_condition
+from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.desired import Desired, Overrides, Phase
 from fleetctl.model.subject import FLEET
@@ -87,10 +87,10 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetStat
             return
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
-                f"fleet {fleet} is not ready after {timeout_s:g} s: {condition.reason or condition.word}",
+                f"fleet {fleet} is not ready after {timeout_s:g} s: {condition.message or condition.type}",
                 hint=f"it goes on coming up; see why: fleetctl why -f {fleet}",
             )
-        if condition.word is Word.STALE:
+        if condition.type is ConditionType.STALE:
             ensure_controller(site, fleet)
         site.clock.sleep_blocking(_POLL_S)
 
@@ -115,7 +115,7 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
         yield seen
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
-                f"fleet {fleet} is not down after {timeout_s:g} s: {fleet_condition(seen).reason}",
+                f"fleet {fleet} is not down after {timeout_s:g} s: {fleet_condition(seen).message}",
                 hint=f"it goes on; run `fleetctl down {fleet}` again, or see why: fleetctl why -f {fleet}",
             )
         site.clock.sleep_blocking(_POLL_S)

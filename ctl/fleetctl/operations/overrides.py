@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from fleetctl.core.conditions import step_name
 from fleetctl.errors import BudgetExceededError, ConfigError
 from fleetctl.model.desired import Phase
 from fleetctl.model.ladder import LadderStep, loss
@@ -131,4 +130,4 @@ def _count(replicas: int | None) -> str:
 
 
 def _step(step: LadderStep | None) -> str:
-    return "automatic" if step is None else step_name(step)
+    return "automatic" if step is None else step.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import Word, fleet_condition
+from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.model.profile import Mode
 from fleetctl.tui.cells import Cell, Layout, Span, Tone, cut
 from fleetctl.tui.replicas_view import countdown
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
     from fleetctl.tui.glyphs import Canvas, Glyphs
 
-_WORD_TONES = {
-    Word.READY: Tone.GOOD,
-    Word.STARTING: Tone.WARN,
-    Word.STOPPING: Tone.WARN,
-    Word.DEGRADED: Tone.WARN,
-    Word.STALE: Tone.BAD,
-    Word.BREACH: Tone.BAD,
-    Word.DOWN: Tone.DIM,
+_CONDITION_TONES = {
+    ConditionType.READY: Tone.GOOD,
+    ConditionType.STARTING: Tone.WARN,
+    ConditionType.STOPPING: Tone.WARN,
+    ConditionType.DEGRADED: Tone.WARN,
+    ConditionType.STALE: Tone.BAD,
+    ConditionType.BREACH: Tone.BAD,
+    ConditionType.DOWN: Tone.DIM,
 }
 
 
@@ -65,10 +65,11 @@ def header_lines(
 
 
 def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> _Part:
-    word = fleet_condition(status).word if freshness.is_live or freshness.is_paused else Word.STALE
-    tone = _WORD_TONES[word]
+    is_known = freshness.is_live or freshness.is_paused
+    condition = fleet_condition(status).type if is_known else ConditionType.STALE
+    tone = _CONDITION_TONES[condition]
     return _Part(
-        spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (word.value, tone)), rank=0
+        spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (condition.value, tone)), rank=0
     )
 
 
@@ -143,11 +144,11 @@ def _joined(parts: list[_Part], canvas: Canvas) -> tuple[Span, ...]:
 def _second(status: FleetStatus, freshness: Freshness, canvas: Canvas) -> tuple[Span, ...]:
     """Return what stands in the way, or, when nothing does, what is served where."""
     condition = fleet_condition(status)
-    reason = condition.reason or status.reason
-    if not freshness.is_live and not freshness.is_paused and condition.word is not Word.STALE:
+    reason = condition.message or status.reason
+    if not freshness.is_live and not freshness.is_paused and condition.type is not ConditionType.STALE:
         reason = "nothing heard from the controller; its last figures are not shown"
     if reason:
-        tone = Tone.BAD if condition.word in (Word.BREACH, Word.STALE) else Tone.WARN
+        tone = Tone.BAD if condition.type in (ConditionType.BREACH, ConditionType.STALE) else Tone.WARN
         spans: tuple[Span, ...] = ((reason, tone),)
     else:
         address = f"{status.gateway_url}/v1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import WINDOW_S, lane_quantiles, step_name
+from fleetctl.core.lane_figures import WINDOW_S, lane_quantiles
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.tui.cells import Cell, Column, Layout, Row, Span, Table, Tone, cell
@@ -163,8 +163,8 @@ def _pairs(found: list[tuple[str, str, Tone] | None], marks: Glyphs) -> list[Cel
 
 def _step(lane: LaneStatus) -> Cell:
     if lane.step is LadderStep.NORMAL:
-        return cell(step_name(lane.step), Tone.DIM)
-    return cell(step_name(lane.step), Tone.BAD if lane.step >= LadderStep.SHED else Tone.WARN)
+        return cell(lane.step.value, Tone.DIM)
+    return cell(lane.step.value, Tone.BAD if lane.step >= LadderStep.SHED else Tone.WARN)
 
 
 def _now(lane: LaneStatus, what: str, marks: Glyphs, *, is_stale: bool) -> Cell:

@@ -12,7 +12,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from fleetctl.core.conditions import step_name
 from fleetctl.model.ladder import LadderStep
 from fleetctl.tui.tones import TONE_CLASSES, TONE_CSS, to_text, tone_styles
 
@@ -88,9 +87,7 @@ class AskStep(ModalScreen[str | None]):
         with Vertical(classes="box") as box:
             box.border_title = f"Pin {self._lane} on a ladder step"
             options = [Option(f"{AUTOMATIC:<12} the controller chooses", id=AUTOMATIC)]
-            options += [
-                Option(f"{step_name(step):<12} {step.entry.meaning}", id=step_name(step)) for step in LadderStep
-            ]
+            options += [Option(f"{step.value:<12} {step.entry.meaning}", id=step.value) for step in LadderStep]
             choice = OptionList(*options, compact=True)
             choice.highlighted = 1 + self._step.level
             yield choice

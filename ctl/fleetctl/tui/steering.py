@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import step_of
 from fleetctl.errors import FleetctlError
+from fleetctl.model.ladder import LadderStep
 from fleetctl.tui.modals import AUTOMATIC, Ask, AskReplicas, AskStep
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Steering:
         word = await self._app.push_screen_wait(AskStep(lane.name, lane.step))
         if word is None:
             return
-        step = step_of(word)
+        step = None if word == AUTOMATIC else LadderStep(word)
         would = await self._words(self._actions.shed(lane.name, step, dry_run=True))
         if would is None:
             return

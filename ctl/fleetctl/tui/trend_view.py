@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import lane_quantiles
+from fleetctl.core.lane_figures import lane_quantiles
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.tui.cells import Cell, Column, Layout, Row, Table, Tone, cell
 from fleetctl.tui.glyphs import Canvas, ratio_tone, sparkline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fleetctl.core.conditions import step_name
 from fleetctl.model.ladder import LadderStep
 
 Override = int | LadderStep | None  # a count of replicas, a pinned step, or left to the controller
@@ -12,7 +11,7 @@ def format_override(value: Override) -> str:
     """Return "4", "cap-tokens", or "automatic" for what is left to the controller."""
     if value is None:
         return "automatic"
-    return step_name(value) if isinstance(value, LadderStep) else str(value)
+    return str(value)
 
 
 def format_override_change(what: str, before: Override, after: Override) -> str:

@@ -1,0 +1,58 @@
+"""Which of a lane's figures are shown: the leading promise, and percentiles over a window that holds requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.model.slo import LatencyTarget, Metric, Quantiles, Validity
+
+if TYPE_CHECKING:
+    from fleetctl.model.status import LaneStatus
+
+WINDOW_S = 60.0  # the window figures are shown over
+_WIDER_WINDOW_S = 300.0  # where a minute holds no request
+_HEADLINES = (Metric.TTFT, Metric.COMPLETION, Metric.E2E, Metric.ITL, Metric.QUEUE_WAIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """A lane's leading promise beside what was measured; `measured_s` None means no samples."""
+
+    target: LatencyTarget
+    measured_s: float | None
+    validity: Validity
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether enough samples say the promise is broken."""
+        return self.validity is Validity.OK and self.measured_s is not None and self.measured_s > self.target.limit_s
+
+
+def lane_headline(lane: LaneStatus) -> Headline | None:
+    """Return the lane's leading promise and its measure over the last minute (else five); None without a promise."""
+    for metric in _HEADLINES:
+        target = lane.slo.strictest(metric)
+        if target is not None:
+            found = lane_quantiles(lane, metric)
+            measured_s = found.at_s(target.percentile) if found.count else None
+            return Headline(target=target, measured_s=measured_s, validity=found.validity)
+    return None
+
+
+def lane_quantiles(lane: LaneStatus, metric: Metric) -> Quantiles:
+    """Return the lane's figures for a metric over the last minute, or five where the minute is empty."""
+    if lane.traffic is None:
+        return Quantiles()
+    for seconds in (WINDOW_S, _WIDER_WINDOW_S):
+        window = lane.traffic.window(seconds)
+        found = {
+            Metric.TTFT: window.ttft,
+            Metric.ITL: window.itl,
+            Metric.E2E: window.e2e,
+            Metric.COMPLETION: window.e2e,
+            Metric.QUEUE_WAIT: window.queue_wait,
+        }[metric]
+        if found.count:
+            return found
+    return Quantiles()
