@@ -1,4 +1,4 @@
-"""Reaches providers, engines and hosts by entry point, so that a third party's package works as a built-in does."""
+"""Reaches providers, engines, hosts and policies by entry point: a third party's package works as a built-in does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from fleetctl.spelling import suggest
 if TYPE_CHECKING:
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import Host
+    from fleetctl.ports.policy import Policy
     from fleetctl.ports.provider import Provider
 
+POLICIES = "fleetctl.policy"
 PROVIDERS = "fleetctl.provider"
 ENGINES = "fleetctl.engine"
 HOSTS = "fleetctl.host"
@@ -45,6 +47,11 @@ def load_engine(name: str) -> Engine:
 def load_host(name: str) -> Host:
     """Return a new instance of the host. Raises NotFoundError listing those installed."""
     return cast("Host", load(HOSTS, name))
+
+
+def load_policy(name: str) -> Policy:
+    """Return the policy, which is a function. Raises NotFoundError listing those installed."""
+    return cast("Policy", _entry(POLICIES, name).load())
 
 
 def _entry(group: str, name: str) -> EntryPoint:

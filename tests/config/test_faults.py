@@ -207,6 +207,11 @@ def test_a_secret_in_the_engines_environment_must_be_a_reference() -> None:
     assert parse_profile(allowed, source="p").lane("batch").launch.env["HF_TOKEN"] == "env:HF_TOKEN"  # noqa: S105  # a reference
 
 
+def test_a_policy_must_be_installed() -> None:
+    found = faults_of(edited("control:\n", "control:\n  policy: builtin\n"))
+    assert "control.policy: 'builtin' is not an installed policy (did you mean 'built-in'?)" in found[0]
+
+
 def test_a_broken_trace_is_a_fault_of_its_key(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1,x\n")
     path = tmp_path / "p.yaml"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
+from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import ControlSpec, Profile
     from fleetctl.model.replica import Replica, ReplicaState
     from fleetctl.model.status import FleetStatus
+    from fleetctl.ports.policy import Policy
 
 FLEET = "demo"
 
@@ -167,7 +169,7 @@ class FakeGateway:
 class Rig:
     """One fleet's world, and controllers that come and go in it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, policy: Policy = reconcile) -> None:
         self.clock = LoopClock(EPOCH)
         self.provider = FakeProvider(self.clock, boot_s=1.0, stop_s=1.0)
         self.store = SqliteStore(home / "state.db", clock=self.clock)
@@ -179,6 +181,7 @@ class Rig:
             store=self.store,
             provider=self.provider,
             engine_of=lambda _: FakeEngine(),
+            policy_of=lambda _: policy,
             engines=self.engines,
             gateway=self.gateway,
             gateway_host=self.gateway,

@@ -29,16 +29,18 @@ from fleetctl.model.decision import (
 from fleetctl.model.desired import Desired, Overrides, Phase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState
-from fleetctl.model.observation import Observation, ObservedReplica
+from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Quantiles, Validity
 from fleetctl.model.subject import Subject
+from fleetctl.ports.policy import Policy
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
 
 if TYPE_CHECKING:
     from datetime import datetime
+
 
 STATE = ReplicaState
 BOUNDS = ReplicaBounds(min=1, max=4)
@@ -73,6 +75,7 @@ class Toy:
 
     seed: int
     now_s: float = 0.0
+    policy: Policy = reconcile
     desired: Desired = field(init=False)
     memory: Memory = field(default_factory=Memory)
     records: dict[str, Replica] = field(default_factory=dict)
@@ -124,7 +127,7 @@ class Toy:
         if not self.is_calm:
             self._misfortune()
         seen = self._look()
-        decision = reconcile(self.desired, seen, self.memory, seen.at)
+        decision = self.policy(self.desired, seen, self.memory, seen.at)
         self.memory = decision.memory
         for action in decision.actions:
             self.log.append(f"{self.now_s:.0f} {type(action).__name__} {action}")
@@ -252,7 +255,16 @@ class Toy:
             excluded=record.id in self.excluded,
             in_flight=self.in_flight.get(record.id, 0),
             notice_deadline=self.at(node.taken_at) if node is not None and notice else None,
+            engine=self._engine(record),
         )
+
+    def _engine(self, record: Replica) -> EngineSignals:
+        """Return an engine's figures: whatever a lane is offered beyond 1 rps a replica waits in it."""
+        if record.state is not STATE.READY:
+            return EngineSignals()
+        ready = sum(other.lane == record.lane for other in self.in_rotation())
+        waiting = max(0.0, self.load.get(record.lane, 0.5) - ready) / ready
+        return EngineSignals(validity=Validity.OK, at=self.at(self.now_s), running=1, waiting=round(10 * waiting))
 
     def _node(self, node: ToyNode) -> Node:
         if node.ended:

@@ -16,6 +16,7 @@ from fleetctl.config.document import read_document
 from fleetctl.config.engine_names import EngineNames, engine_faults, installed_engines
 from fleetctl.config.faults import KeyPath, ProfileFault, raise_faults
 from fleetctl.config.fields import shown
+from fleetctl.config.policy_names import policy_faults
 from fleetctl.config.shape import ProfileShape, describe, known_keys
 from fleetctl.config.trace import TraceSummary, summarize
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
@@ -60,6 +61,7 @@ def parse_profile(
         profile, shape_faults = _shape(document.tree)
         faults += [*shape_faults, *whole_profile_faults(document.tree)]
         faults += engine_faults(document.tree, engines or installed_engines())
+        faults += policy_faults(document.tree)
         trace, trace_faults = _trace(document.tree, base)
         faults += trace_faults
     elif not faults:

@@ -135,6 +135,9 @@ class ControlShape(Section):
     mode: ControlMode = Field(
         default=_CONTROL.mode, description="active acts; shadow decides, journals, and does nothing."
     )
+    policy: Annotated[str, Field(min_length=1)] = Field(
+        default=_CONTROL.policy, description="Who decides: built-in, or another by the name it is installed under."
+    )
     tick_s: Duration = Field(default=_CONTROL.tick_s, description="Time between two decisions.")
     scale_up_after_s: Duration = Field(
         default=_CONTROL.scale_up_after_s, description="Pressure must last this long to add a replica."

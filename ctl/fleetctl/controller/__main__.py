@@ -19,7 +19,7 @@ from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
 from fleetctl.errors import FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
-from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
+from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
 from fleetctl.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 store=store,
                 provider=load_provider(desired.profile.provider),
                 engine_of=lru_cache(load_engine),
+                policy_of=lru_cache(load_policy),
                 engines=await stack.enter_async_context(HttpEngineClient()),
                 gateway=await stack.enter_async_context(HttpGatewayClient(paths.gateway_socket)),
                 gateway_host=runtime.gateway_host(SYSTEM_CLOCK),

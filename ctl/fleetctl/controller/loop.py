@@ -18,7 +18,6 @@ from fleetctl.controller.probes import Probes
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
 from fleetctl.controller.warm import Warmups
-from fleetctl.core.reconcile import reconcile
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.model.decision import EntryKind
@@ -118,7 +117,8 @@ class Controller:
         return desired, await parts.observer.observe(parts.records.all, tick_s=self._tick_s, refused=refused)
 
     def _decide(self, parts: _Components, desired: Desired, observation: Observation) -> Decision:
-        return reconcile(desired, observation, parts.applier.memory, observation.at)
+        policy = self._world.policy_of(desired.profile.control.policy)
+        return policy(desired, observation, parts.applier.memory, observation.at)
 
     async def _apply(self, parts: _Components, desired: Desired, observation: Observation, decision: Decision) -> None:
         launches = parts.applier.apply(desired, observation, decision)

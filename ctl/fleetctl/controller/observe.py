@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.boot_times import boot_times_s
 from fleetctl.errors import UnavailableError
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
@@ -66,6 +67,7 @@ class Observer:
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
             gateway_alive=self._world.gateway_host.is_alive(),
             refused=refused,
+            boot_s=boot_times_s(records),
             orphaned_nodes=_orphaned_nodes(listed, live),
         )
 

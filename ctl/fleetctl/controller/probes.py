@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.engine_load import with_rates
 from fleetctl.errors import UnavailableError
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.replica import Replica, ReplicaState
@@ -105,5 +106,5 @@ class Probes:
             page = await world.engines.metrics(record.host, record.port, engine.metrics_path)
         except UnavailableError:
             return  # the last figures age into STALE
-        probe.signals = replace(engine.signals(page), at=world.clock.now())
+        probe.signals = with_rates(probe.signals, replace(engine.signals(page), at=world.clock.now()))
         probe.metrics_at_s = world.clock.monotonic_s()

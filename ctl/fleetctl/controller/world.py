@@ -10,6 +10,7 @@ from fleetctl.clock import Clock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import GatewayHost
+from fleetctl.ports.policy import Policy
 from fleetctl.ports.provider import Provider
 from fleetctl.ports.store import StateStore
 
@@ -54,6 +55,7 @@ class World:
     store: StateStore
     provider: Provider
     engine_of: Callable[[str], Engine]
+    policy_of: Callable[[str], Policy]  # by the name in the profile
     engines: EngineClient
     gateway: GatewayClient
     gateway_host: GatewayHost

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from fleetctl.core.pressure import LanePressure
+from fleetctl.core.boot_times import expected_boot_s
+from fleetctl.core.engine_load import EngineLoad, engine_load
+from fleetctl.core.pressure import LanePressure, lane_pressure, recent
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import ControlSpec, LaneSpec
+from fleetctl.model.slo import Metric, Quantiles, Validity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.model.decision import Memory
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.gateway import LaneSnapshot
+    from fleetctl.model.observation import Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +45,61 @@ class LaneView:
     now: datetime
     override: int | None = None  # replicas set by a person
     pinned: LadderStep | None = None  # ladder step set by a person
+    engines: EngineLoad = field(default_factory=EngineLoad)  # what its engines say of themselves
+    ttft: Quantiles = field(default_factory=Quantiles)  # over the shortest window with samples enough, as are the next
+    itl: Quantiles = field(default_factory=Quantiles)
+    boot_s: float = 0.0  # from order to ready, as measured lately on the lane's offering, else as planned
     interactive_level: float | None = None  # the worst pressure of the lanes people wait on; None: unknown
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
         return max(self.spec.replicas.min, min(self.spec.replicas.max, replicas))
+
+
+def lane_views(
+    desired: Desired, observation: Observation, memory: Memory, now: datetime, counts: Mapping[str, Counts]
+) -> dict[str, LaneView]:
+    """Return every lane as a policy sees it, by name. `counts` are its replicas once this decision's facts are recorded."""
+    specs = desired.profile.lanes
+    pressures = {spec.name: _pressure(desired, observation, spec, now) for spec in specs}
+    levels = [pressures[spec.name].level for spec in specs if not spec.interruptible]
+    level = max((each for each in levels if each is not None), default=None)
+    views = {}
+    for spec in specs:
+        plan = desired.plan.lane(spec.name)
+        traffic = _traffic(observation, spec) if observation.gateway_validity is Validity.OK else None
+        views[spec.name] = LaneView(
+            spec=spec,
+            plan=plan,
+            control=desired.profile.control,
+            memory=memory.lanes.get(spec.name, LaneMemory()),
+            pressure=pressures[spec.name],
+            counts=counts[spec.name],
+            now=now,
+            override=desired.overrides.replicas.get(spec.name),
+            pinned=desired.overrides.step.get(spec.name),
+            engines=engine_load(r for r in observation.replicas if r.record.lane == spec.name),
+            ttft=recent(traffic, Metric.TTFT),
+            itl=recent(traffic, Metric.ITL),
+            boot_s=expected_boot_s(plan, observation.boot_s),
+            interactive_level=level,
+        )
+    return views
+
+
+def _traffic(observation: Observation, spec: LaneSpec) -> LaneSnapshot | None:
+    lanes = observation.gateway.lanes if observation.gateway else ()
+    return next((lane for lane in lanes if lane.name == spec.name), None)
+
+
+def _pressure(desired: Desired, observation: Observation, spec: LaneSpec, now: datetime) -> LanePressure:
+    gateway = observation.gateway
+    if gateway is None:
+        return LanePressure(validity=Validity.NONE)
+    return lane_pressure(
+        spec,
+        _traffic(observation, spec),
+        validity=observation.gateway_validity,
+        uptime_s=(now - gateway.started_at).total_seconds(),
+        objective=desired.profile.objective.fraction,
+    )

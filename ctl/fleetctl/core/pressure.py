@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.burn import window_burn
-from fleetctl.model.slo import Metric, Validity
+from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
     from fleetctl.model.profile import LaneSpec
-    from fleetctl.model.slo import Quantiles
 
 # The queue may use at most 80 % of what is promised (the published rule for short lanes).
 QUEUE_SHARE = 0.8
@@ -79,6 +78,19 @@ def lane_pressure(
         queued=lane.queued,
         in_flight=lane.in_flight,
     )
+
+
+def recent(lane: LaneSnapshot | None, metric: Metric) -> Quantiles:
+    """Return a lane's TTFT or ITL over the shortest window with samples enough; else the widest's, FEW or NONE."""
+    found = Quantiles()
+    if lane is None:
+        return found
+    for seconds in _WINDOWS_S:
+        window = lane.window(seconds)
+        found = window.ttft if metric is Metric.TTFT else window.itl
+        if found.validity is Validity.OK:
+            return found
+    return found
 
 
 def wait_limit_s(spec: LaneSpec) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
@@ -32,6 +32,14 @@ class Target:
     wanted: int
     memory: LaneMemory
     reason: str
+
+
+class Scaling(Protocol):
+    """Says how many replicas a lane should have, inside its bounds."""
+
+    def __call__(self, view: LaneView, /) -> Target:
+        """Return the wanted replicas, the lane's memory, and why."""
+        ...
 
 
 def rps_per_replica(plan: LanePlan) -> float:

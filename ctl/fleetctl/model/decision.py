@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
+from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.subject import GATEWAY, Subject
+
+T = TypeVar("T")
 
 
 class EntryKind(StrEnum):
@@ -230,6 +233,16 @@ class Memory:
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next
+    extra: dict[str, msgspec.Raw] = field(default_factory=dict)  # policy name -> what it keeps of its own, as JSON
+
+    def kept_by(self, policy: str, kind: type[T]) -> T | None:
+        """Return what a policy kept, or None the first time. Raises msgspec.ValidationError on another shape."""
+        raw = self.extra.get(policy)
+        return None if raw is None else decode(kind, bytes(raw))
+
+    def keeping(self, policy: str, value: object) -> Memory:
+        """Return this memory with what a policy wants to know next time; others' is untouched."""
+        return replace(self, extra={**self.extra, policy: msgspec.Raw(encode(value))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ class EngineSignals:
     preemptions: float = 0.0  # counter
     prompt_tokens: float = 0.0  # counter
     output_tokens: float = 0.0  # counter
+    prefill_tokens_per_s: float | None = None  # since the reading before; None: there was none fit for it
+    decode_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +59,5 @@ class Observation:
     refused: dict[str, str] = field(
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider
+    boot_s: dict[str, float] = field(default_factory=dict)  # Offering.key -> median seconds from order to ready, lately
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's

@@ -153,6 +153,7 @@ class ControlSpec:
     """How the controller acts. Every duration is clock time."""
 
     mode: Mode = Mode.ACTIVE
+    policy: str = "built-in"  # by the name it is installed under
     tick_s: float = 1.0
     scale_up_after_s: float = 10.0
     scale_down_after_s: float = 300.0

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.lane_view import Counts, LaneView
+from fleetctl.core.lane_view import Counts, LaneView, lane_views
 from fleetctl.core.overload import StepDecision, decide_step
-from fleetctl.core.pressure import LanePressure, lane_pressure
 from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
@@ -18,12 +17,11 @@ from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaS
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.update_memory import update_memory
-from fleetctl.core.scaling import Target, target
-from fleetctl.model.decision import AnyAction, Decision, LaneMemory, MarkBooting, Memory, SetStep
+from fleetctl.core.scaling import Scaling, Target, target
+from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
 from fleetctl.model.desired import Phase
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import Validity
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
@@ -31,9 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.model.desired import Desired
-    from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation, ObservedReplica
-    from fleetctl.model.profile import LaneSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +40,13 @@ class _LaneAnswer:
     decided: LaneDecision
 
 
-def reconcile(desired: Desired, observation: Observation, memory: Memory, now: datetime) -> Decision:
+def reconcile(
+    desired: Desired, observation: Observation, memory: Memory, now: datetime, *, scaling: Scaling = target
+) -> Decision:
     """Return what should be done now, what to remember, when to look again, and why.
 
     Pure: the same arguments give the same answer, whatever the order of the replicas. Idempotent: asked about the state its own
-    actions lead to, it returns none.
+    actions lead to, it returns none. With another `scaling` it is another policy, whose every other part stays.
     """
     observation = replace(observation, replicas=tuple(sorted(observation.replicas, key=_age)))
     memory = update_memory(observation, memory, now)
@@ -57,14 +55,14 @@ def reconcile(desired: Desired, observation: Observation, memory: Memory, now: d
     )
     if desired.phase is Phase.DOWN:
         return take_down(desired, observation, context)
-    return _keep_up(desired, observation, context)
+    return _keep_up(desired, observation, context, scaling)
 
 
 def _age(replica: ObservedReplica) -> tuple[datetime, int, str]:
     return (replica.record.created_at, len(replica.record.id), replica.record.id)
 
 
-def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext) -> Decision:
+def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext, scaling: Scaling) -> Decision:
     steps = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
     names = {spec.name for spec in desired.profile.lanes}
     retired = [_retire(o, context) for o in steps if o.replica.record.lane not in names]
@@ -72,7 +70,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     headroom = headroom_left(
         desired.profile.capacity, (_as_done(o, desired) for o in steps), len(observation.orphaned_nodes)
     )
-    answers = _lanes(desired, observation, context, steps, headroom)
+    answers = _lanes(desired, observation, context, steps, headroom, scaling)
     gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
     actions: list[AnyAction] = [
         *([gateway_action] if gateway_action else []),
@@ -126,38 +124,36 @@ def _as_done(step: ReplicaStep, desired: Desired) -> ReplicaStep:
 
 
 def _lanes(
-    desired: Desired, observation: Observation, context: ReconcileContext, steps: list[ReplicaStep], headroom: Headroom
+    desired: Desired,
+    observation: Observation,
+    context: ReconcileContext,
+    steps: list[ReplicaStep],
+    headroom: Headroom,
+    scaling: Scaling,
 ) -> dict[str, _LaneAnswer]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     specs = desired.profile.lanes
-    pressures = {spec.name: _pressure(desired, observation, spec, context.now) for spec in specs}
-    levels = [pressures[spec.name].level for spec in specs if not spec.interruptible]
-    level = max((each for each in levels if each is not None), default=None)
+    of_lane = {spec.name: tuple(o for o in steps if o.replica.record.lane == spec.name) for spec in specs}
+    counts = {name: _counts(of_lane[name]) for name in of_lane}
+    views = lane_views(desired, observation, context.memory, context.now, counts)
     answers: dict[str, _LaneAnswer] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        of_lane = tuple(o for o in steps if o.replica.record.lane == spec.name)
-        view = LaneView(
-            spec=spec,
-            plan=desired.plan.lane(spec.name),
-            control=desired.profile.control,
-            memory=context.memory.lanes.get(spec.name, LaneMemory()),
-            pressure=pressures[spec.name],
-            counts=_counts(of_lane),
-            now=context.now,
-            override=desired.overrides.replicas.get(spec.name),
-            pinned=desired.overrides.step.get(spec.name),
-            interactive_level=level,
-        )
-        answers[spec.name] = _answer(view, of_lane, context, headroom, observation.refused.get(spec.name, ""))
+        refused = observation.refused.get(spec.name, "")
+        answers[spec.name] = _answer(views[spec.name], of_lane[spec.name], context, headroom, refused, scaling)
         headroom = answers[spec.name].decided.headroom
     return {spec.name: answers[spec.name] for spec in specs}
 
 
-def _answer(
-    view: LaneView, steps: tuple[ReplicaStep, ...], context: ReconcileContext, headroom: Headroom, refused: str
+def _answer(  # a lane's decision, from what each of them says
+    view: LaneView,
+    steps: tuple[ReplicaStep, ...],
+    context: ReconcileContext,
+    headroom: Headroom,
+    refused: str,
+    scaling: Scaling,
 ) -> _LaneAnswer:
     ladder = decide_step(view)
-    aim = target(replace(view, memory=ladder.memory))
+    aim = scaling(replace(view, memory=ladder.memory))
     lane = LaneState(
         spec=view.spec,
         plan=view.plan,
@@ -169,20 +165,6 @@ def _answer(
         refused=refused,
     )
     return _LaneAnswer(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
-
-
-def _pressure(desired: Desired, observation: Observation, spec: LaneSpec, now: datetime) -> LanePressure:
-    gateway = observation.gateway
-    if gateway is None:
-        return LanePressure(validity=Validity.NONE)
-    lane: LaneSnapshot | None = next((lane for lane in gateway.lanes if lane.name == spec.name), None)
-    return lane_pressure(
-        spec,
-        lane,
-        validity=observation.gateway_validity,
-        uptime_s=(now - gateway.started_at).total_seconds(),
-        objective=desired.profile.objective.fraction,
-    )
 
 
 def _counts(steps: tuple[ReplicaStep, ...]) -> Counts:

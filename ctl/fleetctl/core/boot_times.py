@@ -1,0 +1,27 @@
+"""How long replicas took to become ready, by offering: what the next one is expected to take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.model.plan import LanePlan
+    from fleetctl.model.replica import Replica
+
+
+def boot_times_s(records: Iterable[Replica]) -> dict[str, float]:
+    """Return the median seconds from order to first admission per offering; ended replicas count as well."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        if record.ready_at is not None:
+            seconds[record.offering].append((record.ready_at - record.created_at).total_seconds())
+    return {offering: median(times) for offering, times in sorted(seconds.items())}
+
+
+def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:
+    """Return what a replica of the lane is expected to take: as measured on its offering, else as planned."""
+    return measured_s.get(plan.offering.key, plan.offering.boot_s)
