@@ -75,3 +75,14 @@ def test_a_taken_default_port_is_a_warning_unless_it_is_a_fleets(site, host, fle
 def test_a_machine_without_loopback_says_so(site, host):
     host.has_ports = False
     assert found(site, "loopback").verdict is Verdict.FAIL
+
+
+def test_every_engine_is_asked_what_it_is_started_with(site, monkeypatch):
+    monkeypatch.setenv("FLEETCTL_TGI", "/nonexistent/tgi")
+    monkeypatch.delenv("FLEETCTL_VLLM", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    checks = {check.name: check for check in diagnose(site)}
+    assert (checks["tgi"].verdict, checks["vllm"].verdict) == (Verdict.FAIL, Verdict.OK)
+    assert "FLEETCTL_TGI names /nonexistent/tgi" in checks["tgi"].found
+    assert "only `engine: vllm` needs it (or FLEETCTL_VLLM=PATH)" in checks["vllm"].found
+    assert "emulator" not in checks

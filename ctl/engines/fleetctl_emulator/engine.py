@@ -26,6 +26,8 @@ class EmulatedEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = ""  # its series are those of the engine it plays
+    program = ""
+    program_env = ""
     api_key_env = ""
     capabilities = CAPABILITIES
     container = None

@@ -25,17 +25,18 @@ class SglangEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = signals.PREFIX
+    program_env = "FLEETCTL_SGLANG_PYTHON"
     api_key_env = ""  # SGLang takes a key only as an argument, which everybody on the machine can read; so it gets none
     capabilities = CAPABILITIES
     container = IMAGE
 
     def __init__(self, interpreter: str = "") -> None:
-        self._interpreter = interpreter or os.environ.get("FLEETCTL_SGLANG_PYTHON", "") or "python3"
+        self.program = interpreter or os.environ.get(self.program_env, "") or "python3"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python3 -m sglang.launch_server ...` with the lane's settings, listening on host:port."""
         del lane
-        argv = arguments(self._interpreter, plan, lane_plan.launch, host=host, port=port)
+        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))
 
     def queue_limit(self, settings: LaunchSettings) -> None:

@@ -25,17 +25,18 @@ class TgiEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = signals.PREFIX
+    program_env = "FLEETCTL_TGI"
     api_key_env = "API_KEY"  # the launcher reads it as --api-key, which everybody on the machine could read
     capabilities = CAPABILITIES
     container = IMAGE
 
     def __init__(self, executable: str = "") -> None:
-        self._executable = executable or os.environ.get("FLEETCTL_TGI", "") or "text-generation-launcher"
+        self.program = executable or os.environ.get(self.program_env, "") or "text-generation-launcher"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `text-generation-launcher ...` with the lane's settings, listening on host:port."""
         del lane
-        argv = arguments(self._executable, plan, lane_plan.launch, host=host, port=port)
+        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=environment(lane_plan.launch) | lane_plan.launch.env)
 
     def queue_limit(self, settings: LaunchSettings) -> int | None:

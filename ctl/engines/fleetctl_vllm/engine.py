@@ -25,17 +25,18 @@ class VllmEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = signals.PREFIX
+    program_env = "FLEETCTL_VLLM"
     api_key_env = "VLLM_API_KEY"  # never --api-key: everybody on the machine can read arguments
     capabilities = CAPABILITIES
     container = IMAGE
 
     def __init__(self, executable: str = "") -> None:
-        self._executable = executable or os.environ.get("FLEETCTL_VLLM", "") or "vllm"
+        self.program = executable or os.environ.get(self.program_env, "") or "vllm"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `vllm serve ...` with the lane's settings, listening on host:port."""
         del lane
-        argv = arguments(self._executable, plan, lane_plan.launch, host=host, port=port)
+        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=ENVIRONMENT | lane_plan.launch.env)
 
     def queue_limit(self, settings: LaunchSettings) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.operations.site import Site
+    from fleetctl.ports.engine import Engine
 
 _PYTHON_MIN = (3, 11)
 _OPEN_FILES_MIN = 4096  # the gateway holds two sockets a request, and a burst is a thousand requests
@@ -240,12 +241,24 @@ def _limits() -> Iterator[Check]:
 
 
 def _engines() -> Iterator[Check]:
-    vllm = os.environ.get("FLEETCTL_VLLM") or shutil.which("vllm")
-    if vllm and shutil.which(vllm) is None:
-        yield _fail("vllm", f"FLEETCTL_VLLM names {vllm}, which cannot be run", "point it at a vllm executable")
-    else:
-        yield _ok("vllm", vllm or "not found; only `engine: vllm` needs it (or FLEETCTL_VLLM=PATH)")
+    for name in plugins.installed(plugins.ENGINES):
+        try:
+            engine = plugins.load_engine(name)
+        except Exception:  # noqa: BLE001, S112  # a package that does not load is a failure of the check `engines`
+            continue
+        if engine.program:
+            yield _program(engine)
     yield _ok("docker", shutil.which("docker") or "not found; only rendered compose files need it")
+
+
+def _program(engine: Engine) -> Check:
+    """Return whether what an engine is run with is on this machine."""
+    found = shutil.which(engine.program)
+    if found is None and os.environ.get(engine.program_env):
+        hint = "point it at a program that can be run"
+        return _fail(engine.name, f"{engine.program_env} names {engine.program}, which cannot be run", hint)
+    missing = f"{engine.program} not found; only `engine: {engine.name}` needs it (or {engine.program_env}=PATH)"
+    return _ok(engine.name, f"started with {found}" if found else missing)
 
 
 def _terminal() -> Iterator[Check]:

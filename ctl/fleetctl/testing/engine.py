@@ -27,6 +27,8 @@ class FakeEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = ""
+    program = ""
+    program_env = ""
     api_key_env = ""
     container = None
 

@@ -25,6 +25,8 @@ class AcmeEngine:
     health_path = "/live"
     metrics_path = "/stats"
     metrics_prefix = signals.PREFIX
+    program = ""
+    program_env = ""
     api_key_env = ""
     capabilities = CAPABILITIES
     container = IMAGE
