@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from fleetctl import codec
 from fleetctl.config.profile import parse_profile, profile_hash
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.catalogue import Precision
 from fleetctl.model.plan import Sizing
 from fleetctl.operations.planning import PlanChange, diff_plans, load_plan, plan_profile, save_plan
 from tests.plan.wishes import planned, wish
@@ -116,3 +117,21 @@ async def test_prefill_only_plans_through_the_same_door() -> None:
         plugins_site(), wish(rps=100, slo="ttft: {p99: 400ms}"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.040
     )
     assert plan.lanes[0].replicas == 6  # 100 / (0.70 / 0.040) = 5.7
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "told"),
+    [
+        ("sglang", {"kv_cache": Precision.INT8}, "sglang has no int8 KV cache"),
+        ("emulator", {"kv_cache": Precision.INT4}, "emulator has no int4 KV cache"),
+        ("vllm", {"quantization": Precision.INT4}, "vllm cannot quantize"),
+    ],
+)
+async def test_a_precision_that_a_lanes_engine_lacks_is_refused_before_anything_starts(
+    engine: str, model: dict[str, Precision], told: str
+) -> None:
+    profile = wish()
+    lanes = tuple(replace(lane, engine=engine) for lane in profile.lanes)
+    profile = replace(profile, provider="local", lanes=lanes, model=replace(profile.model, **model))
+    with pytest.raises(ConfigError, match=told):
+        await plan_profile(plugins_site(), profile)

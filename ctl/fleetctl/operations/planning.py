@@ -12,6 +12,7 @@ from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
+from fleetctl.engine_kit.weights import check_precisions
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 from fleetctl.units import format_duration, format_usd
@@ -71,7 +72,7 @@ async def plan_profile(
     _check_positive("service time", service_time_s)
     _check_positive("price", price_usd_per_hour)
     catalogue = load_catalogue()
-    return make_plan(
+    plan = make_plan(
         profile,
         model_card=resolve_model(profile.model, catalogue),
         catalogue=catalogue,
@@ -82,6 +83,10 @@ async def plan_profile(
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
     )
+    for lane in plan.lanes:
+        capabilities = site.engines(lane.engine).capabilities
+        check_precisions(plan, lane.launch, capabilities, engine=lane.engine)
+    return plan
 
 
 def save_plan(plan: Plan, path: Path) -> None:
