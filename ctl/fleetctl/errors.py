@@ -10,8 +10,10 @@
     |- UnavailableError          the controller, gateway or an engine is silent    exit 9
     |- StateError                the state file is damaged or from the future      exit 1
     `- ProviderError             a provider refused or failed                      exit 10
-       |- CapacityError          stock-out: try the next offering                  exit 11
-       |- QuotaError             an account limit: say which                       exit 12
+       |- ThrottledError         asked too often: the same call again, later      exit 10
+       |- UnobtainableError      some offerings cannot be had: try the next one    exit 10
+       |  |- CapacityError       no stock of a type x zone x market                exit 11
+       |  `- QuotaError          an account's limit, named                         exit 12
        |- CredentialsError       stop: no or wrong credentials                     exit 13
        `- AmbiguousOutcomeError  it may have happened: look before retrying        exit 10
 
@@ -93,17 +95,49 @@ class ProviderError(FleetctlError):
     exit_code = 10
 
 
-class CapacityError(ProviderError):
-    """The offering has no stock; the next one may."""
+class ThrottledError(ProviderError):
+    """The provider was asked too often; the same call is made again after `retry_after_s`, and nothing has failed.
 
-    exit_code = 11
+    `scope` names who shares the limit ("create", "account"); empty: this operation alone.
+    """
+
     retryable = True
 
+    def __init__(self, message: str, *, retry_after_s: float, scope: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        self.scope = scope
 
-class QuotaError(ProviderError):
-    """An account limit was hit; the message says which."""
+
+class UnobtainableError(ProviderError):
+    """Some offerings cannot be had for now; the next one may. Empty fields stand for every value."""
+
+    retryable = True
+
+    def __init__(
+        self, message: str, *, instance_type: str = "", zone: str = "", market: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.instance_type = instance_type
+        self.zone = zone
+        self.market = market
+
+
+class CapacityError(UnobtainableError):
+    """There is no stock of a type, in a zone, on a market."""
+
+    exit_code = 11
+
+
+class QuotaError(UnobtainableError):
+    """An account limit was hit; `quota` names it, and every lane shares it."""
 
     exit_code = 12
+    retryable = False
+
+    def __init__(self, message: str, *, quota: str, hint: str = "", **scope: str) -> None:
+        super().__init__(f"quota {quota}: {message}", hint=hint, **scope)
+        self.quota = quota
 
 
 class CredentialsError(ProviderError):
@@ -113,4 +147,4 @@ class CredentialsError(ProviderError):
 
 
 class AmbiguousOutcomeError(ProviderError):
-    """The call may have had its effect; look it up by its tag before retrying."""
+    """The call may have had its effect; look it up by its token before retrying."""

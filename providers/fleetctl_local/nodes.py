@@ -7,17 +7,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl_local import kernel, spawn
+from fleetctl_local.gpus import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.ports.provider import ResolveSecrets
     from fleetctl_local.kernel import Ident
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -27,17 +29,18 @@ _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait
 class Nodes:
     """Reads and moves records. A record is written before its process is started, and again with its pid after."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SYSTEM_CLOCK
+    def __init__(self, clock: Clock, *, gpus: tuple[int, ...] = ()) -> None:
+        self._clock = clock
+        self._gpus = gpus
         self._registry = Registry()
         self._scanned: set[str] = set()  # owners whose processes this object has looked for
 
-    def create(self, request: NodeRequest) -> Node:
+    def create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> Node:
         """Start the request's process, or return the node its token already has."""
         with self._registry.locked():
             record = self._registry.get(request.token)
             if record is None or record.leader is None:
-                record = self._adopted(request.token, request.owner) or self._started(request)
+                record = self._adopted(request.token, request.owner) or self._started(request, resolve_secrets)
             elif (record.owner, record.fleet, record.replica_id) != (request.owner, request.fleet, request.replica_id):
                 raise ProviderError(
                     f"token {request.token} already made {record.replica_id} of fleet {record.fleet}",
@@ -88,7 +91,20 @@ class Nodes:
         """Return the ports of nodes that are live or being made, of every fleet."""
         return frozenset(record.port for record in self._registry.all() if record.ended_at is None)
 
-    def _started(self, request: NodeRequest) -> Record:
+    def described(self, token: str, owner: str) -> Node | None:
+        """Return an order's node, after settling what has changed; None: nothing was started for it."""
+        record = self._registry.get(token)
+        if record is None or record.leader is None:
+            self._recover(owner)
+            record = self._registry.get(token)
+        if record is None or record.owner != owner:
+            return None
+        settled = self._settled(record)
+        return settled.node() if settled is not None else None
+
+    def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
+        gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self._gpus_taken())
+        env = resolve_secrets(request.env)
         draft = self._registry.put(
             Record(
                 token=request.token,
@@ -99,14 +115,22 @@ class Nodes:
                 host=request.host,
                 port=request.port,
                 created_at=self._clock.now(),
+                offering=request.offering,
+                gpu_indices=gpus,
             )
         )
         try:
-            leader = spawn.start_engine(request)
+            leader = spawn.start_engine(request, env=env, gpus=gpus)
         except ProviderError:
             self._registry.remove(request.token)
             raise
         return self._registry.put(replace(draft, leader=leader))
+
+    def _gpus_taken(self) -> frozenset[int]:
+        """Return the GPUs of nodes that are live or being made, of every fleet."""
+        return frozenset(
+            gpu for record in self._registry.all() if record.ended_at is None for gpu in record.gpu_indices
+        )
 
     def _adopted(self, token: str, owner: str) -> Record | None:
         """Return the record of a process whose creator died before noting it, if there is one."""

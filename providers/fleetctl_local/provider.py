@@ -6,8 +6,12 @@ import asyncio
 import ipaddress
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import ProviderError
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import ConfigError, ProviderError
+from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
+from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_local import offerings, ports
+from fleetctl_local.gpus import machine_gpus
 from fleetctl_local.nodes import Nodes
 from fleetctl_local.registry import check_name
 
@@ -15,31 +19,54 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.ports.provider import ResolveSecrets
+
+_LOOPBACK = "127.0.0.1"
+
+
+_BATCH_MAX = 16  # processes started under one hold of the registry's lock: a listing waits for it
 
 
 class LocalProvider:
-    """Implements ports.Provider and ports.Interruptible. Any number of processes may use it on the same nodes."""
+    """Implements ports.Provider and ports.Interruptions. Any number of processes may use it on the same nodes.
+
+    `gpus` are the indices of this machine's GPUs; left out, the driver is asked.
+    """
 
     name = "local"
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._nodes = Nodes(clock)
+    def __init__(self, clock: Clock | None = None, *, gpus: tuple[int, ...] | None = None) -> None:
+        self._clock = clock or SYSTEM_CLOCK
+        self._nodes = Nodes(self._clock, gpus=machine_gpus() if gpus is None else gpus)
+        self.pace = ProviderPace()
+        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self)
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return emulated AWS instance types at AWS's list prices."""
         return offerings.offerings()
 
-    async def create(self, request: NodeRequest) -> Node:
-        """Start one process; the same token never starts two, whoever asks, and however the first asker died."""
-        for what, name in (("token", request.token), ("fleet", request.fleet), ("replica", request.replica_id)):
-            check_name(what, name)
-        _check_loopback(request.host)
-        # The thread finishes what it began even if this await is cancelled; the token then finds the node.
-        return await asyncio.to_thread(self._nodes.create, request)
+    async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
+        """Return loopback ports not in use, not a live node's, and not ones that outgoing connections can take."""
+        found = await asyncio.to_thread(self._free_ports, count, avoid)
+        return tuple(ListenAddress(host=_LOOPBACK, port=port) for port in found)
 
-    async def list_nodes(self, *, owner: str, fleet: str) -> tuple[Node, ...]:
+    async def create(
+        self, requests: tuple[NodeRequest, ...], *, resolve_secrets: ResolveSecrets
+    ) -> tuple[CreateResult, ...]:
+        """Start a process each; the same token never starts two, whoever asks, and however the first asker died."""
+        # The thread finishes what it began even if this await is cancelled; the tokens then find the nodes.
+        return await asyncio.to_thread(
+            lambda: tuple(self._create(request, resolve_secrets=resolve_secrets) for request in requests)
+        )
+
+    async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's nodes, oldest first, those that ended in the last hour included."""
-        return await asyncio.to_thread(self._nodes.listed, owner, fleet)
+        as_of = self._clock.now()
+        return NodeListing(nodes=await asyncio.to_thread(self._nodes.listed, owner, fleet), as_of=as_of)
+
+    async def describe(self, token: str, *, owner: str) -> Node | None:
+        """Return an order's node, or None."""
+        return await asyncio.to_thread(self._nodes.described, token, owner)
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Send SIGTERM now, and SIGKILL to all its session after `grace_s`; that happens even if the caller dies."""
@@ -49,12 +76,22 @@ class LocalProvider:
         """Give notice now and kill the node `notice_s` later; that happens even if the caller dies."""
         await asyncio.to_thread(self._nodes.interrupt, node_id, notice_s)
 
-    async def free_port(self, *, avoid: frozenset[int]) -> int:
-        """Return a loopback port not in use, not a live node's, and not one that outgoing connections can take."""
-        return await asyncio.to_thread(self._free_port, avoid)
+    def _create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> CreateResult:
+        try:
+            for what, name in (("token", request.token), ("fleet", request.fleet), ("replica", request.replica_id)):
+                check_name(what, name)
+            _check_loopback(request.host)
+            node = self._nodes.create(request, resolve_secrets=resolve_secrets)
+        except (ProviderError, ConfigError) as exc:
+            return CreateResult(token=request.token, error=exc)
+        return CreateResult(token=request.token, node=node)
 
-    def _free_port(self, avoid: frozenset[int]) -> int:
-        return ports.free_port(avoid=avoid | self._nodes.ports_taken())
+    def _free_ports(self, count: int, avoid: frozenset[int]) -> list[int]:
+        taken = avoid | self._nodes.ports_taken()
+        found: list[int] = []
+        for _ in range(count):
+            found.append(ports.free_port(avoid=taken.union(found)))
+        return found
 
 
 def _check_loopback(host: str) -> None:

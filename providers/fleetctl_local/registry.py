@@ -16,7 +16,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.node import Node, NodeState
+from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
 from fleetctl.paths import state_dir
 from fleetctl_local.kernel import Ident
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LOCK_WAIT_S = 20.0
 _LOCK_POLL_S = 0.005
 _NODE_PREFIX = "local-"
+_MACHINE = "localhost"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -49,6 +50,8 @@ class Record:
     taker: Ident | None = None  # the reclaimer that carries the interruption out
     ended_at: datetime | None = None
     exit_reason: str = ""
+    offering: str = ""
+    gpu_indices: tuple[int, ...] = ()
 
     @property
     def node_id(self) -> str:
@@ -74,8 +77,16 @@ class Record:
             port=self.port,
             created_at=self.created_at,
             exit_reason=self.exit_reason,
-            notice_deadline=self.notice_deadline,
+            notice=self._notice(),
+            offering=self.offering,
+            machine_id=_MACHINE,
+            gpu_indices=self.gpu_indices,
         )
+
+    def _notice(self) -> Notice | None:
+        if self.notice_deadline is None:
+            return None
+        return Notice(kind=NoticeKind.INTERRUPTION, deadline=self.notice_deadline, is_certain=True)
 
     def _state(self) -> NodeState:
         if self.ended_at is not None:

@@ -15,10 +15,13 @@ from fleetctl.errors import CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths
 from fleetctl_local import kernel
+from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
 from fleetctl_local.registry import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.model.node import NodeRequest
     from fleetctl_local.kernel import Ident
 
@@ -36,8 +39,11 @@ class _Detached(subprocess.Popen[bytes]):
         """Leave the child alone; the kernel's table is what is asked later."""
 
 
-def start_engine(request: NodeRequest) -> Ident:
-    """Start a node's process: own session, loopback, log appended. Raises ProviderError when it cannot be."""
+def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[int, ...]) -> Ident:
+    """Start a node's process: own session, loopback, log appended. Raises ProviderError when it cannot be.
+
+    `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it.
+    """
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = os.open(home.logs / f"{request.replica_id}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -47,7 +53,7 @@ def start_engine(request: NodeRequest) -> Ident:
         child = _Detached(
             request.argv,
             cwd=home.home,
-            env={**inherited, **request.env, **_tags(request)},
+            env={**inherited, **env, **_pinned(gpus), **_tags(request, gpus)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -119,7 +125,11 @@ def scan(*, owner: str) -> dict[str, list[Tagged]]:
     return found
 
 
-def _tags(request: NodeRequest) -> dict[str, str]:
+def _pinned(gpus: tuple[int, ...]) -> dict[str, str]:
+    return {VISIBLE_GPUS: ",".join(map(str, gpus))} if gpus else {}
+
+
+def _tags(request: NodeRequest, gpus: tuple[int, ...]) -> dict[str, str]:
     """Everything a record holds, so that one can be written from the process alone."""
     return {
         OWNER_TAG: request.owner,
@@ -130,6 +140,8 @@ def _tags(request: NodeRequest) -> dict[str, str]:
         "FLEETCTL_MARKET": request.market.value,
         "FLEETCTL_HOST": request.host,
         "FLEETCTL_PORT": str(request.port),
+        "FLEETCTL_OFFERING": request.offering,
+        "FLEETCTL_GPUS": ",".join(map(str, gpus)),
         "FLEETCTL_CREATED_AT": SYSTEM_CLOCK.now().isoformat(),
         # An engine that renames itself with setproctitle would overwrite its environment, and so its tags.
         "SPT_NOENV": "1",
@@ -147,6 +159,8 @@ def _record_from(tags: dict[str, str], seen: kernel.Seen) -> Record:
         port=int(tags.get("FLEETCTL_PORT", "0")),
         created_at=datetime.fromisoformat(tags["FLEETCTL_CREATED_AT"]),
         leader=seen.ident,
+        offering=tags.get("FLEETCTL_OFFERING", ""),
+        gpu_indices=tuple(int(gpu) for gpu in tags.get("FLEETCTL_GPUS", "").split(",") if gpu),
     )
 
 

@@ -93,8 +93,8 @@ class Kept:
         return controller_client.status(FLEET)
 
     def nodes(self) -> list[Node]:
-        listed = asyncio.run(load_provider("local").list_nodes(owner=self.store.owner, fleet=FLEET))
-        return [node for node in listed if node.state is not NodeState.GONE]
+        listing = asyncio.run(load_provider("local").list_nodes(owner=self.store.owner, fleet=FLEET))
+        return [node for node in listing.nodes if node.state is not NodeState.GONE]
 
     def ready(self) -> list[Replica]:
         return [r for r in self.store.replicas(FLEET) if r.state is ReplicaState.READY]
@@ -294,7 +294,9 @@ def test_a_notice_and_a_drain_lose_no_request(kept):
         until(lambda: traffic.good_after(0) >= 4, kept, "requests are served")
         spot = next(r for r in kept.ready() if r.market.value == "spot")
         noticed_s = SYSTEM_CLOCK.monotonic_s()
-        asyncio.run(load_provider("local").interrupt(spot.node_id, notice_s=30))  # type: ignore[attr-defined]
+        interruptions = load_provider("local").capabilities.interruptions
+        assert interruptions is not None
+        asyncio.run(interruptions.interrupt(spot.node_id, notice_s=30))
         until(lambda: kept.is_whole() and spot.id not in {r.id for r in kept.ready()}, kept, "a replacement")
         asked = next(r for r in kept.ready() if r.lane == "short")
         kept.store.request_drain(FLEET, asked.id, now=SYSTEM_CLOCK.now())

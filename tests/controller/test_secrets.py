@@ -31,7 +31,8 @@ def test_an_engine_gets_the_secret_and_the_store_keeps_the_reference(tmp_path: P
         await rig.run(10)
         rig.store.close()
         assert len(rig.provider.orders) == 4
-        assert all(order.env == {"HF_TOKEN": CONTENT, "PLAIN": "1"} for order in rig.provider.orders)
+        assert all(order.env == {"HF_TOKEN": reference, "PLAIN": "1"} for order in rig.provider.orders)
+        assert rig.provider.environments == [{"HF_TOKEN": CONTENT, "PLAIN": "1"}] * 4
 
     run_virtual(scenario())
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
@@ -46,7 +47,7 @@ def test_a_reference_that_leads_nowhere_is_a_failed_start_that_names_it(tmp_path
         rig.world = replace(rig.world, engine_of=lambda _: engine)
         rig.up()
         await rig.run(5)
-        assert rig.provider.orders == []
+        assert rig.provider.live_tokens == []
         assert any("engine variable HF_TOKEN 'env:SURELY_NOT_SET_ANYWHERE' is empty" in line for line in rig.journal())
         assert rig.store.open_intents(FLEET) == ()
         rig.store.close()

@@ -10,6 +10,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeRequest, NodeState
+from fleetctl.testing.orders import create, listen_port
 from fleetctl.testing.provider import FakeProvider
 from fleetctl.testing.samples import node_request
 from fleetctl_local.provider import LocalProvider
@@ -30,7 +31,7 @@ def order(owner: str, token: str, **changes: object) -> NodeRequest:
 
 
 async def listed(provider: Provider, owner: str, fleet: str = "demo") -> dict[str, Node]:
-    return {node.token: node for node in await provider.list_nodes(owner=owner, fleet=fleet)}
+    return {node.token: node for node in (await provider.list_nodes(owner=owner, fleet=fleet)).nodes}
 
 
 async def until_gone(provider: Provider, owner: str, token: str) -> Node:
@@ -49,8 +50,8 @@ async def test_offerings_have_unique_keys_prices_and_name_their_provider(provide
 
 
 async def test_create_is_idempotent_by_token(provider: Both, owner: str) -> None:
-    first = await provider.create(order(owner, "t-1"))
-    again = await provider.create(order(owner, "t-1"))
+    first = await create(provider, order(owner, "t-1"))
+    again = await create(provider, order(owner, "t-1"))
     assert again.id == first.id
     assert list(await listed(provider, owner)) == ["t-1"]
     assert (first.owner, first.fleet, first.replica_id, first.host, first.port, first.market) == (
@@ -59,14 +60,14 @@ async def test_create_is_idempotent_by_token(provider: Both, owner: str) -> None
 
 
 async def test_a_token_cannot_be_used_for_another_replica(provider: Both, owner: str) -> None:
-    await provider.create(order(owner, "t-1"))
+    await create(provider, order(owner, "t-1"))
     with pytest.raises(ProviderError, match="already made short-1"):
-        await provider.create(order(owner, "t-1", replica_id="short-2"))
+        await create(provider, order(owner, "t-1", replica_id="short-2"))
 
 
 async def test_listing_is_by_owner_and_fleet(provider: Both, owner: str) -> None:
-    await provider.create(order(owner, "t-1"))
-    await provider.create(order(owner, "t-2", fleet="other"))
+    await create(provider, order(owner, "t-1"))
+    await create(provider, order(owner, "t-2", fleet="other"))
     assert list(await listed(provider, owner)) == ["t-1"]
     assert list(await listed(provider, owner, "other")) == ["t-2"]
     assert await listed(provider, "a stranger") == {}
@@ -75,7 +76,7 @@ async def test_listing_is_by_owner_and_fleet(provider: Both, owner: str) -> None
 async def test_a_stopped_node_is_seen_gone_with_its_reason_and_stopping_again_is_no_error(
     provider: Both, owner: str
 ) -> None:
-    node = await provider.create(order(owner, "t-1"))
+    node = await create(provider, order(owner, "t-1"))
     await provider.stop(node.id, grace_s=10)
     gone = await until_gone(provider, owner, "t-1")
     assert gone.exit_reason == "stopped"
@@ -85,25 +86,26 @@ async def test_a_stopped_node_is_seen_gone_with_its_reason_and_stopping_again_is
 
 
 async def test_the_token_of_an_ended_node_does_not_start_another(provider: Both, owner: str) -> None:
-    node = await provider.create(order(owner, "t-1"))
+    node = await create(provider, order(owner, "t-1"))
     await provider.stop(node.id, grace_s=10)
     await until_gone(provider, owner, "t-1")
-    assert (await provider.create(order(owner, "t-1"))).state is NodeState.GONE
+    assert (await create(provider, order(owner, "t-1"))).state is NodeState.GONE
 
 
 async def test_a_notice_is_listed_and_then_kept(provider: Both, owner: str) -> None:
-    node = await provider.create(order(owner, "t-1"))
+    node = await create(provider, order(owner, "t-1"))
     await provider.interrupt(node.id, notice_s=1.0)
     noticed = (await listed(provider, owner))["t-1"]
-    assert noticed.notice_deadline is not None
+    assert noticed.notice is not None
+    assert noticed.notice.deadline is not None
     assert noticed.state in (NodeState.RUNNING, NodeState.GONE)
     gone = await until_gone(provider, owner, "t-1")
     assert gone.exit_reason == "interrupted"
-    assert SYSTEM_CLOCK.now() >= noticed.notice_deadline
+    assert SYSTEM_CLOCK.now() >= noticed.notice.deadline
 
 
 async def test_on_demand_nodes_and_unknown_ones_are_not_interrupted(provider: Both, owner: str) -> None:
-    node = await provider.create(order(owner, "t-1", market=Market.ON_DEMAND))
+    node = await create(provider, order(owner, "t-1", market=Market.ON_DEMAND))
     with pytest.raises(ProviderError):
         await provider.interrupt(node.id, notice_s=0)
     with pytest.raises(ProviderError):
@@ -111,8 +113,8 @@ async def test_on_demand_nodes_and_unknown_ones_are_not_interrupted(provider: Bo
 
 
 async def test_free_ports_avoid_live_nodes_and_those_named(provider: Both, owner: str) -> None:
-    first = await provider.free_port(avoid=frozenset())
-    await provider.create(order(owner, "t-1", port=first))
-    second = await provider.free_port(avoid=frozenset())
-    third = await provider.free_port(avoid=frozenset({second}))
+    first = await listen_port(provider, avoid=frozenset())
+    await create(provider, order(owner, "t-1", port=first))
+    second = await listen_port(provider, avoid=frozenset())
+    third = await listen_port(provider, avoid=frozenset({second}))
     assert len({first, second, third}) == 3

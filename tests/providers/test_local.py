@@ -17,6 +17,7 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeRequest, NodeState
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_provider
+from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request
 from fleetctl_local import kernel, ports
 from fleetctl_local.provider import LocalProvider
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fleetctl.ports.provider import Interruptible, Provider
+    from fleetctl.ports.provider import Interruptions, Provider
 
 DEADLINE_S = 20.0
 SLEEP = (sys.executable, "-c", "import signal; signal.pause()")
@@ -52,7 +53,7 @@ def order(owner: str, token: str = "t-1", **changes: object) -> NodeRequest:  # 
 
 
 async def only(provider: LocalProvider, owner: str) -> Node:
-    (node,) = await provider.list_nodes(owner=owner, fleet="demo")
+    (node,) = await listed(provider, owner=owner, fleet="demo")
     return node
 
 
@@ -96,7 +97,7 @@ def test_is_reached_by_its_entry_point_and_implements_both_ports() -> None:
     loaded = load_provider("local")
     assert isinstance(loaded, LocalProvider)
     provider: Provider = loaded
-    interruptible: Interruptible = loaded
+    interruptible: Interruptions = loaded
     assert provider.name == "local"
     assert interruptible is loaded
 
@@ -119,7 +120,7 @@ async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: Local
     show = "import os, sys; print(os.environ['X'], os.environ.get('FLEETCTL_LISTEN_FDS'), flush=True); sys.stdin.read(); import signal; signal.pause()"
     os.environ["FLEETCTL_LISTEN_FDS"] = "7"
     try:
-        node = await local.create(order(owner, argv=(sys.executable, "-c", show), env={"X": "its own"}))
+        node = await create(local, order(owner, argv=(sys.executable, "-c", show), env={"X": "its own"}))
     finally:
         del os.environ["FLEETCTL_LISTEN_FDS"]
     assert (node.state, node.token, node.owner, node.fleet, node.replica_id) == (
@@ -133,67 +134,67 @@ async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: Local
 
 
 async def test_secrets_in_the_environment_are_not_in_the_registry(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, env={"VLLM_API_KEY": "sk-very-secret"}))
+    await create(local, order(owner, env={"VLLM_API_KEY": "sk-very-secret"}))
     kept = "".join(path.read_text() for path in Registry().directory.iterdir())
     assert "t-1" in kept
     assert "very-secret" not in kept
 
 
 async def test_the_same_token_yields_the_same_node_from_any_provider_object(local: LocalProvider, owner: str) -> None:
-    first = await local.create(order(owner))
-    assert await local.create(order(owner)) == first
-    assert await LocalProvider().create(order(owner)) == first
+    first = await create(local, order(owner))
+    assert await create(local, order(owner)) == first
+    assert await create(LocalProvider(), order(owner)) == first
     assert len(tagged_pids(owner)) == 1
 
 
 async def test_a_token_of_an_ended_node_starts_nothing_new(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, argv=(sys.executable, "-c", "raise SystemExit(3)")))
+    await create(local, order(owner, argv=(sys.executable, "-c", "raise SystemExit(3)")))
     ended = await until_gone(local, owner)
     assert ended.exit_reason == "exit 3"
-    assert (await local.create(order(owner))).state is NodeState.GONE
+    assert (await create(local, order(owner))).state is NodeState.GONE
     assert tagged_pids(owner) == []
 
 
 async def test_a_token_belongs_to_one_replica(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner))
+    await create(local, order(owner))
     with pytest.raises(ProviderError, match="already made short-1"):
-        await local.create(order(owner, replica_id="short-2"))
+        await create(local, order(owner, replica_id="short-2"))
 
 
 async def test_a_program_that_is_not_there_is_an_error_and_leaves_no_node(local: LocalProvider, owner: str) -> None:
     with pytest.raises(ProviderError, match="/nonexistent/engine") as caught:
-        await local.create(order(owner, argv=("/nonexistent/engine",)))
+        await create(local, order(owner, argv=("/nonexistent/engine",)))
     assert "doctor" in caught.value.hint
-    assert await local.list_nodes(owner=owner, fleet="demo") == ()
-    assert (await local.create(order(owner))).state is NodeState.RUNNING
+    assert await listed(local, owner=owner, fleet="demo") == ()
+    assert (await create(local, order(owner))).state is NodeState.RUNNING
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "example.com"])  # noqa: S104  # refused, which is the point
 async def test_an_engine_may_listen_on_loopback_alone(local: LocalProvider, owner: str, host: str) -> None:
     with pytest.raises(ProviderError, match="cannot listen"):
-        await local.create(order(owner, host=host))
+        await create(local, order(owner, host=host))
 
 
 async def test_a_token_that_climbs_out_of_the_registry_is_refused(local: LocalProvider, owner: str) -> None:
     with pytest.raises(ProviderError, match="file name"):
-        await local.create(order(owner, "../../escape"))
+        await create(local, order(owner, "../../escape"))
     await local.stop("local-../../escape", grace_s=0)
 
 
 async def test_nodes_are_listed_by_owner_and_fleet(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, "t-1"))
-    await local.create(order(owner, "t-2", fleet="other"))
-    await local.create(order(f"{owner}-stranger", "t-3"))
+    await create(local, order(owner, "t-1"))
+    await create(local, order(owner, "t-2", fleet="other"))
+    await create(local, order(f"{owner}-stranger", "t-3"))
     try:
-        assert [n.token for n in await local.list_nodes(owner=owner, fleet="demo")] == ["t-1"]
-        assert [n.token for n in await local.list_nodes(owner=owner, fleet="other")] == ["t-2"]
+        assert [n.token for n in await listed(local, owner=owner, fleet="demo")] == ["t-1"]
+        assert [n.token for n in await listed(local, owner=owner, fleet="other")] == ["t-2"]
     finally:
         await local.stop("local-t-3", grace_s=0)
         await eventually(lambda: not tagged_pids(f"{owner}-stranger"))
 
 
 async def test_a_crash_is_told_by_its_status_and_kept(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner))
+    await create(local, order(owner))
     os.kill(leader_of().pid, signal.SIGKILL)
     node = await until_gone(local, owner)
     assert node.exit_reason == "signal 9"
@@ -202,7 +203,7 @@ async def test_a_crash_is_told_by_its_status_and_kept(local: LocalProvider, owne
 
 
 async def test_another_process_reads_a_zombies_status_before_its_parent_does(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, argv=(sys.executable, "-c", "raise SystemExit(7)")))
+    await create(local, order(owner, argv=(sys.executable, "-c", "raise SystemExit(7)")))
     pid = leader_of().pid
     await eventually(lambda: (seen := kernel.look(pid)) is not None and seen.is_zombie)
     seen = kernel.look(pid)
@@ -212,7 +213,7 @@ async def test_another_process_reads_a_zombies_status_before_its_parent_does(loc
 
 
 async def test_a_stopped_node_ends_and_says_so(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner))
+    node = await create(local, order(owner))
     await local.stop(node.id, grace_s=30)
     assert (await only(local, owner)).state in (NodeState.STOPPING, NodeState.GONE)
     assert (await until_gone(local, owner)).exit_reason == "stopped"
@@ -222,14 +223,14 @@ async def test_a_stopped_node_ends_and_says_so(local: LocalProvider, owner: str)
 
 
 async def test_a_node_deaf_to_sigterm_is_killed_after_its_grace(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner, argv=DEAF))
+    node = await create(local, order(owner, argv=DEAF))
     await said(log_of(), "deaf")
     await local.stop(node.id, grace_s=0.3)
     assert (await until_gone(local, owner)).exit_reason == "stopped"
 
 
 async def test_a_second_stop_can_only_shorten_the_grace(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner, argv=DEAF))
+    node = await create(local, order(owner, argv=DEAF))
     await said(log_of(), "deaf")
     await local.stop(node.id, grace_s=600)
     await local.stop(node.id, grace_s=900)
@@ -243,7 +244,7 @@ async def test_a_second_stop_can_only_shorten_the_grace(local: LocalProvider, ow
 
 async def test_no_member_of_a_nodes_family_survives_it(local: LocalProvider, owner: str) -> None:
     """Not the one deaf to SIGTERM, not the one without the tags, not the one in a session of its own."""
-    node = await local.create(order(owner, argv=FAMILY))
+    node = await create(local, order(owner, argv=FAMILY))
     await said(log_of(), "family")
     family = family_of(owner)
     assert len(family) == 4
@@ -253,7 +254,7 @@ async def test_no_member_of_a_nodes_family_survives_it(local: LocalProvider, own
 
 
 async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, argv=FAMILY))
+    await create(local, order(owner, argv=FAMILY))
     await said(log_of(), "family")
     family = family_of(owner)
     os.kill(leader_of().pid, signal.SIGKILL)
@@ -262,7 +263,7 @@ async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local:
 
 
 async def test_the_family_of_a_leader_that_nobody_recorded_is_swept_too(local: LocalProvider, owner: str) -> None:
-    await local.create(order(owner, argv=FAMILY))
+    await create(local, order(owner, argv=FAMILY))
     await said(log_of(), "family")
     leader, family = leader_of(), family_of(owner)
     (Registry().directory / "t-1.json").unlink()
@@ -270,7 +271,7 @@ async def test_the_family_of_a_leader_that_nobody_recorded_is_swept_too(local: L
     await eventually(lambda: not kernel.is_alive(leader))
     assert len(tagged_pids(owner)) == 2
     # The one in a session of its own looks like a leader, so it may be adopted first; then it is nobody's engine.
-    for node in await LocalProvider().list_nodes(owner=owner, fleet="demo"):
+    for node in await listed(LocalProvider(), owner=owner, fleet="demo"):
         await local.stop(node.id, grace_s=0)
     await eventually(lambda: tagged_pids(owner) == [])
     for member in family:  # without record, leader and tags, nothing tells the third from a stranger's process
@@ -280,31 +281,32 @@ async def test_the_family_of_a_leader_that_nobody_recorded_is_swept_too(local: L
 async def test_an_interrupted_node_shows_its_notice_and_is_taken_at_the_deadline(
     local: LocalProvider, owner: str
 ) -> None:
-    node = await local.create(order(owner, argv=DEAF))
+    node = await create(local, order(owner, argv=DEAF))
     await local.interrupt(node.id, notice_s=1.5)
     noticed = await only(local, owner)
     assert noticed.state is NodeState.RUNNING
-    assert noticed.notice_deadline is not None
+    assert noticed.notice is not None
+    assert noticed.notice.deadline is not None
     ended = await until_gone(local, owner)
-    assert SYSTEM_CLOCK.now() >= noticed.notice_deadline
-    assert (ended.exit_reason, ended.notice_deadline) == ("interrupted", noticed.notice_deadline)
+    assert SYSTEM_CLOCK.now() >= noticed.notice.deadline
+    assert (ended.exit_reason, ended.notice) == ("interrupted", noticed.notice)
 
 
 async def test_a_node_that_left_before_its_deadline_was_not_interrupted(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner))
+    node = await create(local, order(owner))
     await local.interrupt(node.id, notice_s=60)
     await local.stop(node.id, grace_s=30)
     assert (await until_gone(local, owner)).exit_reason == "stopped"
 
 
 async def test_without_notice_a_node_is_taken_at_once(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner, argv=DEAF))
+    node = await create(local, order(owner, argv=DEAF))
     await local.interrupt(node.id, notice_s=0)
     assert (await until_gone(local, owner)).exit_reason == "interrupted"
 
 
 async def test_only_living_spot_nodes_can_be_interrupted(local: LocalProvider, owner: str) -> None:
-    node = await local.create(order(owner, market=Market.ON_DEMAND))
+    node = await create(local, order(owner, market=Market.ON_DEMAND))
     with pytest.raises(ProviderError, match="only spot"):
         await local.interrupt(node.id, notice_s=0)
     with pytest.raises(ProviderError, match="no living node"):
@@ -315,7 +317,7 @@ async def test_only_living_spot_nodes_can_be_interrupted(local: LocalProvider, o
 async def test_a_promise_whose_reclaimer_was_killed_is_carried_on_by_the_next_listing(
     local: LocalProvider, owner: str
 ) -> None:
-    node = await local.create(order(owner, argv=DEAF))
+    node = await create(local, order(owner, argv=DEAF))
     await said(log_of(), "deaf")
     await local.stop(node.id, grace_s=1.0)
     record = Registry().get("t-1")
@@ -328,15 +330,15 @@ async def test_a_promise_whose_reclaimer_was_killed_is_carried_on_by_the_next_li
 async def test_free_ports_are_free_distinct_and_out_of_reach_of_outgoing_connections(
     local: LocalProvider, owner: str
 ) -> None:
-    first = await local.free_port(avoid=frozenset())
-    second = await local.free_port(avoid=frozenset({first}))
+    first = await listen_port(local, avoid=frozenset())
+    second = await listen_port(local, avoid=frozenset({first}))
     assert first != second
-    await local.create(order(owner, port=first))
-    assert await local.free_port(avoid=frozenset()) != first
+    await create(local, order(owner, port=first))
+    assert await listen_port(local, avoid=frozenset()) != first
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", second))
         listener.listen()
-        assert await local.free_port(avoid=frozenset()) not in (first, second)
+        assert await listen_port(local, avoid=frozenset()) not in (first, second)
     low, high = (int(n) for n in ports._RANGE_FILE.read_text().split())
     assert not low <= first <= high
 
@@ -348,10 +350,10 @@ async def test_ended_nodes_are_forgotten_after_an_hour(local: LocalProvider, own
 
     clock = ManualClock(SYSTEM_CLOCK.now())
     local = LocalProvider(clock)
-    await local.create(order(owner, argv=(sys.executable, "-c", "")))
+    await create(local, order(owner, argv=(sys.executable, "-c", "")))
     await until_gone(local, owner)
     clock.jump(timedelta(minutes=59).total_seconds())
     assert (await only(local, owner)).state is NodeState.GONE
     clock.jump(timedelta(minutes=2).total_seconds())
-    assert await local.list_nodes(owner=owner, fleet="demo") == ()
+    assert await listed(local, owner=owner, fleet="demo") == ()
     assert list(Registry().directory.iterdir()) == []

@@ -17,6 +17,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeState
 from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing.orders import create, listed
 from fleetctl.testing.samples import EPOCH, node_request
 from fleetctl_local import kernel
 from fleetctl_local.provider import LocalProvider
@@ -35,6 +36,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.store import IntentState
 from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request, replica
 from fleetctl_local.provider import LocalProvider
 
@@ -43,7 +45,7 @@ async def main(path, owner, wanted, name):
     for intent in store.open_intents("demo"):
         if not intent.token.startswith(name):
             continue
-        nodes = await provider.list_nodes(owner=owner, fleet="demo")
+        nodes = await listed(provider, owner=owner, fleet="demo")
         found = [n for n in nodes if n.token == intent.token]
         (made,) = [r for r in store.replicas("demo") if r.id == intent.replica_id]
         if found:
@@ -56,11 +58,11 @@ async def main(path, owner, wanted, name):
         made = replica(f"{name}-{store.next_replica_number('demo', name)}", changed_at=SYSTEM_CLOCK.now())
         request = node_request(
             made.id, owner=owner, replica_id=made.id, argv=("/bin/sleep", "600"),
-            port=await provider.free_port(avoid=frozenset()),
+            port=await listen_port(provider, avoid=frozenset()),
         )
         print("next", flush=True)
         store.begin_replica(made, request, now=SYSTEM_CLOCK.now())
-        node = await provider.create(request)
+        node = await create(provider, request)
         store.settle_intent(made.id, IntentState.DONE, replica=replace(made, node_id=node.id))
     print("done", flush=True)
 
@@ -69,6 +71,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
 
 RACER = """
 import asyncio, sys
+from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request
 from fleetctl_local.provider import LocalProvider
 
@@ -77,7 +80,7 @@ async def main(owner):
     print("ready", flush=True)
     sys.stdin.readline()
     for n in range(10):
-        node = await provider.create(node_request(f"t-{n}", owner=owner, argv=("/bin/sleep", "600")))
+        node = await create(provider, node_request(f"t-{n}", owner=owner, argv=("/bin/sleep", "600")))
         print(node.id, flush=True)
 
 asyncio.run(main(sys.argv[1]))
@@ -120,7 +123,7 @@ async def test_creators_killed_at_random_leave_no_orphan_and_no_double(owner: st
     assert kills >= 8
     store = SqliteStore(path)
     live = [r for r in store.replicas("demo") if r.state.is_live]
-    nodes = await LocalProvider().list_nodes(owner=owner, fleet="demo")
+    nodes = await listed(LocalProvider(), owner=owner, fleet="demo")
     assert Counter(r.lane for r in live) == wanted
     assert tokens_of(owner) == Counter(r.id for r in live)
     assert sorted(n.token for n in nodes if n.state is NodeState.RUNNING) == sorted(r.id for r in live)
@@ -149,14 +152,14 @@ async def test_four_processes_creating_the_same_tokens_at_once_make_one_node_eac
 async def test_a_process_without_its_record_is_found_by_its_tags(local: LocalProvider, owner: str) -> None:
     """As after a creator's death between spawn and note; and as after somebody's `rm -r` of the registry."""
     request = node_request("t-1", owner=owner, argv=("/bin/sleep", "600"), market=Market.SPOT)
-    made = await local.create(request)
+    made = await create(local, request)
     for path in Registry().directory.iterdir():
         path.unlink()
-    (found,) = await LocalProvider().list_nodes(owner=owner, fleet="demo")
+    (found,) = await listed(LocalProvider(), owner=owner, fleet="demo")
     assert (found.id, found.port, found.market, found.replica_id) == (made.id, made.port, made.market, made.replica_id)
     for path in Registry().directory.iterdir():
         path.unlink()
-    assert (await LocalProvider().create(request)).id == made.id
+    assert (await create(LocalProvider(), request)).id == made.id
     assert tokens_of(owner) == Counter({"t-1": 1})
     await LocalProvider().stop(made.id, grace_s=5)
 
@@ -172,16 +175,16 @@ async def test_an_order_that_was_never_carried_out_is_no_node_and_may_be_given_a
                 port=20001, created_at=EPOCH,
             )
         )  # fmt: skip
-    assert await local.list_nodes(owner=owner, fleet="demo") == ()
+    assert await listed(local, owner=owner, fleet="demo") == ()
     assert list(registry.directory.iterdir()) == []
-    node = await local.create(node_request("t-1", owner=owner, argv=("/bin/sleep", "600")))
-    assert (await local.list_nodes(owner=owner, fleet="demo")) == (node,)
+    node = await create(local, node_request("t-1", owner=owner, argv=("/bin/sleep", "600")))
+    assert (await listed(local, owner=owner, fleet="demo")) == (node,)
 
 
 async def test_a_torn_record_is_rewritten_from_the_process(local: LocalProvider, owner: str) -> None:
-    node = await local.create(node_request("t-1", owner=owner, argv=("/bin/sleep", "600")))
+    node = await create(local, node_request("t-1", owner=owner, argv=("/bin/sleep", "600")))
     (Registry().directory / "t-1.json").write_text('{"token": "t-')
-    assert (await LocalProvider().list_nodes(owner=owner, fleet="demo"))[0].id == node.id
+    assert (await listed(LocalProvider(), owner=owner, fleet="demo"))[0].id == node.id
 
 
 @pytest.mark.parametrize("how", ["stop", "interrupt"])
@@ -190,13 +193,14 @@ async def test_a_promise_is_kept_although_the_promiser_is_killed(owner: str, how
         f"""
 import asyncio, sys
 from fleetctl.model.catalogue import Market
+from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request
 from fleetctl_local.provider import LocalProvider
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
 async def main():
     provider = LocalProvider()
     request = node_request("t-1", owner={owner!r}, argv=(sys.executable, "-c", DEAF), market=Market.SPOT)
-    node = await provider.create(request)
+    node = await create(provider, request)
     await (provider.stop(node.id, grace_s=1.0) if {how!r} == "stop" else provider.interrupt(node.id, notice_s=1.0))
     print("promised", flush=True)
     sys.stdin.read()
@@ -212,16 +216,16 @@ asyncio.run(main())
     while tagged_pids(owner):  # nobody lists meanwhile
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "the node outlived its deadline"
         await SYSTEM_CLOCK.sleep(0.05)
-    (node,) = await LocalProvider().list_nodes(owner=owner, fleet="demo")
+    (node,) = await listed(LocalProvider(), owner=owner, fleet="demo")
     assert node.exit_reason == {"stop": "stopped", "interrupt": "interrupted"}[how]
 
 
 async def test_a_restarted_controllers_listing_is_the_old_ones(local: LocalProvider, owner: str) -> None:
     made = [
-        await local.create(node_request(f"t-{n}", owner=owner, replica_id=f"short-{n}", argv=("/bin/sleep", "600")))
+        await create(local, node_request(f"t-{n}", owner=owner, replica_id=f"short-{n}", argv=("/bin/sleep", "600")))
         for n in range(3)
     ]
-    before = await local.list_nodes(owner=owner, fleet="demo")
+    before = await listed(local, owner=owner, fleet="demo")
     assert sorted(before, key=lambda n: n.token) == made
-    assert await LocalProvider().list_nodes(owner=owner, fleet="demo") == before
+    assert await listed(LocalProvider(), owner=owner, fleet="demo") == before
     await LocalProvider().stop(made[0].id, grace_s=5)

@@ -86,10 +86,14 @@ def test_it_is_not_down_while_the_provider_is_silent():
 
 def test_an_order_without_a_node_is_closed_when_going_down():
     fleet = worlds.one_lane(2, phase=Phase.DOWN)
-    cut = observed("short-1", STATE.PENDING, creating=False)
+    cut = observed("short-1", STATE.PENDING, creating=False, absent_readings=2)
     assert [a.failed for a in of_kind(decide(fleet, observation(cut), PLANNED), MarkGone)] == [False]
+    never_sent = observed("short-1", STATE.PENDING, creating=False, was_ordered=False)
+    assert of_kind(decide(fleet, observation(never_sent), PLANNED), MarkGone)
     under_way = observed("short-1", STATE.PENDING, creating=True)
     assert decide(fleet, observation(under_way), PLANNED).actions == ()
+    read_once = observed("short-1", STATE.PENDING, creating=False, absent_readings=1)
+    assert decide(fleet, observation(read_once), PLANNED).actions == ()
 
 
 def test_shadow_mode_brings_up_what_was_ordered():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleetctl.model.decision import (
@@ -17,8 +19,10 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.node import NodeState
+from fleetctl.model.observation import ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import FLEET, Subject
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
 
@@ -104,12 +108,14 @@ def test_one_that_dies_right_after_it_became_ready_backs_off_its_successor():
     assert decision.memory.lanes["short"].failures == 1
 
 
-def test_an_unlisted_node_is_believed_gone_after_half_a_minute_not_at_once():
-    missing = observation(observed("short-1", node=None))
+def test_an_unlisted_node_is_told_to_end_after_half_a_minute_not_at_once():
+    missing = observation(observed("short-1", node=None, healthy=False))
     first = decide(worlds.one_lane(1), missing, settled(1))
     assert first.actions == ()
-    later = observation(observed("short-1", node=None), now_s=3631)
-    assert of_kind(decide(worlds.one_lane(1), later, first.memory), MarkGone)
+    later = observation(observed("short-1", node=None, healthy=False), now_s=3631)
+    decision = decide(worlds.one_lane(1), later, first.memory)
+    assert of_kind(decision, StopReplica)
+    assert of_kind(decision, MarkGone) == []
 
 
 def test_a_notice_launches_the_replacement_before_the_drain_begins():
@@ -196,9 +202,45 @@ def test_a_node_that_does_not_end_is_told_again():
     assert of_kind(decide(worlds.one_lane(1), observation(told, observed("short-2")), settled(1)), StopReplica)
 
 
-def test_an_order_whose_create_was_cut_off_is_adopted_when_its_node_is_there():
+def test_an_order_that_was_cut_off_waits_for_its_node_to_be_adopted():
     cut = observed("short-1", STATE.PENDING, creating=False, node=NodeState.RUNNING)
-    assert of_kind(decide(worlds.one_lane(1), observation(cut)), MarkBooting)
+    assert decide(worlds.one_lane(1), observation(cut), settled(1)).actions == ()
+
+
+def test_an_unlisted_replica_that_does_not_answer_is_told_to_end_and_not_believed_gone():
+    lost = observed("short-1", node=None, healthy=False)
+    memory = replace(settled(1), missing_since={"short-1": at(3569)})
+    decision = decide(worlds.one_lane(1), observation(lost), memory)
+    assert [a.replica_id for a in of_kind(decision, StopReplica)] == ["short-1"]
+    assert of_kind(decision, MarkGone) == []
+
+
+def test_an_unlisted_replica_that_answers_is_kept():
+    lost = observed("short-1", node=None, healthy=True)
+    memory = replace(settled(1), missing_since={"short-1": at(1000)})
+    assert decide(worlds.one_lane(1), observation(lost), memory).actions == ()
+
+
+@pytest.mark.parametrize(("readings", "is_gone"), [(0, False), (1, False), (2, True)])
+def test_a_stopped_node_is_believed_gone_at_the_second_reading_without_it(readings, is_gone):
+    told = observed("short-1", STATE.STOPPING, node=None, absent_readings=readings, record_changed_at=at(3599))
+    decision = decide(worlds.one_lane(1), observation(told, observed("short-2")), settled(1))
+    assert bool(of_kind(decision, MarkGone)) is is_gone
+
+
+def test_a_stop_is_asked_for_again_only_when_the_providers_deadline_has_passed():
+    told = observed("short-1", STATE.STOPPING, record_changed_at=at(3500))
+    seen = replace(observation(told, observed("short-2")), stop_deadline_s=120.0)
+    assert of_kind(decide(worlds.one_lane(1), seen, settled(1)), StopReplica) == []
+
+
+def test_without_credentials_nothing_is_ordered_and_the_reason_comes_first():
+    missing = ProviderCondition(fault=ProviderFault.CREDENTIALS, message="no credentials; log in")
+    seen = replace(observation(), provider_conditions=(missing,))
+    decision = decide(worlds.one_lane(2), seen)
+    assert decision.actions == ()
+    assert decision.reasons[FLEET] == "no credentials; log in"
+    assert "2 more wanted, but no credentials; log in" in decision.reasons[Subject.lane("short")]
 
 
 def test_a_stray_node_is_ended_once_it_was_seen_for_five_seconds():

@@ -56,6 +56,8 @@ def replicas(draw: st.DrawFn, number: int) -> ObservedReplica:
         f"{draw(st.sampled_from(['short', 'long', 'batch', 'dropped']))}-{number}",
         state,
         node=draw(st.sampled_from([None, *NodeState])),
+        absent_readings=draw(st.integers(0, 2)),
+        was_ordered=draw(st.booleans()),
         creating=draw(st.booleans()) and state is ReplicaState.PENDING,
         healthy=draw(st.sampled_from([None, True, False])),
         warming=draw(st.booleans()),
@@ -235,12 +237,22 @@ def test_no_replica_is_given_two_orders_at_once(fleet, seen, memory):
 
 @settings(max_examples=100, deadline=None)
 @given(fleets(), observations(), memories)
-def test_while_the_provider_is_silent_nothing_is_believed_gone(fleet, seen, memory):
+def test_while_the_provider_is_silent_nothing_is_down_and_nobodys_node_is_ended(fleet, seen, memory):
     decision = worlds.decide(fleet, replace(seen, listing_ok=False), memory)
-    gone = [a for a in worlds.of_kind(decision, MarkGone) if "could not be had" not in a.reason]
-    assert gone == []
     assert worlds.of_kind(decision, StopOrphanedNode) == []
     assert not decision.is_down
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets(), observations(), memories)
+def test_a_replica_is_gone_only_when_its_provider_says_so_or_two_readings_after_its_stop(fleet, seen, memory):
+    by_id = {r.record.id: r for r in seen.replicas}
+    for action in worlds.of_kind(worlds.decide(fleet, seen, memory), MarkGone):
+        replica = by_id[action.replica_id]
+        is_refused = bool(replica.record.fault) and replica.record.state is ReplicaState.PENDING
+        is_told = replica.record.state in (ReplicaState.PENDING, ReplicaState.STOPPING)
+        twice_absent = is_told and replica.absent_readings >= 2
+        assert replica.node is NodeState.GONE or twice_absent or is_refused or not replica.was_ordered
 
 
 @settings(max_examples=100, deadline=None)

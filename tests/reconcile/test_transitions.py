@@ -21,6 +21,7 @@ from fleetctl.model.decision import AdmitReplica, DrainReplica, MarkBooting, Mar
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
+from tests.reconcile import worlds
 
 if TYPE_CHECKING:
     from fleetctl.model.decision import ReplicaAction
@@ -130,7 +131,7 @@ def test_the_first_admission_is_the_one_remembered() -> None:
 
 
 def named(record: Replica) -> Replica:
-    return node_created(record, node_id="node-7", host="::1", port=4, reason="node node-7", now=NOW)
+    return node_created(record, replace(worlds.node("node-7", ID), host="::1", port=4), reason="node node-7", now=NOW)
 
 
 def test_a_created_node_makes_its_replica_boot() -> None:

@@ -253,7 +253,7 @@ def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> Ob
             # The controller counts a replica's failures from its admission.
             return replace(replica, consecutive_failures=0)
         case StopReplica():
-            return replace(replica, node=NodeState.STOPPING)
+            return replace(replica, node=NodeState.STOPPING, absent_readings=0)
         case MarkBooting():
             return replace(replica, healthy=None, warmed=False, consecutive_failures=0)
         case DrainReplica() | MarkGone():

@@ -157,6 +157,7 @@ class Toy:
             if self.now_s >= answers_at:
                 del self.creating[replica_id]
                 self._created(replica_id)
+        self._adopt()
         for record in self.live():
             if record.state is STATE.DRAINING:
                 self.excluded.add(record.id)
@@ -181,10 +182,19 @@ class Toy:
         )
         if not self.is_calm and step < 0.13:
             return  # the answer is lost: the node is there, and nobody has been told
-        now = self.at(self.now_s)
-        self.records[replica_id] = node_created(
-            record, node_id=node_id, host="127.0.0.1", port=1, reason="created", now=now
-        )
+        self._answered(self.nodes[node_id])
+
+    def _adopt(self) -> None:
+        """Find by their tokens the nodes whose create was not answered."""
+        if self.now_s < self.listing_out_until:
+            return
+        for node in self.living_nodes():
+            if self.records[node.replica_id].state is STATE.PENDING and node.replica_id not in self.creating:
+                self._answered(node)
+
+    def _answered(self, node: ToyNode) -> None:
+        record, now = self.records[node.replica_id], self.at(self.now_s)
+        self.records[record.id] = node_created(record, self._node(node), reason="created", now=now)
 
     def _misfortune(self) -> None:
         dice = self.dice

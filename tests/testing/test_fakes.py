@@ -14,6 +14,7 @@ from fleetctl.model.node import NodeState
 from fleetctl.model.slo import Validity
 from fleetctl.testing.clocks import LoopClock, ManualClock
 from fleetctl.testing.engine import FakeEngine
+from fleetctl.testing.orders import create, listed
 from fleetctl.testing.provider import FakeProvider, Fault
 from fleetctl.testing.samples import EPOCH, lane_plan, node_request, offering, plan, profile
 from fleetctl.testing.virtual_time import run_virtual
@@ -76,26 +77,26 @@ def test_a_deadlock_under_virtual_time_is_an_error_not_a_hang() -> None:
 async def test_fake_nodes_boot_and_stop_as_time_passes() -> None:
     clock = ManualClock(EPOCH)
     fake = FakeProvider(clock, boot_s=30, stop_s=5)
-    node = await fake.create(node_request("t-1"))
+    node = await create(fake, node_request("t-1"))
     assert node.state is NodeState.STARTING
     clock.jump(30)
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[0].state is NodeState.RUNNING
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[0].state is NodeState.RUNNING
     await fake.stop(node.id, grace_s=60)
     clock.jump(4)
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[0].state is NodeState.STOPPING
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[0].state is NodeState.STOPPING
     clock.jump(1)
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[0].exit_reason == "stopped"
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[0].exit_reason == "stopped"
     clock.jump(3600)
-    assert await fake.list_nodes(owner="owner-1", fleet="demo") == ()
+    assert await listed(fake, owner="owner-1", fleet="demo") == ()
 
 
 async def test_a_lane_whose_nodes_never_boot_stays_starting() -> None:
     clock = ManualClock(EPOCH)
     fake = FakeProvider(clock)
     fake.never_boots.add("short")
-    await fake.create(node_request("t-1"))
+    await create(fake, node_request("t-1"))
     clock.jump(86_400)
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[0].state is NodeState.STARTING
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[0].state is NodeState.STARTING
 
 
 async def test_scripted_faults_come_in_order_then_calls_succeed() -> None:
@@ -106,12 +107,12 @@ async def test_scripted_faults_come_in_order_then_calls_succeed() -> None:
     request = node_request("t-1")
     for error in (CapacityError, ProviderError):
         with pytest.raises(error):
-            await fake.create(request)
+            await create(fake, request)
         assert fake.live_tokens == []
     with pytest.raises(AmbiguousOutcomeError):
-        await fake.create(request)
+        await create(fake, request)
     assert fake.live_tokens == ["t-1"]
-    assert (await fake.create(request)).id == "fake-t-1"
+    assert (await create(fake, request)).id == "fake-t-1"
     assert [(call.name, call.subject) for call in fake.calls] == [("create", "t-1")] * 4
 
 
@@ -121,8 +122,8 @@ def test_a_delayed_call_takes_that_long() -> None:
         fake.script("list_nodes", Fault(delay_s=40))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(10):
-                await fake.list_nodes(owner="owner-1", fleet="demo")
-        await fake.list_nodes(owner="owner-1", fleet="demo")
+                await listed(fake, owner="owner-1", fleet="demo")
+        await listed(fake, owner="owner-1", fleet="demo")
         return asyncio.get_running_loop().time()
 
     assert run_virtual(delayed()) == pytest.approx(10)
@@ -132,24 +133,24 @@ async def test_stock_runs_out_by_offering() -> None:
     fake = FakeProvider(ManualClock(EPOCH))
     spot = offering(market=Market.SPOT).key
     fake.stock[spot] = 1
-    await fake.create(node_request("t-1", offering=spot))
+    await create(fake, node_request("t-1", offering=spot))
     with pytest.raises(CapacityError, match="out of stock"):
-        await fake.create(node_request("t-2", offering=spot))
-    await fake.create(node_request("t-3"))
+        await create(fake, node_request("t-2", offering=spot))
+    await create(fake, node_request("t-3"))
     assert fake.live_tokens == ["t-1", "t-3"]
 
 
 async def test_a_node_ended_from_inside_says_why_and_a_sooner_end_wins() -> None:
     clock = ManualClock(EPOCH)
     fake = FakeProvider(clock)
-    await fake.create(node_request("t-1"))
+    await create(fake, node_request("t-1"))
     fake.end("t-1", "signal 9")
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[0].exit_reason == "signal 9"
-    spot = await fake.create(node_request("t-2", market=Market.SPOT))
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[0].exit_reason == "signal 9"
+    spot = await create(fake, node_request("t-2", market=Market.SPOT))
     await fake.interrupt(spot.id, notice_s=120)
     await fake.stop(spot.id, grace_s=100)
     clock.jump(120)
-    assert (await fake.list_nodes(owner="owner-1", fleet="demo"))[1].exit_reason == "stopped"
+    assert (await listed(fake, owner="owner-1", fleet="demo"))[1].exit_reason == "stopped"
 
 
 def test_fake_engine_reads_its_page_and_refuses_nonsense() -> None:

@@ -36,7 +36,7 @@ class EmulatedEngine:
         """Return `python -m fleetctl_emulator ...` with the lane's settings, listening on host:port."""
         limit = plugins.load_engine(lane.emulator.flavour).queue_limit(lane_plan.launch)
         argv = arguments(plan, lane_plan, lane.emulator, queue_limit=limit, host=host, port=port)
-        return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))
+        return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env), uses_gpus=False)
 
     def queue_limit(self, settings: LaunchSettings) -> None:
         """Return None: its queue is the one of the engine it plays."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, assert_never
 
-from fleetctl.core.transitions import is_lawful, notice_seen, transition
-from fleetctl.errors import FleetctlError, ProviderError
+from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
+from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
     AdmitReplica,
     AnyAction,
@@ -29,9 +28,10 @@ from fleetctl.ports.store import IntentState
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
-    from fleetctl.controller.launch import Launcher
+    from fleetctl.controller.node_cache import NodeCache
     from fleetctl.controller.observe import Observer
     from fleetctl.controller.probes import Probes
+    from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.records import Records
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
 
-_STOP_S = 30.0  # for the provider to take the order, not for the node to end
 _GATEWAY_STOP_S = 12.0
 _GATEWAY = "gateway"
 
@@ -52,19 +51,21 @@ class Applier:
         self,
         world: World,
         *,
+        calls: ProviderCalls,
+        cache: NodeCache,
         records: Records,
         background: BackgroundTasks,
         journal: Journal,
-        launcher: Launcher,
         warmups: Warmups,
         probes: Probes,
         observer: Observer,
     ) -> None:
         self._world = world
+        self._calls = calls
+        self._cache = cache
         self._records = records
         self._background = background
         self._journal = journal
-        self._launcher = launcher
         self._warmups = warmups
         self._probes = probes
         self._observer = observer
@@ -76,7 +77,7 @@ class Applier:
         return self._memory
 
     def apply(self, desired: Desired, observation: Observation, decision: Decision) -> list[LaunchReplica]:
-        """Journal the decision, keep its memory, and do what needs no waiting; return the launches, which do.
+        """Journal the decision, keep its memory, and do it; return the launches, which come when the table is out.
 
         Actions marked shadow are only journalled.
         """
@@ -90,13 +91,6 @@ class Applier:
         for action in actions:
             self._do(desired, action)
         return [action for action in actions if isinstance(action, LaunchReplica)]
-
-    async def launch(self, desired: Desired, launches: list[LaunchReplica]) -> None:
-        """Launch replicas; the provider is asked for ports and prices."""
-        for action in launches:
-            record = await self._launcher.launch(desired, action)
-            if record is not None:
-                self._note_launch(record)
 
     def _is_under_way(self, action: AnyAction) -> bool:
         if isinstance(action, StopGateway):
@@ -114,7 +108,7 @@ class Applier:
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
             case LaunchReplica():
-                pass  # ordered when all that needs no waiting is done
+                pass  # ordered together when all else is done
             case StartGateway():
                 self._start_gateway(desired)
             case StopGateway():
@@ -164,22 +158,24 @@ class Applier:
         self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))
 
     async def _request_stop(self, subject: Subject, node_id: str, grace_s: float) -> None:
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await self._world.provider.stop(node_id, grace_s=grace_s)
-        except ProviderError as exc:
-            self._journal.failed(subject, "stop", exc)
-        except TimeoutError:
-            self._journal.failed(subject, "stop", ProviderError(f"the provider took no stop order in {_STOP_S:g} s"))
+        while True:
+            try:
+                await self._calls.stop(node_id, grace_s=grace_s)
+            except ThrottledError:
+                continue  # it is let in when the provider said so
+            except ProviderError as exc:
+                self._journal.failed(subject, "stop", exc)  # decided again once its deadline has passed
+                return
+            break
+        now = self._world.clock.now()
+        self._cache.put_stopped(node_id, at=now)
+        record = self._records.get(subject.name)
+        if record is not None and record.state is ReplicaState.STOPPING:
+            self._records.put(stop_taken(record, now=now))
 
     def _forget(self, replica_id: str) -> None:
         self._probes.forget(replica_id)
         self._warmups.forget(replica_id)
-
-    def _note_launch(self, record: Replica) -> None:
-        reason = f"{record.reason}; on {record.offering}, port {record.port}"
-        inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
-        self._journal.note(EntryKind.LIFECYCLE, Subject.replica(record.id), "ordered", reason, inputs=inputs)
 
     def _start_gateway(self, desired: Desired) -> None:
         try:

@@ -33,6 +33,10 @@ class BackgroundTasks:
         """Whether work of this name is under way."""
         return key in self._running
 
+    def count(self, prefix: str) -> int:
+        """Return how much work whose name begins so is under way."""
+        return sum(key.startswith(prefix) for key in self._running)
+
     def cancel(self, key: str) -> None:
         """Give up work of this name; nothing happens if there is none."""
         task = self._running.get(key)

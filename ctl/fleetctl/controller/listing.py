@@ -1,71 +1,105 @@
-"""Keeps the provider's listing fresh, twice a tick, so that a notice or a death is acted on within a second."""
+"""Keeps what is known of the nodes fresh: listings at the provider's own pace, its events, and questions by token."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import ProviderError
-from fleetctl.model.node import Node
+from fleetctl.errors import ProviderError, ThrottledError
 from fleetctl.model.subject import FLEET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
+    from fleetctl.controller.node_cache import NodeCache
+    from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.world import World
+    from fleetctl.ports.provider import NodeEvents
 
-_DEADLINE_S = 10.0
-_AGE_S_MAX = 5.0  # older than this nothing is believed from it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One answer of the provider; `asked_at` is when it was asked, so it knows nothing younger."""
-
-    nodes: tuple[Node, ...]
-    asked_at: datetime
-    asked_s: float
+_WATCH_AGAIN_S = 1.0
+_QUESTIONS_MAX = 8  # by token, at once
+_QUESTION_INTERVAL_S_MIN = 1.0
 
 
 class Listing:
-    """The latest answer."""
+    """Fills the node cache for as long as it runs."""
 
-    def __init__(self, world: World, journal: Journal, on_change: Callable[[], None]) -> None:
+    def __init__(  # what it works with, each named
+        self,
+        world: World,
+        *,
+        calls: ProviderCalls,
+        cache: NodeCache,
+        background: BackgroundTasks,
+        journal: Journal,
+        on_change: Callable[[], None],
+    ) -> None:
         self._world = world
+        self._calls = calls
+        self._cache = cache
+        self._background = background
         self._journal = journal
         self._on_change = on_change
-        self._latest: Listed | None = None
-        self._seen: frozenset[tuple[object, ...]] = frozenset()
+        self._asked_s: dict[str, float] = {}  # token -> last asked about
 
-    def latest(self, tick_s: float) -> Listed | None:
-        """Return the latest answer if it is young enough to be believed."""
-        latest = self._latest
-        if latest is None or self._world.clock.monotonic_s() - latest.asked_s > max(_AGE_S_MAX, 3 * tick_s):
-            return None
-        return latest
+    @property
+    def is_young(self) -> bool:
+        """Whether the latest complete listing is young enough to believe what it does not show."""
+        as_of = self._cache.listed_as_of
+        if as_of is None:
+            return False
+        return (self._world.clock.now() - as_of).total_seconds() <= self._world.provider.pace.listing_age_s_max
 
     async def refresh(self) -> None:
-        """Ask the provider once. A failure is journalled, and the latest answer ages."""
-        world = self._world
-        asked_at, asked_s = world.clock.now(), world.clock.monotonic_s()
+        """Ask for the nodes once. A failure is journalled, and the latest answer ages."""
         try:
-            async with asyncio.timeout(_DEADLINE_S):
-                nodes = await world.provider.list_nodes(owner=world.store.owner, fleet=world.fleet)
-        except (ProviderError, TimeoutError) as exc:
-            error = ProviderError(f"no listing in {_DEADLINE_S:g} s") if isinstance(exc, TimeoutError) else exc
-            self._journal.failed(FLEET, "list-nodes", error)
+            listing = await self._calls.list_nodes()
+        except ProviderError as exc:
+            self._journal.failed(FLEET, "list-nodes", exc)
             return
-        self._latest = Listed(nodes=nodes, asked_at=asked_at, asked_s=asked_s)
-        seen = frozenset((node.id, node.state, node.notice_deadline) for node in nodes)
-        if seen != self._seen:
-            self._seen = seen
+        was_young = self.is_young
+        if self._cache.put_listing(listing) or not was_young:
             self._on_change()
 
-    async def keep_fresh(self, interval_s: Callable[[], float]) -> None:
-        """Ask for ever."""
+    async def keep_fresh(self) -> None:
+        """Ask for ever, as often as the provider allows."""
         while True:
             await self.refresh()
-            await self._world.clock.sleep(interval_s())
+            await self._world.clock.sleep(self._world.provider.pace.list_interval_s)
+
+    async def keep_watching(self, events: NodeEvents) -> None:
+        """Take in events for ever; a stream that breaks is opened again."""
+        while True:
+            try:
+                async for node in events.watch(owner=self._world.store.owner, fleet=self._world.fleet):
+                    if self._cache.put_node(node, at=self._world.clock.now()):
+                        self._on_change()
+            except ProviderError as exc:
+                self._journal.failed(FLEET, "watch", exc)
+            await self._world.clock.sleep(_WATCH_AGAIN_S)
+
+    def ask(self, token: str) -> None:
+        """Ask about one order that the listings do not show, in the background; not oftener than they come."""
+        now_s = self._world.clock.monotonic_s()
+        interval_s = max(_QUESTION_INTERVAL_S_MIN, self._world.provider.pace.list_interval_s)
+        self._asked_s = {t: at_s for t, at_s in self._asked_s.items() if now_s - at_s < interval_s}
+        if token in self._asked_s or self._background.count("describe/") >= _QUESTIONS_MAX:
+            return
+        if self._background.start(f"describe/{token}", lambda: self._describe(token), wakes=False):
+            self._asked_s[token] = now_s
+
+    async def _describe(self, token: str) -> None:
+        at = self._world.clock.now()
+        try:
+            node = await self._calls.describe(token)
+        except ThrottledError:
+            return  # said in the status; it is asked again
+        except ProviderError as exc:
+            self._journal.failed(FLEET, "describe", exc)
+            return
+        if node is None:
+            self._cache.put_absent(token, at=at)
+        else:
+            self._cache.put_node(node, at=at)
+        self._on_change()

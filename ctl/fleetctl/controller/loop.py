@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 from fleetctl.controller import api
 from fleetctl.controller.apply import Applier
 from fleetctl.controller.background import BackgroundTasks
+from fleetctl.controller.create import Creator
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.launch import Launcher
 from fleetctl.controller.listing import Listing
+from fleetctl.controller.node_cache import NodeCache
 from fleetctl.controller.observe import Observer
+from fleetctl.controller.offerings import Offerings
 from fleetctl.controller.probes import Probes
+from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
 from fleetctl.controller.warm import Warmups
-from fleetctl.core.reconcile.limits import since_s
+from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.model.decision import EntryKind
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -39,6 +43,7 @@ _FAILED_TICK_S_MAX = 30.0
 # A gateway that does not come back for this long: better to refuse clients than to let them wait in the backlog.
 _PORT_HELD_S = 30.0
 _SETTLE_S = 2.0
+_FIRST_LOOK_S = 1.0
 _DEFAULT_TICK_S = 1.0
 
 
@@ -73,13 +78,24 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             parts = _Components(self._world, group, self.wake)
             try:
-                await parts.listing.refresh()
+                await self._look_first(parts)
                 while not await self._tick_safely(parts):
                     await self._pause()
             finally:
                 # What was begun at the provider is given a moment to be noted; else its intent stays open.
                 await parts.background.settle("create/", within_s=_SETTLE_S)
                 parts.background.cancel_all()
+
+    async def _look_first(self, parts: _Components) -> None:
+        """Give the provider a moment to say what there is; a slow one is not waited for."""
+        parts.keep_looking()
+        try:
+            async with asyncio.timeout(_FIRST_LOOK_S):
+                while not (parts.listing.is_young and parts.offerings.latest):
+                    await self._woken.wait()
+                    self._woken.clear()
+        except TimeoutError:
+            return
 
     async def _tick_safely(self, parts: _Components) -> bool:
         try:
@@ -109,12 +125,12 @@ class Controller:
         if desired is None:
             return None
         self._tick_s = desired.profile.control.tick_s
-        parts.background.start("listing", lambda: parts.listing.keep_fresh(lambda: self._tick_s / 2), wakes=False)
+        parts.keep_looking()
         parts.records.read()
-        parts.resolver.resolve(desired, parts.listing.latest(self._tick_s))
+        parts.resolver.resolve(desired)
         parts.probes.begin(parts.records.all)
         refused = parts.launcher.take_refused()
-        return desired, await parts.observer.observe(parts.records.all, tick_s=self._tick_s, refused=refused)
+        return desired, await parts.observer.observe(parts.records.all, refused=refused)
 
     def _decide(self, parts: _Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)
@@ -122,9 +138,9 @@ class Controller:
 
     async def _apply(self, parts: _Components, desired: Desired, observation: Observation, decision: Decision) -> None:
         launches = parts.applier.apply(desired, observation, decision)
-        # Whoever leaves rotation leaves it now, however slowly the provider sells the replacement.
+        # Whoever leaves rotation leaves it first; only then is a replacement written down.
         await parts.publisher.publish(desired, parts.records.all, decision.memory, gateway=observation.gateway)
-        await parts.applier.launch(desired, launches)
+        parts.launcher.launch(desired, launches)
         self._hold_port(parts, observation, decision)
         self._world.gateway_host.watch(self.wake)
         self._requeue_at = decision.requeue_at
@@ -170,23 +186,70 @@ class _Components:
         self.journal = Journal(world.store, world.fleet, world.clock)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
         self.records = Records(world.store, world.fleet)
-        self.listing = Listing(world, self.journal, wake)
+        self.events = world.provider.capabilities.events
+        pace = world.provider.pace
+        self.cache = NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
+        self.calls = ProviderCalls(world.provider, world.clock, owner=world.store.owner, fleet=world.fleet)
+        self.listing = Listing(
+            world,
+            calls=self.calls,
+            cache=self.cache,
+            background=self.background,
+            journal=self.journal,
+            on_change=wake,
+        )
+        self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes = Probes(world, self.background, wake)
         self.warmups = Warmups(world, self.background, self.journal)
         self.publisher = Publisher(world, self.journal)
-        self.launcher = Launcher(world, self.records, self.background, self.journal)
-        self.resolver = Resolver(world, self.records, self.background, self.launcher, self.journal)
-        self.observer = Observer(world, self.background, self.listing, self.probes, self.warmups, self.publisher)
-        self.applier = Applier(
+        self.creator = Creator(
             world,
+            calls=self.calls,
+            cache=self.cache,
             records=self.records,
             background=self.background,
             journal=self.journal,
-            launcher=self.launcher,
+        )
+        self.launcher = Launcher(world, self.records, self.journal, offerings=self.offerings, creator=self.creator)
+        self.resolver = Resolver(
+            world,
+            records=self.records,
+            creator=self.creator,
+            cache=self.cache,
+            listing=self.listing,
+            journal=self.journal,
+        )
+        self.observer = Observer(
+            world,
+            calls=self.calls,
+            cache=self.cache,
+            listing=self.listing,
+            offerings=self.offerings,
+            creator=self.creator,
+            resolver=self.resolver,
+            probes=self.probes,
+            warmups=self.warmups,
+            publisher=self.publisher,
+        )
+        self.applier = Applier(
+            world,
+            calls=self.calls,
+            cache=self.cache,
+            records=self.records,
+            background=self.background,
+            journal=self.journal,
             warmups=self.warmups,
             probes=self.probes,
             observer=self.observer,
         )
+
+    def keep_looking(self) -> None:
+        """Have listings, offerings and events come in; started again should one of them have ended by a bug."""
+        self.background.start("listing", self.listing.keep_fresh, wakes=False)
+        self.background.start("offerings", self.offerings.keep_fresh, wakes=False)
+        events = self.events
+        if events is not None:
+            self.background.start("watch", lambda: self.listing.keep_watching(events), wakes=False)
 
     def _report(self, key: str, error: Exception) -> None:
         work, _, subject = key.partition("/")

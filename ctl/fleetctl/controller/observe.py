@@ -5,70 +5,84 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.controller.launch import token_of
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.errors import UnavailableError
-from fleetctl.model.node import Node, NodeState
+from fleetctl.model.node import NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:
-    from fleetctl.controller.background import BackgroundTasks
-    from fleetctl.controller.listing import Listed, Listing
+    from datetime import datetime
+
+    from fleetctl.controller.create import Creator
+    from fleetctl.controller.intents import Resolver
+    from fleetctl.controller.listing import Listing
+    from fleetctl.controller.node_cache import NodeCache
+    from fleetctl.controller.offerings import Offerings
     from fleetctl.controller.probes import Probes
+    from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.publish import Publisher
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
     from fleetctl.model.gateway import GatewaySnapshot, ReplicaSnapshot
+    from fleetctl.model.node import Node
 
 # A snapshot is made when it is asked for; an older one comes from a gateway whose loop stands still.
 _SNAPSHOT_AGE_MAX = timedelta(seconds=10)
 
 
-def create_key(replica_id: str) -> str:
-    """Return the name under which a replica's create runs."""
-    return f"create/{replica_id}"
-
-
 class Observer:
-    """Reads everything once a tick; it decides nothing."""
+    """Reads everything once a tick; it decides nothing and never waits for the provider."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, each named
         self,
         world: World,
-        background: BackgroundTasks,
+        *,
+        calls: ProviderCalls,
+        cache: NodeCache,
         listing: Listing,
+        offerings: Offerings,
+        creator: Creator,
+        resolver: Resolver,
         probes: Probes,
         warmups: Warmups,
         publisher: Publisher,
     ) -> None:
         self._world = world
-        self._background = background
+        self._calls = calls
+        self._cache = cache
         self._listing = listing
+        self._offerings = offerings
+        self._creator = creator
+        self._resolver = resolver
         self._probes = probes
         self._warmups = warmups
         self._publisher = publisher
         # A replica's failures at the gateway when it was admitted: only later ones speak against it.
         self._failures_before: dict[str, int] = {}
 
-    async def observe(self, records: tuple[Replica, ...], *, tick_s: float, refused: dict[str, str]) -> Observation:
+    async def observe(self, records: tuple[Replica, ...], *, refused: dict[str, str]) -> Observation:
         """Return the world as it is now."""
         gateway = await self._snapshot()
         now = self._world.clock.now()
-        listed = self._listing.latest(tick_s)
         live = [record for record in records if record.state.is_live]
         self._failures_before = {r.id: self._failures_before[r.id] for r in live if r.id in self._failures_before}
         at_gateway = {replica.id: replica for replica in gateway.replicas} if gateway else {}
         return Observation(
             at=now,
-            listing_ok=listed is not None,
-            replicas=tuple(self._replica(record, listed, gateway, at_gateway.get(record.id)) for record in live),
+            listing_ok=self._listing.is_young,
+            replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
             gateway_alive=self._world.gateway_host.is_alive(),
             refused=refused,
+            provider_conditions=self._calls.conditions(),
+            offerings_known=bool(self._offerings.latest),
+            stop_deadline_s=self._world.provider.pace.stop_deadline_s,
+            orphaned_nodes=self._orphaned_nodes(live, now),
             boot_s=boot_times_s(records),
-            orphaned_nodes=_orphaned_nodes(listed, live),
         )
 
     def admitted(self, replica_id: str) -> None:
@@ -84,16 +98,23 @@ class Observer:
     def _replica(
         self,
         record: Replica,
-        listed: Listed | None,
+        now: datetime,
         gateway: GatewaySnapshot | None,
         at_gateway: ReplicaSnapshot | None,
     ) -> ObservedReplica:
-        node = _node_of(record, listed)
+        token = token_of(self._world.store.owner, record)
+        node = self._cache.node(token, now=now)
+        ordered_by = self._resolver.settled_by(record.id)
+        readable_from = ordered_by if record.state is ReplicaState.PENDING else record.stopped_at
+        if node is None and record.state is not ReplicaState.PENDING:
+            self._listing.ask(token)
         return ObservedReplica(
             record=record,
-            node=_node_state(record, node, listed),
+            node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
-            creating=self._background.is_running(create_key(record.id)),
+            absent_readings=self._cache.absent_readings(token, since=readable_from) if readable_from else 0,
+            creating=self._creator.is_creating(record.id),
+            was_ordered=ordered_by is not None,
             healthy=self._probes.healthy(record.id),
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
@@ -101,7 +122,7 @@ class Observer:
             excluded=self._publisher.is_excluded(record.id, gateway),
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
-            notice_deadline=node.notice_deadline if node else None,
+            notice_deadline=_notice_deadline(record, node, now),
             engine=self._probes.signals(record.id),
         )
 
@@ -111,6 +132,20 @@ class Observer:
         before = self._failures_before.setdefault(record.id, at_gateway.failures)
         return min(at_gateway.consecutive_failures, at_gateway.failures - before)
 
+    def _node_state(self, record: Replica, node: Node | None, token: str) -> NodeState | None:
+        """Return the node's state; readings older than the record's own state cannot deny it."""
+        if node is not None:
+            return node.state
+        if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or not self._listing.is_young:
+            return None
+        return NodeState.RUNNING if self._cache.may_be_hidden(token, since=record.changed_at) else None
+
+    def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:
+        """Return nodes that live and belong to no live replica."""
+        known = {token_of(self._world.store.owner, record) for record in live}
+        nodes = self._cache.nodes(now=now)
+        return tuple(node for node in nodes if node.state is not NodeState.GONE and node.token not in known)
+
 
 def _validity(gateway: GatewaySnapshot | None, is_fresh: bool) -> Validity:  # one fact, one answer
     if gateway is None:
@@ -118,32 +153,9 @@ def _validity(gateway: GatewaySnapshot | None, is_fresh: bool) -> Validity:  # o
     return Validity.OK if is_fresh else Validity.STALE
 
 
-def _node_of(record: Replica, listed: Listed | None) -> Node | None:
-    if listed is None:
+def _notice_deadline(record: Replica, node: Node | None, now: datetime) -> datetime | None:
+    """Return when the node is taken; one that is taken for certain at an unknown time is taken now."""
+    notice = node.notice if node is not None else None
+    if notice is None or not notice.is_certain:
         return None
-    return next((node for node in listed.nodes if node.replica_id == record.id and _is_its(record, node)), None)
-
-
-def _is_its(record: Replica, node: Node) -> bool:
-    return not record.node_id or node.id == record.node_id
-
-
-def _node_state(record: Replica, node: Node | None, listed: Listed | None) -> NodeState | None:
-    """Return the node's state; a listing older than the record's own state cannot deny it."""
-    if node is not None:
-        return node.state
-    if listed is not None and record.state is not ReplicaState.PENDING and listed.asked_at <= record.changed_at:
-        return NodeState.RUNNING
-    return None
-
-
-def _orphaned_nodes(listed: Listed | None, live: list[Replica]) -> tuple[Node, ...]:
-    """Return nodes that live and belong to no live replica."""
-    if listed is None:
-        return ()
-    known = {record.id: record for record in live}
-    return tuple(
-        node
-        for node in listed.nodes
-        if node.state is not NodeState.GONE and not (node.replica_id in known and _is_its(known[node.replica_id], node))
-    )
+    return notice.deadline or record.notice_deadline or now

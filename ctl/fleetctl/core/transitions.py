@@ -19,6 +19,8 @@ from fleetctl.model.replica import Replica, ReplicaState
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.model.node import Node
+
 _LIVE = frozenset(state for state in ReplicaState if state.is_live)
 
 # The states in which an action may find its replica; in any other it was decided on what is no longer so.
@@ -65,14 +67,22 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
             assert_never(never)
 
 
-def node_created(record: Replica, *, node_id: str, host: str, port: int, reason: str, now: datetime) -> Replica:
+def node_created(record: Replica, node: Node, *, reason: str, now: datetime) -> Replica:
     """Return the record of a replica whose node the provider has named. Raises UnlawfulTransitionError.
 
     A PENDING one is BOOTING then; one that was adopted from a listing before its create answered keeps its state.
     """
     if record.node_id or not record.state.is_live:
         raise UnlawfulTransitionError(f"replica {record.id} is {record.state} and waits for no node")
-    named = replace(record, node_id=node_id, host=host, port=port)
+    price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
+    named = replace(
+        record,
+        node_id=node.id,
+        host=node.host,
+        port=node.port,
+        offering=node.offering or record.offering,
+        price_usd_per_hour=price,
+    )
     if record.state is not ReplicaState.PENDING:
         return named
     return replace(named, state=ReplicaState.BOOTING, reason=reason, changed_at=now)
@@ -92,3 +102,13 @@ def create_refused(record: Replica, *, fault: str, now: datetime, is_final: bool
 def notice_seen(record: Replica, deadline: datetime) -> Replica:
     """Return the record with the instant at which its node is taken; its state stays."""
     return replace(record, notice_deadline=deadline)
+
+
+def address_known(record: Replica, node: Node) -> Replica:
+    """Return the record with its node's address, which some providers know only after the create."""
+    return replace(record, host=node.host, port=node.port)
+
+
+def stop_taken(record: Replica, *, now: datetime) -> Replica:
+    """Return the record of a replica whose order to end the provider has taken: readings from now on may deny it."""
+    return replace(record, stopped_at=record.stopped_at or now)

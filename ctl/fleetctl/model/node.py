@@ -1,11 +1,12 @@
-"""A node: what is ordered from a provider, and what it says of what it gave."""
+"""A node: what is ordered from a provider, what it says of what it gave, and how it works."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from fleetctl.errors import FleetctlError
 from fleetctl.model.catalogue import Market
 
 
@@ -15,31 +16,67 @@ class NodeState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    GONE = "gone"
+    GONE = "gone"  # terminal: this id never runs again
+
+
+class NoticeKind(StrEnum):
+    """Why a node may be about to leave."""
+
+    INTERRUPTION = "interruption"  # the provider takes a spot node back
+    REBALANCE = "rebalance"  # an interruption has become likely
+    MAINTENANCE = "maintenance"  # the machine is to be restarted or retired
+    NOT_READY = "not-ready"  # the machine does not report; it may come back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A provider's warning about a node."""
+
+    kind: NoticeKind
+    deadline: datetime | None  # when the node is taken; None: not said
+    is_certain: bool  # False: it may yet stay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootProgress:
+    """How far a STARTING node has come."""
+
+    phase: str  # the provider's own word: "provisioning", "image", "weights"
+    fraction: float | None = None  # 0-1 of this phase; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequest:
-    """An order for one node that runs one replica. `token` makes the create idempotent."""
+    """An order for a place that runs one replica: a whole node, a share of one, or a group of several.
+
+    Values only: `env` holds secrets as references (env:NAME, file:PATH), which the provider resolves at the start.
+    """
 
     token: str  # the intent's id: the same token never yields two nodes
     owner: str  # the store's uuid: tells our nodes from a stranger's
     fleet: str
     replica_id: str
     lane: str
-    offering: str
+    offering: str  # Offering.key of the first choice
     market: Market
     notice_s: float
-    argv: tuple[str, ...]
+    argv: tuple[str, ...]  # empty until the engine's address is known; such an order was never sent
     env: dict[str, str]
-    host: str
+    host: str  # where the engine is to listen
     port: int
     tags: dict[str, str]  # lane, model, quantization, gpu_type
+    alternatives: tuple[str, ...] = ()  # further Offering.keys in order of preference; the provider may take any
+    gpu_count: int = 0  # GPUs pinned to this replica; 0: it needs none
+    node_count: int = 1  # machines the replica spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the provider lists it."""
+    """A replica's place as the provider lists it.
+
+    Replicas that share a machine have a node each, with the same `machine_id` and disjoint `gpu_indices`. A replica over
+    several machines has one node under its leader's address, and `members` name the rest: they are stopped with it.
+    """
 
     id: str
     token: str
@@ -48,8 +85,85 @@ class Node:
     replica_id: str
     state: NodeState
     market: Market
-    host: str
+    host: str  # where the engine is reached; empty until known
     port: int
     created_at: datetime
     exit_reason: str = ""  # "exit 1", "signal 9", "interrupted"; empty while alive
-    notice_deadline: datetime | None = None
+    notice: Notice | None = None
+    offering: str = ""  # Offering.key of what was given; empty: what was ordered
+    price_usd_per_hour: float | None = None  # what is really billed for it; None: the offering's
+    machine_id: str = ""  # shared by the nodes on one machine; empty: a machine of its own
+    gpu_indices: tuple[int, ...] = ()  # GPUs of the machine pinned to this replica
+    members: tuple[str, ...] = ()  # provider ids of the other machines of a group
+    pending_reason: str = ""  # why it is not running yet: "Unschedulable", "ImagePullBackOff"
+    boot: BootProgress | None = None
+
+    @property
+    def instance_type(self) -> str:
+        """The type in `offering`; empty when not said."""
+        return self.offering.rsplit("/", 2)[0] if self.offering else ""
+
+    @property
+    def zone(self) -> str:
+        """The zone in `offering`; empty when not said."""
+        parts = self.offering.rsplit("/", 2)
+        return parts[1] if len(parts) == 3 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeListing:
+    """One reading of a fleet's nodes."""
+
+    nodes: tuple[Node, ...]
+    as_of: datetime  # nothing later than this is claimed; the instant of the request, unless the provider says better
+    is_complete: bool = True  # False: pages are missing, so an absent node may be on one of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateResult:
+    """What became of one order of a batch: a node, or why there is none."""
+
+    token: str
+    node: Node | None = None
+    error: FleetctlError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderPace:
+    """How fast a provider works, by its own account; seconds."""
+
+    list_interval_s: float = 0.5  # between two listings; what the provider's rate limits leave room for
+    list_latency_s: float = 0.2  # a listing's usual duration
+    consistency_lag_s: float = 0.0  # a change may be missing from listings for this long
+    list_deadline_s: float = 10.0
+    describe_deadline_s: float = 10.0
+    offerings_deadline_s: float = 10.0
+    create_deadline_s: float = 60.0
+    create_settles_s: float = 5.0  # a create that was cut off has its effect within this of the cut, or never
+    stop_deadline_s: float = 30.0  # to take the order, not for the node to end
+
+    @property
+    def listing_age_s_max(self) -> float:
+        """How old a listing may be and still be believed: three rounds, and five seconds at least."""
+        return max(5.0, 3.0 * (self.list_interval_s + self.list_latency_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing a preflight looked at: a right, a quota, a setting."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedResource:
+    """Something the nodes of a fleet share: a security group, a queue, a namespace. `token` makes it idempotent."""
+
+    token: str
+    owner: str
+    fleet: str
+    kind: str  # the provider's own word
+    tags: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.node import Node, NodeState
@@ -32,9 +33,11 @@ class ObservedReplica:
     """The store's record beside what provider and engine say now."""
 
     record: Replica
-    node: NodeState | None  # None: the provider does not list it
+    node: NodeState | None  # None: the provider does not show it
     exit_reason: str = ""
+    absent_readings: int = 0  # in a row that do not show its node and could: made after it was ordered or told to end
     creating: bool = False  # the provider has been asked for its node and has not answered
+    was_ordered: bool = True  # the provider may have been asked for its node, by this controller or an earlier one
     healthy: bool | None = None  # /health; None: not asked yet; no answer before the deadline is False
     warming: bool = False  # a warm-up completion is on its way, or about to be tried again
     warmed: bool = False  # a real completion has come back since it became healthy
@@ -46,9 +49,27 @@ class ObservedReplica:
     engine: EngineSignals = field(default_factory=EngineSignals)
 
 
+class ProviderFault(StrEnum):
+    """What is wrong with the provider, the gravest first."""
+
+    CREDENTIALS = "credentials"  # no new nodes until they are mended
+    QUOTA = "quota"
+    SILENT = "silent"  # it does not answer, or only with errors
+    THROTTLED = "throttled"
+    CAPACITY = "capacity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCondition:
+    """Something that is wrong with the provider now, and stays so until a call shows otherwise."""
+
+    fault: ProviderFault
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """Everything one decision sees. `listing_ok` False means the provider did not answer: nothing is believed gone."""
+    """Everything one decision sees. `listing_ok` False: no young listing, so nothing is believed absent."""
 
     at: datetime
     listing_ok: bool
@@ -60,4 +81,7 @@ class Observation:
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider
     boot_s: dict[str, float] = field(default_factory=dict)  # Offering.key -> median seconds from order to ready, lately
+    provider_conditions: tuple[ProviderCondition, ...] = ()  # the gravest first
+    offerings_known: bool = True  # the provider has said what it sells
+    stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's

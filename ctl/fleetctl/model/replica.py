@@ -60,4 +60,5 @@ class Replica:
     notice_deadline: datetime | None = None  # spot: when the node is taken
     ready_at: datetime | None = None  # first admitted into rotation; None: never was
     drain_deadline: datetime | None = None  # while draining: stopped then, whatever is in flight
+    stopped_at: datetime | None = None  # the provider first took the order to end its node
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go

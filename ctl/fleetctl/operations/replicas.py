@@ -63,8 +63,8 @@ def interrupt(site: Site, fleet: str, target: str, *, notice_s: float, dry_run: 
     desired = running_fleet(site, fleet)
     replica = _interruptible(site, fleet, target)
     provider = site.providers(desired.profile.provider)
-    take = getattr(provider, "interrupt", None)
-    if take is None:
+    interruptions = provider.capabilities.interruptions
+    if interruptions is None:
         raise ConfigError(
             f"provider {provider.name} cannot interrupt nodes on request", hint="its own console or CLI may"
         )
@@ -72,7 +72,7 @@ def interrupt(site: Site, fleet: str, target: str, *, notice_s: float, dry_run: 
         return replica
     reason = f"a drill, with {format_duration(notice_s)} notice"
     journal_command(site, fleet, subject=Subject.replica(replica.id), action="interrupt", reason=reason)
-    asyncio.run(take(replica.node_id, notice_s=notice_s))
+    asyncio.run(interruptions.interrupt(replica.node_id, notice_s=notice_s))
     hand_to_controller(site, fleet)
     return replica
 

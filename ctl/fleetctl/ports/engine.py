@@ -22,6 +22,7 @@ class LaunchCommand:
 
     argv: tuple[str, ...]
     env: dict[str, str]
+    uses_gpus: bool = True  # False: the provider pins none to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

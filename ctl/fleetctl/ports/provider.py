@@ -2,45 +2,130 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.model.node import CreateResult, Finding, Node, NodeListing, NodeRequest, ProviderPace, SharedResource
+
+# Replaces references in an engine's environment (env:NAME, file:PATH) by what they lead to. Raises ConfigError.
+# Called by the provider right before an engine is started; what it returns is neither kept nor logged.
+ResolveSecrets = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class NodeEvents(Protocol):
+    """Is the capability of providers that tell of changes by themselves (SQS, IMDS, informers)."""
+
+    def watch(self, *, owner: str, fleet: str) -> AsyncIterator[Node]:
+        """Yield a fleet's nodes as they change, for ever. Events may be lost: the listings make up for them.
+
+        Raises ProviderError when the stream breaks; it is then opened again.
+        """
+        ...
+
+
+class Interruptions(Protocol):
+    """Is the capability of providers whose spot nodes can be interrupted on request, for drills."""
+
+    async def interrupt(self, node_id: str, *, notice_s: float) -> None:
+        """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once."""
+        ...
+
+
+class SharedResources(Protocol):
+    """Is the capability of providers whose nodes need shared things around them."""
+
+    def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+        """Return what the fleet's nodes need, in the order it must be prepared; pure."""
+        ...
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Make it there; idempotent by its token."""
+        ...
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Remove it, after the fleet's last node; one that is not there is no error."""
+        ...
+
+
+class Preflight(Protocol):
+    """Is the capability of providers that can say beforehand what would fail."""
+
+    async def findings(self, offerings: tuple[Offering, ...]) -> tuple[Finding, ...]:
+        """Return what was looked at for these offerings: rights, quota, settings. For `plan` and `doctor`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCapabilities:
+    """What a provider can do beyond the port's calls; None and 1 mean it cannot."""
+
+    batch_max: int = 1  # orders in one `create`
+    alternatives_max: int = 0  # further offerings in one order, from which the provider picks
+    node_groups: bool = False  # one replica over several machines
+    events: NodeEvents | None = None
+    interruptions: Interruptions | None = None
+    shared: SharedResources | None = None
+    preflight: Preflight | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenAddress:
+    """Where an engine is to listen."""
+
+    host: str
+    port: int
 
 
 class Provider(Protocol):
     """Is reached by the entry point group `fleetctl.provider`; constructed without arguments, cheap to construct.
 
-    Every call may raise ProviderError or a subclass. `create` with a token that already has a node returns that node.
+    Every call may raise ProviderError or a subclass, each with its meaning: ThrottledError (asked too often: the same
+    call again after `retry_after_s`), CapacityError (no stock of some type x zone x market), QuotaError (an account's
+    limit, named), CredentialsError, AmbiguousOutcomeError (it may have happened). Calls are given the deadlines of
+    `pace`; a call cut off by its deadline may have had its effect.
     """
 
     name: str
+
+    @property
+    def pace(self) -> ProviderPace:
+        """How fast it works, and how long each call may take."""
+        ...
+
+    @property
+    def capabilities(self) -> ProviderCapabilities:
+        """What it can do beyond these calls."""
+        ...
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return what is sold, prices included."""
         ...
 
-    async def create(self, request: NodeRequest) -> Node:
-        """Start one node; idempotent by `request.token`."""
+    async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
+        """Return where new engines may listen: free ports of this machine, or the same fixed one on machines of their own."""
         ...
 
-    async def list_nodes(self, *, owner: str, fleet: str) -> tuple[Node, ...]:
+    async def create(
+        self, requests: tuple[NodeRequest, ...], *, resolve_secrets: ResolveSecrets
+    ) -> tuple[CreateResult, ...]:
+        """Start a node for each order, at most `batch_max`; idempotent by `token`; a result for each, in order.
+
+        A token that already has a node yields that node, ended ones included. An error of the whole call is raised; an
+        error of one order is in its result, and then that order had no effect unless it is an AmbiguousOutcomeError.
+        """
+        ...
+
+    async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return every node with these tags, those that ended lately included (state GONE, with their exit reason)."""
+        ...
+
+    async def describe(self, token: str, *, owner: str) -> Node | None:
+        """Return an order's node, though listings may not show it yet; None: there is none, or no longer."""
         ...
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Ask a node to end; after `grace_s` it is made to. Returns at once; idempotent; unknown ids are no error."""
-        ...
-
-    async def free_port(self, *, avoid: frozenset[int]) -> int:
-        """Return a port a new engine may listen on (local machines), or the fixed engine port (own address each)."""
-        ...
-
-
-class Interruptible(Protocol):
-    """Is the extra capability of providers whose spot nodes can be interrupted on request, for drills."""
-
-    async def interrupt(self, node_id: str, *, notice_s: float) -> None:
-        """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once."""
         ...

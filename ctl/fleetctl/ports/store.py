@@ -89,6 +89,14 @@ class StateStore(Protocol):
         """Commit a PENDING replica and the OPEN intent to create its node, in one transaction."""
         ...
 
+    def begin_replicas(self, begun: tuple[tuple[Replica, NodeRequest], ...], *, now: datetime) -> tuple[Intent, ...]:
+        """Commit PENDING replicas and the OPEN intents to create their nodes, all in one transaction."""
+        ...
+
+    def amend_intents(self, intents: tuple[Intent, ...]) -> None:
+        """Store the completed requests of OPEN intents, in one transaction, before they are sent."""
+        ...
+
     def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
         """Close an intent, and store its replica's new record, in one transaction."""
         ...

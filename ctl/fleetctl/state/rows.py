@@ -16,8 +16,10 @@ from fleetctl.ports.store import Intent, IntentState, unknown_fleet
 
 if TYPE_CHECKING:
     import sqlite3
+    from datetime import datetime
 
     from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.node import NodeRequest
 
 _ENDED_STATES = tuple(state.value for state in ReplicaState if not state.is_live)
 
@@ -95,6 +97,26 @@ def write_replica(db: sqlite3.Connection, replica: Replica) -> Replica:
         ),
     )  # fmt: skip
     return replica
+
+
+def begin_replica(db: sqlite3.Connection, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
+    """Store a new replica and its OPEN intent, and return the intent. Raises StateError if either was there before."""
+    if find_replica(db, replica.fleet, replica.id) or find_intent(db, request.token):
+        raise StateError(
+            f"replica {replica.id} or its token {request.token} was begun before",
+            hint="a replica's number and token are used once; take the next number",
+        )
+    intent = Intent(
+        token=request.token,
+        fleet=replica.fleet,
+        replica_id=replica.id,
+        state=IntentState.OPEN,
+        request=request,
+        created_at=now,
+    )
+    write_replica(db, replica)
+    write_intent(db, intent)
+    return intent
 
 
 def forget_ended(db: sqlite3.Connection, *, before_s: float) -> None:

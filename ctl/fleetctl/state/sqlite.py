@@ -136,24 +136,23 @@ class SqliteStore:
 
     def begin_replica(self, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
         """Commit a PENDING replica and the OPEN intent to create its node, in one transaction."""
-        intent = Intent(
-            token=request.token,
-            fleet=replica.fleet,
-            replica_id=replica.id,
-            state=IntentState.OPEN,
-            request=request,
-            created_at=now,
-        )
+        (intent,) = self.begin_replicas(((replica, request),), now=now)
+        return intent
+
+    def begin_replicas(self, begun: tuple[tuple[Replica, NodeRequest], ...], *, now: datetime) -> tuple[Intent, ...]:
+        """Commit PENDING replicas and the OPEN intents to create their nodes, all in one transaction."""
         with self._database.write(durable=True) as db:
             rows.forget_ended(db, before_s=(now - _ENDED_KEPT).timestamp())
-            if rows.find_replica(db, replica.fleet, replica.id) or rows.find_intent(db, request.token):
-                raise StateError(
-                    f"replica {replica.id} or its token {request.token} was begun before",
-                    hint="a replica's number and token are used once; take the next number",
-                )
-            rows.write_replica(db, replica)
-            rows.write_intent(db, intent)
-        return intent
+            return tuple(rows.begin_replica(db, replica, request, now=now) for replica, request in begun)
+
+    def amend_intents(self, intents: tuple[Intent, ...]) -> None:
+        """Store the completed requests of OPEN intents, in one transaction, before they are sent."""
+        with self._database.write(durable=True) as db:
+            for intent in intents:
+                known = rows.find_intent(db, intent.token)
+                if known is None or known.state is not IntentState.OPEN:
+                    raise NotFoundError(f"no open intent has the token {intent.token}")
+                rows.write_intent(db, intent)
 
     def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
         """Close an intent, and store its replica's new record, in one transaction. Raises NotFoundError."""
@@ -193,7 +192,8 @@ class SqliteStore:
 
     def next_replica_number(self, fleet: str, lane: str) -> int:
         """Return a number never given before to this lane, not even to an earlier fleet of this name."""
-        with self._database.write(durable=True) as db:
+        # The durable commit of the replica that gets it takes this one along.
+        with self._database.write(durable=False) as db:
             row = db.execute(
                 "INSERT INTO numbers (fleet, lane, last) VALUES (?, ?, 1) "
                 "ON CONFLICT (fleet, lane) DO UPDATE SET last = last + 1 RETURNING last",

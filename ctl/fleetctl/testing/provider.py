@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl.model.node import Node, NodeRequest, NodeState
+from fleetctl.model.node import (
+    CreateResult,
+    Node,
+    NodeListing,
+    NodeRequest,
+    NodeState,
+    Notice,
+    NoticeKind,
+    ProviderPace,
+)
+from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl.testing.samples import offering
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
+    from fleetctl.ports.provider import ResolveSecrets
 
 _ENDED_KEPT = timedelta(hours=1)
 _FIRST_PORT = 20000
@@ -48,15 +59,18 @@ class _Life:
 
 
 class FakeProvider:
-    """Implements Provider and Interruptible on a Clock: nodes boot, stop and are taken as its time passes."""
+    """Implements Provider and Interruptions on a Clock: nodes boot, stop and are taken as its time passes."""
 
     name = "fake"
 
     def __init__(
         self, clock: Clock, *, sold: tuple[Offering, ...] = (), boot_s: float = 0.0, stop_s: float = 0.0
     ) -> None:
+        self.pace = ProviderPace()
+        self.capabilities = ProviderCapabilities(interruptions=self)
         self.calls: list[Call] = []
         self.orders: list[NodeRequest] = []  # as they came in with `create`
+        self.environments: list[dict[str, str]] = []  # of the engines started, secrets resolved
         self.stock: dict[str, int] = {}  # Offering.key -> nodes still to be had; an absent key has no limit
         self.boot_s = boot_s  # until a created node runs
         self.stop_s = stop_s  # until a stopped node has ended, if its grace is not over sooner
@@ -88,21 +102,34 @@ class FakeProvider:
         await self._enter("offerings")
         return self._sold
 
-    async def create(self, request: NodeRequest) -> Node:
-        """Make a node, once per token."""
-        self.orders.append(request)
-        fault = await self._enter("create", request.token, before_effect=True)
-        node = self._create(request)
-        if fault is not None and fault.error is not None:
-            raise fault.error
-        return node
+    async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
+        """Return the lowest ports from 20000 that no living node has."""
+        await self._enter("listen_addresses")
+        living = (life.node.port for life in self._lives.values() if self._seen(life).state is not NodeState.GONE)
+        taken = avoid | set(living)
+        free = (port for port in range(_FIRST_PORT, 65536) if port not in taken)
+        return tuple(ListenAddress(host="127.0.0.1", port=next(free)) for _ in range(count))
 
-    async def list_nodes(self, *, owner: str, fleet: str) -> tuple[Node, ...]:
+    async def create(
+        self, requests: tuple[NodeRequest, ...], *, resolve_secrets: ResolveSecrets
+    ) -> tuple[CreateResult, ...]:
+        """Make a node for each order, once per token; scripted faults are the orders', one each."""
+        return tuple([await self._result(request, resolve_secrets) for request in requests])
+
+    async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's nodes, those that ended in the last hour included."""
+        as_of = self._clock.now()
         await self._enter("list_nodes", fleet)
         kept_from = self._clock.now() - _ENDED_KEPT
         lives = [life for life in self._lives.values() if (life.node.owner, life.node.fleet) == (owner, fleet)]
-        return tuple(self._seen(life) for life in lives if life.ends_at is None or life.ends_at > kept_from)
+        nodes = tuple(self._seen(life) for life in lives if life.ends_at is None or life.ends_at > kept_from)
+        return NodeListing(nodes=nodes, as_of=as_of)
+
+    async def describe(self, token: str, *, owner: str) -> Node | None:
+        """Return an order's node, or None."""
+        await self._enter("describe", token)
+        life = self._lives.get(token)
+        return self._seen(life) if life is not None and life.node.owner == owner else None
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Let a node end after `stop_s` or its grace, whichever is sooner."""
@@ -120,17 +147,23 @@ class FakeProvider:
                 if life.node.market is not Market.SPOT:
                     raise ProviderError(f"{node_id} is not a spot node, and only spot nodes are interrupted")
                 deadline = self._clock.now() + timedelta(seconds=notice_s)
-                noticed = replace(life, node=replace(life.node, notice_deadline=deadline))
+                notice = Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True)
+                noticed = replace(life, node=replace(life.node, notice=notice))
                 self._lives[token] = _sooner(noticed, deadline, "interrupted")
                 return
         raise ProviderError(f"no living node {node_id}")
 
-    async def free_port(self, *, avoid: frozenset[int]) -> int:
-        """Return the lowest port from 20000 that no living node has."""
-        await self._enter("free_port")
-        living = (life.node.port for life in self._lives.values() if self._seen(life).state is not NodeState.GONE)
-        taken = avoid | set(living)
-        return next(port for port in range(_FIRST_PORT, 65536) if port not in taken)
+    async def _result(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> CreateResult:
+        self.orders.append(request)
+        try:
+            fault = await self._enter("create", request.token, before_effect=True)
+            self.environments.append(resolve_secrets(request.env))
+            node = self._create(request)
+            if fault is not None and fault.error is not None:
+                raise fault.error
+        except FleetctlError as exc:
+            return CreateResult(token=request.token, error=exc)
+        return CreateResult(token=request.token, node=node)
 
     async def _enter(self, call: str, subject: str = "", *, before_effect: bool = False) -> Fault | None:
         """Note the call and let its fault happen; one that comes after the effect is returned to the caller."""
@@ -152,7 +185,11 @@ class FakeProvider:
                 raise ProviderError(f"token {request.token} already made {known.replica_id}")
             return self._seen(self._lives[request.token])
         if self.stock.get(request.offering, 1) <= 0:
-            raise CapacityError(f"{request.offering} is out of stock", hint="try another zone or type")
+            instance_type, zone, market = request.offering.rsplit("/", 2)
+            raise CapacityError(
+                f"{request.offering} is out of stock", instance_type=instance_type, zone=zone, market=market,
+                hint="try another zone or type",
+            )  # fmt: skip
         if request.offering in self.stock:
             self.stock[request.offering] -= 1
         now = self._clock.now()
@@ -167,6 +204,7 @@ class FakeProvider:
             host=request.host,
             port=request.port,
             created_at=now,
+            offering=request.offering,
         )
         boots_at = None if request.lane in self.never_boots else now + timedelta(seconds=self.boot_s)
         self._lives[request.token] = _Life(node=node, boots_at=boots_at)

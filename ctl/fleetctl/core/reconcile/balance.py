@@ -37,6 +37,7 @@ class LaneState:
     shadow: bool
     steps: tuple[ReplicaStep, ...]
     refused: str = ""  # why the last launch was refused before it reached the provider
+    blocked: str = ""  # why no node may be ordered now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ def _launch_lacking(
 ) -> LaneDecision:
     acted, shadowed = _lacking(lane)
     launches, headroom, refusals = _plan_launches(lane, headroom, acted, shadowed)
+    if launches and lane.blocked:
+        return _decided(lane, [], headroom, (*notes, f"{len(launches)} more wanted, but {lane.blocked}"))
     wait_s = backoff_s(lane.memory.failures) - since_s(lane.memory.last_failure, context.now)
     if launches and lane.memory.failures and wait_s > 0:
         # The headroom stays claimed while this lane waits: another lane's launch must not take its place.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, drain, next_step, stop
+from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, drain, is_never_made, next_step, stop
 from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
+from fleetctl.core.reconcile.provider import provider_reason
 from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -43,9 +44,9 @@ def _way_out(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if state in (ReplicaState.DRAINING, ReplicaState.STOPPING):
         return next_step(replica, context)
     if state is ReplicaState.PENDING:
-        return _leave_pending(replica, context)
+        return _leave_pending(replica)
     following = next_step(replica, context)
-    if not following.state.is_live:
+    if not following.state.is_live or following.state is ReplicaState.STOPPING:
         return following
     if state is ReplicaState.READY:
         return drain(
@@ -54,13 +55,10 @@ def _way_out(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     return stop(replica, "the fleet is going down")
 
 
-def _leave_pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
-    """Return the end of an order: its node is ended if there is one, else the order is closed."""
-    if replica.creating:
-        return ReplicaStep(replica=replica, state=ReplicaState.PENDING)
-    if replica.node is not None:
-        return stop(replica, "the fleet is going down; its create was cut off, its node is there")
-    if not context.listing_ok:
+def _leave_pending(replica: ObservedReplica) -> ReplicaStep:
+    """Return the end of an order that brings no node; it is waited for while it may bring one."""
+    if not is_never_made(replica):
+        # A node that is there is adopted by its token first: it can only be ended by its id.
         return ReplicaStep(replica=replica, state=ReplicaState.PENDING)
     reason = "the fleet is going down; no node was made for it"
     action = MarkGone(replica_id=replica.record.id, failed=False, reason=reason)
@@ -73,6 +71,6 @@ def _reasons(desired: Desired, steps: list[ReplicaStep], observation: Observatio
         of_lane = [o for o in steps if o.replica.record.lane == spec.name and o.state.is_live]
         reasons[Subject.lane(spec.name)] = f"going down: {len(of_lane)} left"
     reasons[GATEWAY] = "ends last" if observation.gateway_alive else "ended"
-    listing = "" if observation.listing_ok else "; the provider does not answer, so nothing is believed gone"
-    reasons[FLEET] = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left{listing}"
+    going = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left"
+    reasons[FLEET] = "; ".join(word for word in (provider_reason(observation), going) if word)
     return reasons

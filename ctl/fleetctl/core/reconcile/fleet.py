@@ -16,6 +16,7 @@ from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, next_step, stop
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
+from fleetctl.core.reconcile.provider import launches_blocked, provider_reason
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
@@ -51,7 +52,11 @@ def reconcile(
     observation = replace(observation, replicas=tuple(sorted(observation.replicas, key=_age)))
     memory = update_memory(observation, memory, now)
     context = ReconcileContext(
-        now=now, control=desired.profile.control, memory=memory, listing_ok=observation.listing_ok
+        now=now,
+        control=desired.profile.control,
+        memory=memory,
+        listing_ok=observation.listing_ok,
+        stop_deadline_s=observation.stop_deadline_s,
     )
     if desired.phase is Phase.DOWN:
         return take_down(desired, observation, context)
@@ -92,7 +97,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         reasons={
             **{Subject.lane(name): _reason(desired, answer) for name, answer in answers.items()},
             GATEWAY: gateway_reason,
-            FLEET: "" if observation.listing_ok else "the provider does not answer: nothing is believed gone",
+            FLEET: provider_reason(observation),
         },
         inputs={name: _inputs(answer) for name, answer in answers.items()},
     )
@@ -138,8 +143,7 @@ def _lanes(
     views = lane_views(desired, observation, context.memory, context.now, counts)
     answers: dict[str, _LaneAnswer] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        refused = observation.refused.get(spec.name, "")
-        answers[spec.name] = _answer(views[spec.name], of_lane[spec.name], context, headroom, refused, scaling)
+        answers[spec.name] = _answer(views[spec.name], of_lane[spec.name], context, headroom, observation, scaling)
         headroom = answers[spec.name].decided.headroom
     return {spec.name: answers[spec.name] for spec in specs}
 
@@ -149,7 +153,7 @@ def _answer(  # a lane's decision, from what each of them says
     steps: tuple[ReplicaStep, ...],
     context: ReconcileContext,
     headroom: Headroom,
-    refused: str,
+    observation: Observation,
     scaling: Scaling,
 ) -> _LaneAnswer:
     ladder = decide_step(view)
@@ -162,7 +166,8 @@ def _answer(  # a lane's decision, from what each of them says
         requested=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
         shadow=view.control.mode is Mode.SHADOW,
         steps=steps,
-        refused=refused,
+        refused=observation.refused.get(view.spec.name, ""),
+        blocked=launches_blocked(observation),
     )
     return _LaneAnswer(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
 

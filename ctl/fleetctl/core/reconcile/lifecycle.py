@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_of
 from fleetctl.core.reconcile.limits import (
+    ABSENT_READINGS_BELIEVED,
     EARLY_DEATH_S,
     GATEWAY_FAILURES_MAX,
     MISSING_BELIEVED_S,
@@ -73,37 +74,59 @@ class ReconcileContext:
     control: ControlSpec
     memory: Memory
     listing_ok: bool
+    stop_deadline_s: float = 0.0  # the provider's, to take an order to end
 
 
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a replica's next step."""
-    return _gone(replica, context) or _STEPS[replica.record.state](replica, context)
+    return _gone(replica, context) or _missing(replica, context) or _STEPS[replica.record.state](replica, context)
 
 
 def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
-    """Return the record of a death, once it is believed: the provider says so, or has not listed it for long."""
+    """Return the record of an end: the provider says so, or has not shown the node twice since it was told to end."""
     record = replica.record
-    if record.state is ReplicaState.PENDING or not context.listing_ok:
+    if record.state is ReplicaState.PENDING:
         return None
     asked = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
         how = replica.exit_reason or "gone"
-    elif replica.node is None:
-        missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
-        if record.state is not ReplicaState.STOPPING and missing_s < MISSING_BELIEVED_S:
-            return None
+    elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
         how = "no longer listed by the provider"
     else:
         return None
     failed = bool(record.fault) or not asked
-    served_s = since_s(record.ready_at, context.now)
-    early = not asked and (record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.FAILED if failed else ReplicaState.GONE,
         action=MarkGone(replica_id=record.id, failed=failed, reason=_death(replica, how, asked=asked)),
-        failed_start=early,
+        failed_start=not asked and _is_early(replica, context),
     )
+
+
+def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
+    """Return the stop of a replica that the provider has not shown for long and that does not answer.
+
+    It is told to end by its id, for its node may be there and billed; until then nothing is recorded as gone.
+    """
+    record = replica.record
+    if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or replica.node is not None or replica.healthy:
+        return None
+    missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
+    if not context.listing_ok or missing_s < MISSING_BELIEVED_S:
+        return None
+    fault = f"not listed by the provider for {format_duration(missing_s)}, and it does not answer"
+    return ReplicaStep(
+        replica=replica,
+        state=ReplicaState.STOPPING,
+        action=StopReplica(replica_id=record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, reason=fault),
+        failed_start=record.state is not ReplicaState.DRAINING and _is_early(replica, context),
+    )
+
+
+def _is_early(replica: ObservedReplica, context: ReconcileContext) -> bool:
+    """Whether an end now is a failed start."""
+    served_s = since_s(replica.record.ready_at, context.now)
+    return (replica.record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
 
 
 def _death(replica: ObservedReplica, how: str, *, asked: bool) -> str:
@@ -122,15 +145,8 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             action=MarkGone(replica_id=record.id, failed=True, reason=f"its node could not be had: {record.fault}"),
             failed_start=True,
         )
-    if replica.node is not None and replica.node is not NodeState.GONE and not replica.creating:
-        if notice_of(replica) is not None:
-            return _noticed_early(replica)
-        reason = "its create was cut off, and its node is there: adopted by its token"
-        return ReplicaStep(
-            replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
-        )
     age_s = since_s(record.created_at, context.now)
-    if age_s >= context.control.start_timeout_s and context.listing_ok and not replica.creating:
+    if age_s >= context.control.start_timeout_s and is_never_made(replica):
         reason = f"no node {format_duration(age_s)} after it was ordered"
         return ReplicaStep(
             replica=replica,
@@ -139,6 +155,13 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             failed_start=True,
         )
     return _stay(replica)
+
+
+def is_never_made(replica: ObservedReplica) -> bool:
+    """Whether no node will come of a PENDING replica's order: never sent, or twice not shown since it was cut off."""
+    if replica.creating or replica.node not in (None, NodeState.GONE):
+        return False
+    return not replica.was_ordered or replica.absent_readings >= ABSENT_READINGS_BELIEVED
 
 
 def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -286,7 +309,7 @@ def _end(replica: ObservedReplica, grace_s: float, reason: str) -> ReplicaStep:
 def _stopping(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a second order to end when the first has not been followed."""
     asked_s = since_s(replica.record.changed_at, context.now)
-    if asked_s >= STOP_AGAIN_S and context.listing_ok:
+    if asked_s >= max(STOP_AGAIN_S, context.stop_deadline_s):
         return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(asked_s)} after it was told to end")
     return _stay(replica)
 

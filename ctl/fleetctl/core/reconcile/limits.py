@@ -10,12 +10,14 @@ GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
 UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
 RECOVER_S = 60.0  # out of rotation for this long without recovering: replaced
 EARLY_DEATH_S = 60.0  # dying this soon after becoming ready is a failed start: it backs off the next
-# Listings are eventually consistent: a node is believed gone after 30-60 s of absence, not at the first.
+# A node that listings do not show and whose engine does not answer is told to end after this: it may yet be there.
 MISSING_BELIEVED_S = 30.0
+# One reading without a node may be a page that was lost; two, made after its stop or its create, are believed.
+ABSENT_READINGS_BELIEVED = 2
 ORPHANED_BELIEVED_S = 5.0
 STOP_GRACE_S = 20.0  # SIGTERM -> SIGKILL, with nothing in flight; vLLM takes 4-10 s to exit on a busy machine
 STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
-STOP_AGAIN_S = 20.0  # still listed this long after it was told to end: told again
+STOP_AGAIN_S = 20.0  # still there this long after it was told to end: told again; the provider's own deadline if later
 DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
 BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0

@@ -1,0 +1,222 @@
+"""Carries out intents at the provider, in batches, and settles each by its own result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.controller.keys import with_secrets
+from fleetctl.core.transitions import create_refused, node_created
+from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError, UnobtainableError
+from fleetctl.model.desired import Phase
+from fleetctl.model.node import CreateResult
+from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
+from fleetctl.ports.store import IntentState
+from fleetctl.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from fleetctl.controller.background import BackgroundTasks
+    from fleetctl.controller.journal import Journal
+    from fleetctl.controller.node_cache import NodeCache
+    from fleetctl.controller.provider_calls import ProviderCalls
+    from fleetctl.controller.records import Records
+    from fleetctl.controller.world import World
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.node import Node
+    from fleetctl.ports.provider import ListenAddress
+    from fleetctl.ports.store import Intent
+
+_KEY = "create/"
+
+
+class Creator:
+    """Knows which orders are on their way, and which may have reached the provider."""
+
+    def __init__(  # what it works with, each named
+        self,
+        world: World,
+        *,
+        calls: ProviderCalls,
+        cache: NodeCache,
+        records: Records,
+        background: BackgroundTasks,
+        journal: Journal,
+    ) -> None:
+        self._world = world
+        self._calls = calls
+        self._cache = cache
+        self._records = records
+        self._background = background
+        self._journal = journal
+        self._started_at = world.clock.now()
+        self._own: set[str] = set()  # tokens first sent by this process, if at all
+        self._creating: set[str] = set()  # replica ids
+        self._sent_at: dict[str, datetime] = {}
+        self._addresses: dict[str, ListenAddress] = {}  # token -> kept for it, until its replica's record has it
+        self.on_unobtainable: Callable[[Desired, Intent, UnobtainableError], None] = _nowhere_else
+
+    def is_creating(self, replica_id: str) -> bool:
+        """Whether the provider has been asked for its node and has not answered."""
+        return replica_id in self._creating
+
+    def begin(self, desired: Desired, intents: Sequence[Intent]) -> None:
+        """Order the nodes of new intents, in the background."""
+        self._own.update(intent.token for intent in intents)
+        self._start(desired, intents)
+
+    def begin_again(self, desired: Desired, intent: Intent) -> None:
+        """Order by the same token what was cut off before its answer, by this controller or an earlier one."""
+        self._start(desired, [intent])
+
+    def settled_by(self, intent: Intent) -> datetime | None:
+        """Return when an order cut off has had its effect, if ever it has one; None: the provider never got it."""
+        settles = timedelta(seconds=self._world.provider.pace.create_settles_s)
+        sent_at = self._sent_at.get(intent.token)
+        if sent_at is not None:
+            return sent_at + settles
+        # An earlier controller may have sent it right before it died; without a command it had not.
+        return None if intent.token in self._own or not intent.request.argv else self._started_at + settles
+
+    def created(self, intent: Intent, node: Node) -> None:
+        """Close an intent whose node is there."""
+        self._cache.put_node(node, at=self._world.clock.now())
+        record = self._records.get(intent.replica_id)
+        # Whoever ended meanwhile stays ended: its node belongs to no living replica, and is stopped as such.
+        if record is not None and record.state.is_live and not record.node_id:
+            price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
+            offering = node.offering or record.offering
+            reason = f"node {node.id} on {offering} at {format_usd(price)}/h"
+            record = node_created(record, node, reason=reason, now=self._world.clock.now())
+        self._records.settle(intent.token, IntentState.DONE, record)
+        self._forget(intent)
+
+    def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:
+        """Close an intent that brings no node; not final, the next decision counts a failed start."""
+        record = self._records.get(intent.replica_id)
+        if record is not None and record.state is ReplicaState.PENDING:
+            record = create_refused(record, fault=fault, now=self._world.clock.now(), is_final=is_final)
+        self._records.settle(intent.token, IntentState.ABANDONED, record)
+        self._forget(intent)
+
+    def _forget(self, intent: Intent) -> None:
+        self._own.discard(intent.token)
+        self._sent_at.pop(intent.token, None)
+        self._addresses.pop(intent.token, None)
+
+    def _start(self, desired: Desired, intents: Sequence[Intent]) -> None:
+        most = self._world.provider.capabilities.batch_max
+        for first in range(0, len(intents), most):
+            batch = tuple(intents[first : first + most])
+            self._creating.update(intent.replica_id for intent in batch)
+            self._background.start(_KEY + batch[0].replica_id, lambda batch=batch: self._carry_out(desired, batch))  # type: ignore[misc]
+
+    async def _carry_out(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
+        try:
+            left = await self._addressed(desired, batch)
+            while left:
+                left = self._settle(desired, left, await self._results(left))
+                # Throttled orders are sent again, unless the fleet is to end: then nothing was made for them.
+                if not self._is_wanted():
+                    return
+        finally:
+            self._creating.difference_update(intent.replica_id for intent in batch)
+
+    async def _addressed(self, desired: Desired, batch: tuple[Intent, ...]) -> tuple[Intent, ...]:
+        """Return the intents with their engines' commands, committed; those that cannot be started are closed."""
+        new = [intent for intent in batch if not intent.request.argv]
+        if not new:
+            return batch
+        taken = {r.port for r in self._records.all if r.state.is_live} | {a.port for a in self._addresses.values()}
+        try:
+            addresses = await self._calls.listen_addresses(len(new), frozenset(taken))
+        except FleetctlError as exc:
+            self._refuse(batch, exc)
+            return ()
+        made: dict[str, Intent] = {}
+        for intent, address in zip(new, addresses, strict=True):
+            try:
+                made[intent.token] = self._commanded(desired, intent, address)
+            except (FleetctlError, KeyError) as exc:
+                fault = exc.message if isinstance(exc, FleetctlError) else f"lane {exc} is no longer in the plan"
+                self.close(intent, fault, is_final=False)
+        self._world.store.amend_intents(tuple(made.values()))
+        return tuple(made.get(i.token, i) for i in batch if i.request.argv or i.token in made)
+
+    def _commanded(self, desired: Desired, intent: Intent, address: ListenAddress) -> Intent:
+        lane = intent.request.lane
+        lane_plan = desired.plan.lane(lane)
+        engine = self._world.engine_of(lane_plan.engine)
+        command = engine.launch(
+            plan=desired.plan,
+            lane=desired.profile.lane(lane),
+            lane_plan=lane_plan,
+            host=address.host,
+            port=address.port,
+        )
+        self._addresses[intent.token] = address
+        request = replace(
+            intent.request,
+            argv=command.argv,
+            env=command.env,
+            host=address.host,
+            port=address.port,
+            gpu_count=lane_plan.tensor_parallel if command.uses_gpus else 0,
+        )
+        return replace(intent, request=request)
+
+    async def _results(self, batch: tuple[Intent, ...]) -> tuple[CreateResult, ...]:
+        """Return a result for each; an error of the whole call is everyone's."""
+        before = {intent.token: self._sent_at.get(intent.token) for intent in batch}
+        try:
+            self._sent_at.update(dict.fromkeys(before, self._world.clock.now()))
+            results = await self._calls.create(tuple(intent.request for intent in batch), with_secrets)
+        except FleetctlError as exc:
+            results = tuple(CreateResult(token=intent.token, error=exc) for intent in batch)
+        for result in results:
+            if not isinstance(result.error, ThrottledError):
+                self._sent_at[result.token] = self._world.clock.now()
+            elif (sent_at := before[result.token]) is not None:
+                self._sent_at[result.token] = sent_at  # it was not let in: what counts is an earlier attempt
+            else:
+                self._sent_at.pop(result.token, None)
+        return results
+
+    def _settle(
+        self, desired: Desired, batch: tuple[Intent, ...], results: tuple[CreateResult, ...]
+    ) -> tuple[Intent, ...]:
+        """Settle what was answered; return what was throttled."""
+        by_token = {result.token: result for result in results}
+        for intent in batch:
+            result = by_token[intent.token]
+            if result.node is not None:
+                self.created(intent, result.node)
+            elif result.error is not None and not isinstance(result.error, ThrottledError):
+                self._failed(desired, intent, result.error)
+        return tuple(intent for intent in batch if isinstance(by_token[intent.token].error, ThrottledError))
+
+    def _failed(self, desired: Desired, intent: Intent, error: FleetctlError) -> None:
+        self._journal.failed(Subject.replica(intent.replica_id), "create", error)
+        if isinstance(error, AmbiguousOutcomeError):
+            return  # it may have happened: the intent stays open, and is looked up by its token
+        self.close(intent, error.message, is_final=isinstance(error, UnobtainableError))
+        if isinstance(error, UnobtainableError) and self._is_wanted():
+            self.on_unobtainable(desired, intent, error)
+
+    def _refuse(self, batch: tuple[Intent, ...], error: FleetctlError) -> None:
+        for intent in batch:
+            if not intent.request.argv:
+                self._journal.failed(Subject.replica(intent.replica_id), "create", error)
+                self.close(intent, error.message, is_final=False)
+
+    def _is_wanted(self) -> bool:
+        desired = self._world.store.fleet(self._world.fleet)
+        return desired is not None and desired.phase is Phase.UP
+
+
+def _nowhere_else(desired: Desired, intent: Intent, why: UnobtainableError) -> None:
+    """Leave it to the next decision."""

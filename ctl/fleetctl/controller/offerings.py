@@ -1,0 +1,73 @@
+"""What the provider sells, asked now and then in the background; and what of it cannot be had for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ProviderError
+from fleetctl.model.subject import FLEET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.controller.journal import Journal
+    from fleetctl.controller.provider_calls import ProviderCalls
+    from fleetctl.controller.world import World
+    from fleetctl.errors import UnobtainableError
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.node import NodeRequest
+
+_AGAIN_S = 600.0
+_AFTER_FAILURE_S = 5.0
+# What had no stock is left alone for this long, as the clouds' own fleets do (Karpenter: three minutes).
+_UNOBTAINABLE_S = 180.0
+
+
+class Offerings:
+    """The latest answer, and the offerings to avoid."""
+
+    def __init__(self, world: World, calls: ProviderCalls, journal: Journal, on_change: Callable[[], None]) -> None:
+        self._world = world
+        self._calls = calls
+        self._journal = journal
+        self._on_change = on_change
+        self._until_s: dict[str, float] = {}
+        self.latest: tuple[Offering, ...] = ()
+
+    async def keep_fresh(self) -> None:
+        """Ask for ever."""
+        while True:
+            try:
+                sold = await self._calls.offerings()
+            except ProviderError as exc:
+                self._journal.failed(FLEET, "offerings", exc)
+                await self._world.clock.sleep(_AFTER_FAILURE_S)
+                continue
+            was_known = bool(self.latest)
+            self.latest = sold
+            if not was_known:
+                self._on_change()
+            await self._world.clock.sleep(_AGAIN_S)
+
+    def unobtainable(self) -> frozenset[str]:
+        """Return the keys of offerings that lately could not be had."""
+        now_s = self._world.clock.monotonic_s()
+        self._until_s = {key: until_s for key, until_s in self._until_s.items() if until_s > now_s}
+        return frozenset(self._until_s)
+
+    def note_unobtainable(self, request: NodeRequest, why: UnobtainableError) -> None:
+        """Avoid for a while what an error speaks of; one that names nothing speaks of what was ordered."""
+        until_s = self._world.clock.monotonic_s() + _UNOBTAINABLE_S
+        ordered = {request.offering, *request.alternatives}
+        named = bool(why.instance_type or why.zone or why.market)
+        for offering in self.latest:
+            if _matches(why, offering) if named else offering.key in ordered:
+                self._until_s[offering.key] = until_s
+
+
+def _matches(why: UnobtainableError, offering: Offering) -> bool:
+    return (
+        why.instance_type in ("", offering.instance_type)
+        and why.zone in ("", offering.zone)
+        and why.market in ("", offering.market.value)
+    )

@@ -1,0 +1,149 @@
+"""Calls the provider within its own deadlines, waits where it throttles, and knows what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from fleetctl.errors import (
+    AmbiguousOutcomeError,
+    CapacityError,
+    CredentialsError,
+    FleetctlError,
+    ProviderError,
+    QuotaError,
+    ThrottledError,
+)
+from fleetctl.model.observation import ProviderCondition, ProviderFault
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from fleetctl.clock import Clock
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest
+    from fleetctl.ports.provider import ListenAddress, Provider, ResolveSecrets
+
+T = TypeVar("T")
+
+# What a provider said of stock, quota or its own limits is shown for this long after it was last said.
+_SHOWN_S = 180.0
+# Without credentials nothing is ordered for this long; then one more attempt shows whether they were mended.
+_CREDENTIALS_AGAIN_S = 60.0
+_RETRY_AFTER_S_MIN = 0.1
+_FAULTS: tuple[tuple[type[FleetctlError], ProviderFault], ...] = (
+    (CredentialsError, ProviderFault.CREDENTIALS),
+    (QuotaError, ProviderFault.QUOTA),
+    (CapacityError, ProviderFault.CAPACITY),
+    (ThrottledError, ProviderFault.THROTTLED),
+)
+
+
+class ProviderCalls:
+    """The provider as the controller calls it: no call outlasts its deadline, none is made while it is throttled."""
+
+    def __init__(self, provider: Provider, clock: Clock, *, owner: str, fleet: str) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._owner = owner
+        self._fleet = fleet
+        self._open_at_s: dict[str, float] = {}  # scope of a limit -> not before
+        self._conditions: dict[tuple[ProviderFault, str], tuple[ProviderCondition, float]] = {}
+
+    def conditions(self) -> tuple[ProviderCondition, ...]:
+        """Return what is wrong with the provider, the gravest first."""
+        now_s = self._clock.monotonic_s()
+        self._conditions = {key: (c, until_s) for key, (c, until_s) in self._conditions.items() if until_s > now_s}
+        order = list(ProviderFault)
+        found = {condition.message: condition for condition, _ in self._conditions.values()}
+        return tuple(sorted(found.values(), key=lambda c: (order.index(c.fault), c.message)))
+
+    def note(self, operation: str, error: FleetctlError) -> None:
+        """Keep what an error says of the provider, for the next decisions and the status."""
+        fault = next((fault for kind, fault in _FAULTS if isinstance(error, kind)), None)
+        if fault is None:
+            return
+        for_s = _CREDENTIALS_AGAIN_S if fault is ProviderFault.CREDENTIALS else _SHOWN_S
+        message = f"{error.message}; {error.hint}" if error.hint else error.message
+        if isinstance(error, ThrottledError):
+            for_s = error.retry_after_s
+            message = f"the provider throttles {error.scope or operation}"
+        until_s = self._clock.monotonic_s() + for_s
+        self._conditions[fault, operation] = (ProviderCondition(fault=fault, message=message), until_s)
+
+    async def offerings(self) -> tuple[Offering, ...]:
+        """Return what is sold. Raises ProviderError."""
+        deadline_s = self._provider.pace.offerings_deadline_s
+        return await self._call("offerings", deadline_s, self._provider.offerings)
+
+    async def listen_addresses(self, count: int, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
+        """Return where new engines may listen. Raises ProviderError."""
+        deadline_s = self._provider.pace.describe_deadline_s
+        ask = self._provider.listen_addresses
+        return await self._call("listen-addresses", deadline_s, lambda: ask(count, avoid=avoid))
+
+    async def list_nodes(self) -> NodeListing:
+        """Return the fleet's nodes. Raises ProviderError."""
+        deadline_s = self._provider.pace.list_deadline_s
+        ask = self._provider.list_nodes
+        return await self._call("list-nodes", deadline_s, lambda: ask(owner=self._owner, fleet=self._fleet))
+
+    async def describe(self, token: str) -> Node | None:
+        """Return an order's node. Raises ProviderError."""
+        deadline_s = self._provider.pace.describe_deadline_s
+        return await self._call("describe", deadline_s, lambda: self._provider.describe(token, owner=self._owner))
+
+    async def create(
+        self, requests: tuple[NodeRequest, ...], resolve_secrets: ResolveSecrets
+    ) -> tuple[CreateResult, ...]:
+        """Order nodes. Raises FleetctlError, of the whole call; AmbiguousOutcomeError when its deadline passed."""
+        deadline_s = self._provider.pace.create_deadline_s
+        create = self._provider.create
+        results = await self._call("create", deadline_s, lambda: create(requests, resolve_secrets=resolve_secrets))
+        for result in results:
+            if result.error is not None:
+                self._refused("create", result.error)
+        return results
+
+    async def stop(self, node_id: str, *, grace_s: float) -> None:
+        """Tell a node to end. Raises ProviderError."""
+        deadline_s = self._provider.pace.stop_deadline_s
+        await self._call("stop", deadline_s, lambda: self._provider.stop(node_id, grace_s=grace_s))
+
+    async def _call(self, operation: str, deadline_s: float, call: Callable[[], Coroutine[object, object, T]]) -> T:
+        await self._wait_until_open(operation)
+        try:
+            async with asyncio.timeout(deadline_s):
+                answer = await call()
+        except TimeoutError as exc:
+            # Every call that changes something may have done so; for one that only reads it makes no difference.
+            raise AmbiguousOutcomeError(
+                f"no answer to {operation} in {format_duration(deadline_s)}", hint="it is looked up by its token"
+            ) from exc
+        except ProviderError as exc:
+            self._refused(operation, exc)
+            raise
+        self._succeeded(operation)
+        return answer
+
+    async def _wait_until_open(self, operation: str) -> None:
+        """Wait while this operation, or the whole account, is throttled."""
+        while True:
+            at_s = max(self._open_at_s.get(operation, 0.0), self._open_at_s.get("account", 0.0))
+            wait_s = at_s - self._clock.monotonic_s()
+            if wait_s <= 0:
+                return
+            await self._clock.sleep(wait_s)
+
+    def _refused(self, operation: str, error: FleetctlError) -> None:
+        self.note(operation, error)
+        if isinstance(error, ThrottledError):
+            scope = error.scope or operation
+            again_s = self._clock.monotonic_s() + max(_RETRY_AFTER_S_MIN, error.retry_after_s)
+            self._open_at_s[scope] = max(self._open_at_s.get(scope, 0.0), again_s)
+
+    def _succeeded(self, operation: str) -> None:
+        """Forget what an answer to the same call disproves."""
+        for fault in (ProviderFault.CREDENTIALS, ProviderFault.THROTTLED):
+            self._conditions.pop((fault, operation), None)
