@@ -1,0 +1,132 @@
+"""What a profile comes to, output by output: each function shows one that a key may change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.config.profile import parse_profile
+from fleetctl.config.trace import read_rows
+from fleetctl.controller.keys import KeyHashes
+from fleetctl.controller.table import build_table
+from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.plan.workload import lane_demands
+from fleetctl.core.slo.breach import Limits
+from fleetctl.core.status import FleetKnowledge, fleet_status
+from fleetctl.errors import FleetctlError
+from fleetctl.load.report import GeneratorFigures, LaneFigures, LoadReport
+from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.ladder import LadderStep
+from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import Quantiles
+from fleetctl.operations.traffic import judge
+from fleetctl.plugins import load_engine
+from fleetctl.testing import samples
+from tests.plan.wishes import planned
+from tests.reconcile import worlds
+from tests.reconcile.worlds import observed, snapshot, traffic
+
+if TYPE_CHECKING:
+    from fleetctl.model.gateway import RoutingTable
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+
+ENGINE_OF = load_engine
+_GRID = tuple((tokens, hint, stream) for tokens in (10, 700, 9000) for hint in (0, 1) for stream in (0, 1))
+
+
+def profile_of(tree: dict[str, Any], directory: Path) -> Profile:
+    """Return the profile a tree of keys says; JSON is YAML."""
+    return parse_profile(json.dumps(tree), source="a profile", base_dir=directory)
+
+
+def plan_or_refusal(profile: Profile) -> Plan | str:
+    """Return the plan, or why there is none."""
+    try:
+        return planned(profile, trace_rows=None)
+    except FleetctlError as error:
+        return error.message
+
+
+def demand(profile: Profile) -> object:
+    """Return what the plan is made for, lane by lane."""
+    trace = profile.workload.trace
+    rows = [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in read_rows(Path(trace))] if trace else None
+    return lane_demands(profile, rows)
+
+
+def desired(profile: Profile) -> Desired:
+    """Return a fleet of this profile, two replicas planned for every lane."""
+    plan = replace(samples.plan(), lanes=tuple(samples.lane_plan(lane.name) for lane in profile.lanes))
+    return Desired(
+        fleet="demo", phase=Phase.UP, generation=1, profile=profile, plan=plan,
+        created_at=samples.EPOCH, changed_at=samples.EPOCH,
+    )  # fmt: skip
+
+
+def table(profile: Profile) -> RoutingTable:
+    """Return the routing table of a fleet whose `short` lane is as far up the ladder as it goes."""
+    keys = KeyHashes("demo").of(profile.gateway.api_keys)
+    memory = Memory(lanes={"short": LaneMemory(step=LadderStep.BREAKER)})
+    return build_table(desired(profile), (), memory, engine_of=ENGINE_OF, key_hashes=keys, version=1)
+
+
+def choices(profile: Profile) -> object:
+    """Return which lane a grid of requests enters."""
+    choice = LaneChoice(table(profile).lanes)
+    return [str(choice.choose_by(n, batch_hint=bool(hint), stream=bool(stream))) for n, hint, stream in _GRID]
+
+
+def limits(profile: Profile) -> object:
+    """Return what the gateway judges the requests of `short` by."""
+    return Limits.of(table(profile).lanes[0].slo)
+
+
+def findings(profile: Profile) -> object:
+    """Return the verdict on a load whose every latency was 1.5 s in `short`."""
+    measured = Quantiles(count=1000, p50_s=1.5, p95_s=1.5, p99_s=1.5, max_s=1.5)
+    figures = LaneFigures(lane="short", requests=1000, ok=1000, ttft=measured, itl=measured, e2e=measured)
+    report = LoadReport(
+        url="", model="", source="generated", duration_s=1.0, elapsed_s=1.0, ended_early=False, unfinished=0,
+        lanes=(figures,), total=figures, generator=GeneratorFigures(),
+    )  # fmt: skip
+    return judge(report, {"short": profile.lanes[0].slo}).lanes
+
+
+def commands(profile: Profile) -> object:
+    """Return how the replicas of every lane are started, as planned."""
+    plan = planned(profile)
+    return [
+        ENGINE_OF(lane.engine).launch(
+            plan=plan, lane=lane, lane_plan=plan.lane(lane.name), host="127.0.0.1", port=20_000
+        )
+        for lane in profile.lanes
+    ]
+
+
+def status(profile: Profile) -> object:
+    """Return what the faces show while 3 % of the requests of `short` break a promise."""
+    seen = worlds.observation(gateway=snapshot(traffic("short", samples_count=1000, bad=30)))
+    known = FleetKnowledge(at=seen.at, desired=desired(profile), records=(), memory=Memory(), observation=seen)
+    return fleet_status(known, ())
+
+
+def decisions(profile: Profile) -> object:
+    """Return everything decided over ten minutes: overload, then calm, beside a replica that never gets ready."""
+    fleet, memory, found = desired(profile), Memory(), []
+    names = [f"{lane.name}-{n}" for lane in profile.lanes for n in (1, 2)]
+    ready = [observed(name) for name in names if name != "long-2"]
+    stuck = observed("long-2", ReplicaState.BOOTING, record_created_at=worlds.at(3590), healthy=False)
+    for passed_s in range(0, 600, 2):
+        is_pressed = passed_s < 80
+        short = traffic("short", ttft_s=0.9 if is_pressed else 0.01, rps=9.0 if is_pressed else 0.1)
+        lanes = (short, traffic("long", rps=0.1), traffic("batch", rps=0.1))
+        gateway = snapshot(*lanes, now_s=3600 + passed_s)
+        seen = worlds.observation(*ready, stuck, gateway=gateway, now_s=3600 + passed_s)
+        decision = worlds.decide(fleet, seen, memory)
+        memory = decision.memory
+        found.append((decision.requeue_at, decision.actions))
+    return found
