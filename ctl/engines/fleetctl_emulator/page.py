@@ -10,6 +10,8 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from fleetctl.telemetry.page import heading, sample_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,14 +30,7 @@ def number(value: float) -> str:
 
 def label_text(labels: dict[str, str]) -> str:
     """Return {a="x",b="y"}, sorted by name; empty for no labels."""
-    if not labels:
-        return ""
-    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
-    return f"{{{inside}}}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return sample_name("", dict(sorted(labels.items())))
 
 
 class Value:
@@ -146,12 +141,12 @@ class Family:
         shown = {labels: child for labels, child in children.items() if child.touched or not only_touched}
         if only_touched and not shown:
             return []
-        made = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} {self.kind}"]
+        made = [*heading(self.name, self.kind, self.text)]
         for child in shown.values():
             made += child.lines(as_nan=as_nan)
         if created and self._is_dated:
             name = f"{self.name.removesuffix('_total') if self.kind == 'counter' else self.name}_created"
-            made += [f"# HELP {name} {self.text}", f"# TYPE {name} gauge"]
+            made += heading(name, "gauge", self.text)
             made += [f"{name}{labels} {created}" for labels in shown]
         return made
 

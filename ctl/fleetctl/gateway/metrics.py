@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.telemetry.page import heading, sample_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -97,27 +99,15 @@ def _replica_families(lines: list[str], routes: RoutingState, upstreams: Upstrea
 
 
 def _family(lines: list[str], name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> None:
-    lines += (f"# HELP {_PREFIX}{name} {text}", f"# TYPE {_PREFIX}{name} {kind}")
-    lines += [f"{_PREFIX}{name}{_labels(labels)} {value:.17g}" for labels, value in samples]
+    lines += heading(_PREFIX + name, kind, text)
+    lines += [f"{sample_name(_PREFIX + name, labels)} {value:.17g}" for labels, value in samples]
 
 
 def _histogram(lines: list[str], name: str, text: str, sketches: dict[str, QuantileSketch]) -> None:
-    lines += (f"# HELP {_PREFIX}{name} {text}", f"# TYPE {_PREFIX}{name} histogram")
+    lines += heading(_PREFIX + name, "histogram", text)
+    full = _PREFIX + name
     for lane, sketch in sketches.items():
-        for limit in _SECONDS:
-            count = sketch.count_at_most(limit)
-            lines.append(f"{_PREFIX}{name}_bucket{_labels({'lane': lane, 'le': f'{limit:g}'})} {count}")
-        lines.append(f"{_PREFIX}{name}_bucket{_labels({'lane': lane, 'le': '+Inf'})} {sketch.count}")
-        lines.append(f"{_PREFIX}{name}_sum{_labels({'lane': lane})} {sketch.sum_s:.17g}")
-        lines.append(f"{_PREFIX}{name}_count{_labels({'lane': lane})} {sketch.count}")
-
-
-def _labels(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items())
-    return "{" + pairs + "}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        counts = {f"{limit:g}": sketch.count_at_most(limit) for limit in _SECONDS} | {"+Inf": sketch.count}
+        lines += [f"{sample_name(f'{full}_bucket', {'lane': lane, 'le': le})} {count}" for le, count in counts.items()]
+        lines.append(f"{sample_name(f'{full}_sum', {'lane': lane})} {sketch.sum_s:.17g}")
+        lines.append(f"{sample_name(f'{full}_count', {'lane': lane})} {sketch.count}")
