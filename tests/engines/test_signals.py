@@ -59,7 +59,7 @@ def test_each_engines_own_names_are_read(engine: str) -> None:
 
 
 @pytest.mark.parametrize("flavour", PAGES)
-def test_an_emulated_engine_is_read_as_the_flavour_it_wears(flavour: str) -> None:
+def test_an_emulated_engine_is_read_as_the_engine_it_plays(flavour: str) -> None:
     assert load_engine("emulator").signals(PAGES[flavour]) == expected(flavour)
 
 

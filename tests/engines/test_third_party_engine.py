@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCES = Path(__file__).parent / "acme"
+CHECKOUT = Path(__file__).parents[2]
 PROFILE = """
 apiVersion: fleetctl/v1
 name: anvils
@@ -59,6 +60,13 @@ def home() -> Iterator[Home]:
 @pytest.fixture
 def profile(home: Home) -> str:
     return str(home.root / "anvils.yaml")
+
+
+def test_it_is_six_files_and_fleetctl_knows_of_none() -> None:
+    files = ["__init__.py", "capabilities.py", "container.py", "engine.py", "launch.py", "signals.py"]
+    assert sorted(path.name for path in (SOURCES / "acme_engine").glob("*.py")) == files
+    product = [path for root in ("ctl", "providers", "templates") for path in (CHECKOUT / root).rglob("*.*")]
+    assert [path for path in product if path.suffix in (".py", ".j2") and "acme" in path.read_text().lower()] == []
 
 
 def test_it_is_listed_and_validates(home: Home, profile: str) -> None:

@@ -34,7 +34,7 @@ def label_text(labels: dict[str, str]) -> str:
 
 
 class Value:
-    """Is a counter's or gauge's figure for one set of labels; `read` replaces the stored one."""
+    """A counter's or gauge's figure for one set of labels; `read` replaces the stored one."""
 
     __slots__ = ("_begin", "read", "touched", "value")
 
@@ -110,7 +110,7 @@ class Histogram(Summary):
 
 
 class Family:
-    """Is a metric's HELP, TYPE and every set of labels it has."""
+    """A metric: HELP, TYPE and every set of labels it has."""
 
     def __init__(self, name: str, kind: str, text: str, *, bounds: Sequence[float] = (), is_dated: bool = True) -> None:
         self.name, self.kind, self.text, self.bounds = name, kind, text, tuple(bounds)
@@ -152,7 +152,7 @@ class Family:
 
 
 class Page:
-    """Is an ordered set of families.
+    """A metrics page: families in order.
 
     `created_s` adds `_created` series, as prometheus_client does; `only_touched` leaves out what was never set or
     counted, as Rust's metrics crate does.

@@ -30,7 +30,7 @@ class End(Enum):
 
 
 class Choice:
-    """Is one answer of a response, and its sequence's sink."""
+    """One answer of a response; takes the tokens of its sequence."""
 
     __slots__ = ("_head", "_tail", "format", "is_closed", "is_garbled", "predicted", "reply", "sent", "sequence")
 
@@ -85,7 +85,7 @@ class Choice:
 
 
 class Reply:
-    """Is a response with its choices; `ended` says how it ended. This one keeps everything to the end."""
+    """A response with its choices; `ended` says how it ended. This one is sent whole, at the end."""
 
     is_stream = False
 

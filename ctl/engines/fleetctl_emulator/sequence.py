@@ -29,7 +29,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """Is owned by the scheduler once added; others read it."""
+    """One sequence of tokens; only the scheduler changes it once it was added."""
 
     number: int  # order of arrival
     prompt: Prompt

@@ -1,4 +1,4 @@
-"""The process's life: bind, start up, serve, and end as the engine it looks like would.
+"""The process's life: bind, start up, serve, and end as the engine it plays does.
 
 The port is bound at once, so that a taken one is known at once, and listens only when start-up is over: before that
 connections are refused, as with vLLM, and with TGI, whose router binds when its shards are warm. SGLang listens a little
@@ -37,7 +37,7 @@ _CLOSING_S = 2.0  # for the last bytes of aborted responses
 
 
 class Server:
-    """Is one emulated engine. `run` returns the exit status."""
+    """One emulated engine: its listener, its service and its end. `run` returns the exit status."""
 
     def __init__(
         self, options: EmulatorOptions, instance: EmulatedInstance, played: PlayedEngine, clock: Clock

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Surface(Protocol):
-    """Is reached by the entry point group `fleetctl.emulated`, under the engine's name; constructed without arguments."""
+    """How one engine looks: found by the entry point group `fleetctl.emulated` under its name, made without arguments."""
 
     def dialect(self, options: EmulatorOptions, instance: EmulatedInstance) -> Dialect:
         """Return how the engine words its refusals, and when its queue is full."""

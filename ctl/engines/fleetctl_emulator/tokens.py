@@ -38,7 +38,7 @@ def token_count(byte_count: int) -> int:
 
 
 class AnswerText:
-    """Is the endless answer of one seed, made as far as it is read."""
+    """The endless answer of one seed, generated as far as it is read."""
 
     __slots__ = ("_made", "seed")
 

@@ -27,7 +27,7 @@ MANIFEST = ".fleetctl-render.json"  # which files were written here, and what wa
 def render(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
     """Return every launch file of the plan by its relative path, for the profile's engines or for `engine` everywhere.
 
-    An emulated lane is rendered for the engine it looks like: its header says so. Raises ConfigError, NotFoundError.
+    An emulated lane is rendered for the engine it plays: its header says so. Raises ConfigError, NotFoundError.
     """
     installed = plugins.installed(plugins.ENGINES)
     if engine and engine not in installed:

@@ -73,7 +73,7 @@ class Emulation:
 
 
 class Engine(Protocol):
-    """Is reached by the entry point group `fleetctl.engine`; constructed without arguments. Pure: text in, text out."""
+    """An engine: found by the entry point group `fleetctl.engine`, made without arguments. Pure: text in, text out."""
 
     name: str  # that of its entry point
     health_path: str

@@ -273,7 +273,7 @@ class VllmMetrics:
 
 
 class _HttpMetrics:
-    """Is what prometheus-fastapi-instrumentator adds to vLLM's page."""
+    """What prometheus-fastapi-instrumentator adds to vLLM's page."""
 
     def __init__(self, page: Page) -> None:
         self._requests = page.family(
