@@ -63,15 +63,15 @@ class Bench:
         now, busy = 0.0, False
         for _ in range(steps_max):
             while todo and todo[0][1].at_s <= now:
-                _, wish = todo.pop(0)
+                _, spec = todo.pop(0)
                 sequence = Sequence(
-                    number=len(self.sequences), prompt=wish.prompt, answer=answer,
-                    output_tokens=wish.output_tokens, priority=wish.priority, arrived_s=now,
+                    number=len(self.sequences), prompt=spec.prompt, answer=answer,
+                    output_tokens=spec.output_tokens, priority=spec.priority, arrived_s=now,
                 )  # fmt: skip
                 self.sequences.append(sequence)
                 self.scheduler.add(sequence)
-                if wish.abort_at_s is not None:
-                    aborts.append((wish.abort_at_s, sequence))
+                if spec.abort_at_s is not None:
+                    aborts.append((spec.abort_at_s, sequence))
             for at, sequence in list(aborts):
                 if at <= now:
                     self.scheduler.abort(sequence)
@@ -94,8 +94,8 @@ class Bench:
             "sampled": result.sampled, "admitted": result.admitted,
             "resumed": result.resumed, "preempted": result.preempted,
         }  # fmt: skip
-        said = " ".join(f"{name}={[s.number for s in found]}" for name, found in numbers.items() if found)
-        self.log.append(f"{result.at_s:.9f} {said} batch={result.batch} for={result.duration_s}")
+        moves = " ".join(f"{name}={[s.number for s in found]}" for name, found in numbers.items() if found)
+        self.log.append(f"{result.at_s:.9f} {moves} batch={result.batch} for={result.duration_s}")
         for check in self.checks:
             check(self.scheduler, result)
 

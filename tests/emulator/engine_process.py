@@ -79,14 +79,14 @@ class EngineProcess:
                 pipe.close()
 
     def get(self, path: str) -> tuple[int, str]:
-        return self.ask("GET", path)
+        return self.send("GET", path)
 
     def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        status, text = self.ask("POST", path, raw, headers)
+        status, text = self.send("POST", path, raw, headers)
         return status, json.loads(text) if text.startswith(("{", "[")) else text
 
-    def ask(
+    def send(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
@@ -113,7 +113,7 @@ class EngineProcess:
         assert status == 200, answer
 
     def heal(self) -> None:
-        assert self.ask("DELETE", "/emulator/faults")[0] == 200
+        assert self.send("DELETE", "/emulator/faults")[0] == 200
 
     def metric(self, line: str) -> float:
         """The value of the sample that begins with `line`; labels may follow it."""
@@ -180,7 +180,7 @@ def text_of(event: str) -> str:
     return choices[0].get("delta", {}).get("content") or choices[0].get("text") or ""
 
 
-def said(tokens: int, *, start: int = 0) -> str:
+def emitted(tokens: int, *, start: int = 0) -> str:
     return ANSWER.tokens(start, start + tokens).decode()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError
 from fleetctl_emulator.faults import KINDS, InjectedFault, parse_fault
-from tests.emulator.engine_process import EngineProcess, accepts, said, text_of, texts_of, until
+from tests.emulator.engine_process import EngineProcess, accepts, emitted, text_of, texts_of, until
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_engine_hanging_mid_stream_goes_on_when_healed(engine):
     SYSTEM_CLOCK.sleep_blocking(0.3)
     assert engine.state()["steps"] == steps
     engine.heal()
-    assert first + texts_of(stream.rest()) == said(20)
+    assert first + texts_of(stream.rest()) == emitted(20)
     stream.close()
 
 
@@ -152,7 +152,7 @@ def test_truncated_stream_has_no_end(engine):
     stream.close()
     assert events[-1] == "CUT"
     assert "[DONE]" not in events
-    assert texts_of(events) == said(2)
+    assert texts_of(events) == emitted(2)
     assert engine.chat(max_tokens=9)[0] == 200, "only streams are cut"
 
 
@@ -165,7 +165,7 @@ def test_garbage_comes_in_the_middle_of_a_stream(engine):
     assert len(broken) == 1
     with pytest.raises(json.JSONDecodeError):
         json.loads(broken[0])
-    assert "".join(text_of(e) for e in events if e not in broken) == said(6)
+    assert "".join(text_of(e) for e in events if e not in broken) == emitted(6)
 
 
 def test_failed_generation_is_an_error_event_or_a_500(engine):
@@ -192,9 +192,9 @@ def test_faults_are_listed_put_and_taken_away_one_by_one(engine):
     assert status == 200
     assert answer["faults"] == ["slow:2", "unhealthy"]
     assert set(answer["known"]) == set(KINDS)
-    assert json.loads(engine.ask("DELETE", "/emulator/faults?kind=slow")[1])["faults"] == ["unhealthy"]
+    assert json.loads(engine.send("DELETE", "/emulator/faults?kind=slow")[1])["faults"] == ["unhealthy"]
     for body in ({"fault": "gremlins"}, {"foult": "slow"}, {"fault": "never-ready"}, b"{"):
         status, answer = engine.post("/emulator/faults", body)
         assert status == 400
         assert answer["error"]
-    assert engine.ask("DELETE", "/emulator/faults?kind=gremlins")[0] == 400
+    assert engine.send("DELETE", "/emulator/faults?kind=gremlins")[0] == 400

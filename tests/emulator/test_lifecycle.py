@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.emulator.engine_bench import MODEL_8B_L40S
-from tests.emulator.engine_process import GPU, MODEL, EngineProcess, accepts, said, texts_of, until
+from tests.emulator.engine_process import GPU, MODEL, EngineProcess, accepts, emitted, texts_of, until
 
 
 def free_port() -> int:
@@ -51,8 +51,8 @@ def test_vllm_with_a_timeout_drains_running_and_queued_and_refuses_new(start):
     assert engine.get("/health")[0] == 200
     status, answer = engine.chat(max_tokens=2)
     assert status == answer["error"]["code"] == 500
-    assert texts_of(running.rest()) == said(60)[4:]
-    assert texts_of(queued.rest()) == said(20)
+    assert texts_of(running.rest()) == emitted(60)[4:]
+    assert texts_of(queued.rest()) == emitted(20)
     running.close()
     queued.close()
     assert engine.wait_end() == 0
@@ -74,7 +74,7 @@ def test_tgi_stops_listening_and_finishes_what_it_has(start):
     stream.first_text()
     engine.tell()
     until(lambda: not accepts(engine.port), "the port is closed")
-    assert texts_of(stream.rest()) == said(60)[4:]
+    assert texts_of(stream.rest()) == emitted(60)[4:]
     stream.close()
     assert engine.wait_end() == 0
 
@@ -86,7 +86,7 @@ def test_sglang_is_unhealthy_while_it_drains_without_a_deadline(start):
     engine.tell()
     until(lambda: engine.get("/health")[0] == 503, "it says so")
     assert engine.chat(max_tokens=2)[0] == 200  # it still takes new work
-    assert texts_of(stream.rest()) == said(80)[4:]
+    assert texts_of(stream.rest()) == emitted(80)[4:]
     stream.close()
     assert engine.wait_end() == 0
 
@@ -223,6 +223,6 @@ def test_many_clients_are_served_at_once(start):
 
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(one, range(96)))
-    assert answers == [said(50)] * 96
+    assert answers == [emitted(50)] * 96
     state = engine.state()
     assert (state["running"], state["waiting"], state["kv_blocks_used"], state["in_flight"]) == (0, 0, 0, 0)

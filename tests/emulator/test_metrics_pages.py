@@ -83,8 +83,8 @@ def test_running_sequences_show_in_the_gauges(start):
 def test_preemptions_are_counted_when_the_sequence_runs_again(start):
     # 0.5 leaves room for 12k tokens: three answers of 5,000 do not fit together.
     engine: EngineProcess = start("--gpu-memory-utilization", "0.422", "--speed", "200", "--max-num-seqs", "8")
-    room = engine.state()["kv_blocks"] * 16
-    length = min(engine.state()["max_model_len"] - 100, room // 3 + 1000)
+    kv_tokens = engine.state()["kv_blocks"] * 16
+    length = min(engine.state()["max_model_len"] - 100, kv_tokens // 3 + 1000)
     streams = [engine.stream(content=f"{n}", max_tokens=length, ignore_eos=True) for n in range(3)]
     for stream in streams:
         assert stream.rest()[-1] == "[DONE]"

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.emulator.engine_process import NAME, EngineProcess, said, texts_of, until
+from tests.emulator.engine_process import NAME, EngineProcess, emitted, texts_of, until
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +23,10 @@ def tgi(tmp_path_factory):
 def test_generate_answers_whole_with_details(tgi):
     status, answer = tgi.post("/generate", {"inputs": "Hello", "parameters": {"max_new_tokens": 7, "details": True}})
     assert status == 200
-    assert answer["generated_text"] == said(7)
+    assert answer["generated_text"] == emitted(7)
     assert answer["details"]["finish_reason"] == "length"
     assert answer["details"]["generated_tokens"] == 7
-    assert [token["text"] for token in answer["details"]["tokens"]] == [f"{word} " for word in said(7).split()]
+    assert [token["text"] for token in answer["details"]["tokens"]] == [f"{word} " for word in emitted(7).split()]
 
 
 def test_generate_stream_numbers_its_tokens_and_ends_with_the_text(tgi):
@@ -34,19 +34,19 @@ def test_generate_stream_numbers_its_tokens_and_ends_with_the_text(tgi):
     events = [json.loads(event) for event in stream.rest()]
     stream.close()
     assert [event["index"] for event in events] == [1, 2, 3, 4, 5]
-    assert "".join(event["token"]["text"] for event in events) == said(5)
-    assert [event["generated_text"] for event in events] == [None] * 4 + [said(5)]
+    assert "".join(event["token"]["text"] for event in events) == emitted(5)
+    assert [event["generated_text"] for event in events] == [None] * 4 + [emitted(5)]
 
 
 def test_generate_continues_what_was_said(tgi):
-    _, answer = tgi.post("/generate", {"inputs": "Hello " + said(5), "parameters": {"max_new_tokens": 5}})
-    assert answer["generated_text"] == said(5, start=5)
+    _, answer = tgi.post("/generate", {"inputs": "Hello " + emitted(5), "parameters": {"max_new_tokens": 5}})
+    assert answer["generated_text"] == emitted(5, start=5)
 
 
 def test_compatible_route_answers_in_a_list(tgi):
     status, answer = tgi.post("/", {"inputs": "Hello", "parameters": {"max_new_tokens": 2}})
     assert status == 200
-    assert answer == [{"generated_text": said(2)}]
+    assert answer == [{"generated_text": emitted(2)}]
     assert tgi.get("/")[0] == 200
 
 
@@ -54,15 +54,15 @@ def test_official_client_is_served_and_the_model_not_looked_at(tgi):
     with openai.OpenAI(base_url=f"{tgi.url}/v1", api_key="none", max_retries=0, timeout=20) as client:
         question: Any = [{"role": "user", "content": "What is a lane?"}]
         whole = client.chat.completions.create(model="tgi", messages=question, max_tokens=8)
-        assert whole.choices[0].message.content == said(8)
+        assert whole.choices[0].message.content == emitted(8)
         chunks = client.chat.completions.create(
             model="tgi", messages=question, max_tokens=8, stream=True, stream_options={"include_usage": True}
         )
         made = list(chunks)
-        assert "".join(c.choices[0].delta.content or "" for c in made if c.choices) == said(8)
+        assert "".join(c.choices[0].delta.content or "" for c in made if c.choices) == emitted(8)
         assert made[-1].usage is not None
         assert made[-1].usage.completion_tokens == 8
-        assert client.completions.create(model="tgi", prompt="x", max_tokens=3).choices[0].text == said(3)
+        assert client.completions.create(model="tgi", prompt="x", max_tokens=3).choices[0].text == emitted(3)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_tgi_reserves_the_whole_budget_and_never_preempts(start):
     engine: EngineProcess = start(
         "--flavour", "tgi", "--gpu-memory-utilization", "0.422", "--speed", "200", "--max-num-seqs", "8"
     )
-    room = engine.state()["kv_blocks"] * 16
-    length = min(engine.state()["max_model_len"] - 100, room // 2 + 500)
+    kv_tokens = engine.state()["kv_blocks"] * 16
+    length = min(engine.state()["max_model_len"] - 100, kv_tokens // 2 + 500)
     streams = [engine.stream(content=f"{n}", max_tokens=length, ignore_eos=True) for n in range(2)]
     streams[0].first_text()
     assert engine.state()["running"] == 1
-    assert [texts_of(stream.rest())[:4] for stream in streams][1] == said(1)
+    assert [texts_of(stream.rest())[:4] for stream in streams][1] == emitted(1)
     for stream in streams:
         stream.close()
 
@@ -149,7 +149,7 @@ def test_sglang_refuses_when_too_many_wait_whatever_runs(start):
     assert refused.status == 200
     assert json.loads(refused.event())["error"]["code"] == 503
     running.close()
-    assert texts_of(waiting.rest()) == said(2)
+    assert texts_of(waiting.rest()) == emitted(2)
 
 
 @pytest.mark.parametrize(("order", "first"), [((), 5), (("--schedule-low-priority-values-first",), -5)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from fleetctl_emulator.lengths import natural_tokens
-from fleetctl_emulator.tokens import WORDS, AnswerText, AnswerTexts, render_chat, render_text, token_count
+from fleetctl_emulator.tokens import VOCABULARY, AnswerText, AnswerTexts, render_chat, render_text, token_count
 
 ANSWER = AnswerText("7")
 
@@ -18,8 +18,8 @@ def test_words_tokens_and_bytes_of_an_answer_count_alike(start, length):
 
 
 def test_words_are_four_bytes_and_distinct():
-    assert all(len(word) == 4 and word.endswith(b" ") for word in WORDS)
-    assert len(set(WORDS)) == len(WORDS) > 1000
+    assert all(len(word) == 4 and word.endswith(b" ") for word in VOCABULARY)
+    assert len(set(VOCABULARY)) == len(VOCABULARY) > 1000
 
 
 @given(st.text(min_size=1, max_size=200), st.integers(0, 500))
@@ -54,11 +54,11 @@ def test_chat_template_costs_what_it_says(messages):
 def test_next_turn_begins_with_the_tokens_of_this_one():
     question = [("user", b"What is a lane?")]
     first = render_chat(question, opens_answer=True, continues_final=False)
-    said = ANSWER.tokens(0, 40)
+    emitted = ANSWER.tokens(0, 40)
     second = render_chat(
-        [*question, ("assistant", said), ("user", b"And a replica?")], opens_answer=True, continues_final=False
+        [*question, ("assistant", emitted), ("user", b"And a replica?")], opens_answer=True, continues_final=False
     )
-    assert second.content.startswith(first.content + said)
+    assert second.content.startswith(first.content + emitted)
 
 
 def test_natural_lengths_spread_as_published():

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.emulator.engine_process import NAME, EngineProcess, chat_body, said, text_of, texts_of, until
+from tests.emulator.engine_process import NAME, EngineProcess, chat_body, emitted, text_of, texts_of, until
 
 
 @pytest.fixture
@@ -19,24 +19,24 @@ def client(quick):
         yield made
 
 
-def ask(client: openai.OpenAI, *, messages: Any = None, **fields: Any) -> Any:
+def complete(client: openai.OpenAI, *, messages: Any = None, **fields: Any) -> Any:
     return client.chat.completions.create(
         model=NAME, messages=messages or [{"role": "user", "content": "What is a lane?"}], **fields
     )
 
 
 def test_official_client_gets_the_same_answer_whole_and_streamed(client):
-    whole = ask(client, max_tokens=12)
-    assert whole.choices[0].message.content == said(12)
+    whole = complete(client, max_tokens=12)
+    assert whole.choices[0].message.content == emitted(12)
     assert whole.choices[0].finish_reason == "length"
     # 1 + (4 + 4 words' bytes in fours + 1) + 4, as the template costs
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (14, 12)
 
-    chunks = list(ask(client, max_tokens=12, stream=True, stream_options={"include_usage": True}))
+    chunks = list(complete(client, max_tokens=12, stream=True, stream_options={"include_usage": True}))
     deltas = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
     assert deltas[0] == ""
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert deltas[1:] == said(12).split(" ")[:-1] or [d.strip() for d in deltas[1:]] == said(12).split()
+    assert deltas[1:] == emitted(12).split(" ")[:-1] or [d.strip() for d in deltas[1:]] == emitted(12).split()
     assert chunks[-1].usage.completion_tokens == 12
     assert chunks[-1].usage.prompt_tokens == 14
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
@@ -49,8 +49,8 @@ def test_official_client_streams_completions_of_several_prompts(client):
         for choice in chunk.choices:
             texts[choice.index] = texts.get(choice.index, "") + choice.text
     assert sorted(texts) == [0, 1, 2, 3]
-    assert texts[0] == texts[2] == said(5)
-    assert texts[1] == texts[3] != said(5)
+    assert texts[0] == texts[2] == emitted(5)
+    assert texts[1] == texts[3] != emitted(5)
 
 
 def test_model_is_listed_and_another_is_not_found(client):
@@ -60,36 +60,38 @@ def test_model_is_listed_and_another_is_not_found(client):
 
 
 def test_answer_ends_by_itself_and_repeats(client):
-    first, again = (ask(client) for _ in range(2))
+    first, again = (complete(client) for _ in range(2))
     assert first.choices[0].finish_reason == "stop"
-    assert first.choices[0].message.content == again.choices[0].message.content == said(first.usage.completion_tokens)
-    other = ask(client, messages=[{"role": "user", "content": "Something else entirely?"}])
+    assert (
+        first.choices[0].message.content == again.choices[0].message.content == emitted(first.usage.completion_tokens)
+    )
+    other = complete(client, messages=[{"role": "user", "content": "Something else entirely?"}])
     assert other.usage.completion_tokens != first.usage.completion_tokens
 
 
 @pytest.mark.parametrize("stopped_at", [1, 7, 30])
 def test_chat_continues_where_an_interrupted_stream_stopped(client, stopped_at):
     question = {"role": "user", "content": "What is a lane?"}
-    whole = ask(client, messages=[question], max_tokens=40, extra_body={"ignore_eos": True})
-    rest = ask(
+    whole = complete(client, messages=[question], max_tokens=40, extra_body={"ignore_eos": True})
+    rest = complete(
         client,
-        messages=[question, {"role": "assistant", "content": said(stopped_at)}],
+        messages=[question, {"role": "assistant", "content": emitted(stopped_at)}],
         max_tokens=40 - stopped_at,
         extra_body={"ignore_eos": True, "continue_final_message": True, "add_generation_prompt": False},
     )
-    assert said(stopped_at) + rest.choices[0].message.content == whole.choices[0].message.content
+    assert emitted(stopped_at) + rest.choices[0].message.content == whole.choices[0].message.content
     assert rest.usage.prompt_tokens == whole.usage.prompt_tokens + stopped_at
 
 
 def test_continued_answer_ends_where_it_would_have_ended(client):
-    whole = ask(client)
+    whole = complete(client)
     length = whole.usage.completion_tokens
     kept = length // 2
-    rest = ask(
+    rest = complete(
         client,
         messages=[
             {"role": "user", "content": "What is a lane?"},
-            {"role": "assistant", "content": said(kept)},
+            {"role": "assistant", "content": emitted(kept)},
         ],
         extra_body={"continue_final_message": True, "add_generation_prompt": False},
     )
@@ -99,12 +101,12 @@ def test_continued_answer_ends_where_it_would_have_ended(client):
 
 def test_completion_continues_when_the_prompt_ends_in_what_was_said(quick):
     _, first = quick.post("/v1/completions", {"model": NAME, "prompt": "Say: ", "max_tokens": 6})
-    _, rest = quick.post("/v1/completions", {"model": NAME, "prompt": "Say: " + said(6), "max_tokens": 6})
-    assert first["choices"][0]["text"] + rest["choices"][0]["text"] == said(12)
+    _, rest = quick.post("/v1/completions", {"model": NAME, "prompt": "Say: " + emitted(6), "max_tokens": 6})
+    assert first["choices"][0]["text"] + rest["choices"][0]["text"] == emitted(12)
 
 
 def test_stop_string_ends_an_answer_before_itself(quick):
-    words = said(20).split()
+    words = emitted(20).split()
     _, answer = quick.chat(max_tokens=20, ignore_eos=True, stop=[words[9], words[15]])
     assert answer["choices"][0]["message"]["content"].split() == words[:9]
     assert answer["choices"][0]["finish_reason"] == "stop"
@@ -207,7 +209,7 @@ def test_client_that_does_not_read_gets_everything_later_in_fewer_events(start):
     until(lambda: engine.metric("vllm:request_success_total") == 1, "generation does not wait for the reader")
     events = stream.rest()
     stream.close()
-    assert texts_of(events) == said(30_000)
+    assert texts_of(events) == emitted(30_000)
     assert events[-1] == "[DONE]"
     assert len(events) < 30_000
 
@@ -234,7 +236,7 @@ def test_full_queue_rejects_most_of_a_burst_of_streams_inside_a_200(start):
             assert events[1:] == ["[DONE]"]
             inside += 1
         else:
-            assert texts_of(events) == said(60)
+            assert texts_of(events) == emitted(60)
             served += 1
         stream.close()
     assert served >= 2

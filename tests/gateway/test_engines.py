@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.emulator.engine_process import NAME, EngineProcess, said
+from tests.emulator.engine_process import NAME, EngineProcess, emitted
 from tests.gateway.scripted import Scripted
 from tests.gateway.stage import Answer, Stage, until
 
@@ -72,7 +72,7 @@ async def test_a_killed_engine_loses_no_stream(stage, start):
     wholes = await asyncio.gather(*waiting)
     assert [a.status for a in (*streams, *wholes)] == [200] * 30
     assert all(a.is_whole for a in streams)
-    assert {a.text for a in streams} == {said(120)}
+    assert {a.text for a in streams} == {emitted(120)}
     usages = [e["usage"] for a in streams for e in a.events if e != "[DONE]" and e.get("usage")]
     assert len(usages) == 24
     assert {u["completion_tokens"] for u in usages} == {120}
@@ -88,7 +88,7 @@ async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(stage, start)
     engines[0].tell(signal.SIGTERM)
     found = await asyncio.gather(*asking)
     assert all(a.is_whole for a in found)
-    assert {a.text for a in found} == {said(120)}
+    assert {a.text for a in found} == {emitted(120)}
 
 
 async def test_a_full_engine_sends_the_overflow_to_the_others(stage, start):
@@ -98,7 +98,7 @@ async def test_a_full_engine_sends_the_overflow_to_the_others(stage, start):
     stand_for(stage, free, "free")
     found = await asyncio.gather(*(ask(stage, 30, stream=True) for _ in range(16)))
     assert [a.status for a in found] == [200] * 16
-    assert {a.text for a in found} == {said(30)}
+    assert {a.text for a in found} == {emitted(30)}
 
 
 async def test_a_disconnect_frees_the_engine(stage, start):

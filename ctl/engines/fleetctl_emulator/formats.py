@@ -151,17 +151,17 @@ class OpenAiFormat:
 
     def _whole_choice(self, progress: ChoiceProgress) -> dict[str, Any]:
         text = progress.text.decode()
-        said: dict[str, Any] = {"text": text}
+        content: dict[str, Any] = {"text": text}
         if self._is_chat:
-            said = {"message": {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}}
-        return {"index": progress.index} | said | {"logprobs": None} | self._ending(progress)
+            content = {"message": {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}}
+        return {"index": progress.index} | content | {"logprobs": None} | self._ending(progress)
 
     def _ending(self, progress: ChoiceProgress) -> dict[str, Any]:
         return {"finish_reason": progress.finish_reason, "stop_reason": progress.stop_reason}
 
     def _choice(self, index: int, text: str) -> dict[str, Any]:
-        said: dict[str, Any] = {"delta": {"content": text}} if self._is_chat else {"text": text}
-        return {"index": index} | said | {"logprobs": None, "finish_reason": None}
+        content: dict[str, Any] = {"delta": {"content": text}} if self._is_chat else {"text": text}
+        return {"index": index} | content | {"logprobs": None, "finish_reason": None}
 
     def _event(self, choices: list[dict[str, Any]], figures: dict[str, Any] | None, *, first: bool = False) -> bytes:
         if first and not self._continuous:

@@ -76,6 +76,6 @@ class Sequence:
         if len(self.hashes) < full_blocks:
             first = self.prompt.resumed_tokens
             needed = full_blocks * BLOCK_TOKENS - self.prompt.tokens
-            said = self.answer.tokens(first, first + needed) if needed > 0 else b""
-            self.hashes = chain_hashes(self.prompt.content + said, full_blocks, self.hashes)
+            emitted = self.answer.tokens(first, first + needed) if needed > 0 else b""
+            self.hashes = chain_hashes(self.prompt.content + emitted, full_blocks, self.hashes)
         return self.hashes[:full_blocks]

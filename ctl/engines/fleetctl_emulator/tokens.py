@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 _CONSONANTS = "bdfghjklmnprstvz"
-WORDS = tuple(f"{a}{v}{b} ".encode() for a in _CONSONANTS for v in "aeiou" for b in _CONSONANTS)
+VOCABULARY = tuple(f"{a}{v}{b} ".encode() for a in _CONSONANTS for v in "aeiou" for b in _CONSONANTS)
 
 # 0xff never occurs in UTF-8, so no text can look like the template.
 _PAD = b"\xff"
@@ -50,7 +50,7 @@ class AnswerText:
         """Return tokens [start, stop) as text."""
         while len(self._made) < stop * TOKEN_BYTES:
             block = len(self._made) // (_BLOCK * TOKEN_BYTES)
-            self._made += b"".join(random.Random(f"{self.seed}/{block}").choices(WORDS, k=_BLOCK))
+            self._made += b"".join(random.Random(f"{self.seed}/{block}").choices(VOCABULARY, k=_BLOCK))
         return bytes(self._made[start * TOKEN_BYTES : stop * TOKEN_BYTES])
 
     def emitted_at_end(self, text: bytes) -> int:

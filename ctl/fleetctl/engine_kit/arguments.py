@@ -21,14 +21,14 @@ def command_line(
     """
     given = {word.split("=", 1)[0].replace("_", "-") for word in extra if word.startswith("-")}
     given |= {(same or {}).get(word, word) for word in given}
-    words = [*command]
+    argv = [*command]
     for flag, value in options.items():
         if value is None or value is False or flag in given:
             continue
-        words.append(flag)
+        argv.append(flag)
         if value is not True:
-            words.append(_spell(value))
-    return (*words, *extra)
+            argv.append(_spell(value))
+    return (*argv, *extra)
 
 
 def _spell(value: str | float) -> str:

@@ -65,13 +65,13 @@ class GenerateFormat:
     def event(self, progress: ChoiceProgress, text: bytes) -> bytes:
         """Return one event for each token."""
         first = progress.generated - len(text) // TOKEN_BYTES + 1
-        return b"".join(event(self._token(first + at, word)) for at, word in enumerate(_words(text)))
+        return b"".join(event(self._token(first + at, piece)) for at, piece in enumerate(_token_texts(text)))
 
     def last(self, progress: ChoiceProgress, text: bytes) -> bytes:
         """Return the last token's event, with the whole text."""
-        words = _words(text) or [b""]
-        before = self.event(progress, b"".join(words[:-1])) if len(words) > 1 else b""
-        tree = self._token(progress.generated, words[-1])
+        texts = _token_texts(text) or [b""]
+        before = self.event(progress, b"".join(texts[:-1])) if len(texts) > 1 else b""
+        tree = self._token(progress.generated, texts[-1])
         tree["generated_text"] = self._before + progress.text.decode()
         if self._has_details:
             tree["details"] = _details(progress) | {"input_length": progress.prompt_tokens}
@@ -87,21 +87,21 @@ class GenerateFormat:
         progress = all_progress[0]
         tree: dict[str, Any] = {"generated_text": self._before + progress.text.decode()}
         if self._has_details:
-            tokens = [_token(word) for word in _words(progress.text)]
+            tokens = [_token(piece) for piece in _token_texts(progress.text)]
             tree["details"] = _details(progress) | {"prefill": [], "tokens": tokens}
         return msgspec.json.encode(tree)
 
-    def _token(self, number: int, word: bytes) -> dict[str, Any]:
-        return {"index": number, "token": _token(word), "generated_text": None, "details": None}
+    def _token(self, number: int, piece: bytes) -> dict[str, Any]:
+        return {"index": number, "token": _token(piece), "generated_text": None, "details": None}
 
 
-def _words(text: bytes) -> list[bytes]:
+def _token_texts(text: bytes) -> list[bytes]:
     return [text[at : at + TOKEN_BYTES] for at in range(0, len(text), TOKEN_BYTES)]
 
 
-def _token(word: bytes) -> dict[str, Any]:
-    # The emulator is certain of every word, which is a log probability of 0.
-    return {"id": int.from_bytes(word, "big"), "text": word.decode(), "logprob": 0.0, "special": not word}
+def _token(piece: bytes) -> dict[str, Any]:
+    # The emulator is certain of every token, which is a log probability of 0.
+    return {"id": int.from_bytes(piece, "big"), "text": piece.decode(), "logprob": 0.0, "special": not piece}
 
 
 def _details(progress: ChoiceProgress) -> dict[str, Any]:
