@@ -108,7 +108,10 @@ def rendered_engine(engine_of: Callable[[str], Engine], lane: LaneSpec, override
 
 
 def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated: bool) -> LaneFiles:
-    """Return what the templates need for the plan's lane at `index`; `emulated`: its profile only plays the engine. Raises ConfigError for what cannot be written."""
+    """Return what the templates need for the plan's lane at `index`; `emulated`: its profile only plays the engine.
+
+    Raises ConfigError for what cannot be written.
+    """
     lane = profile.lane(plan.lanes[index].lane)
     lane_plan = _for_engine(plan.lanes[index], keep_extras=engine.name == lane.engine)
     port = PORT_FIRST + index
