@@ -20,7 +20,13 @@ from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo
 
 LANE = RouteLane(
-    name="long", match=LaneMatch(), slo=LaneSlo(targets=()), max_wait_s=0.1, queue_max=4, max_tokens_cap=256
+    name="long",
+    match=LaneMatch(),
+    slo=LaneSlo(targets=()),
+    max_wait_s=0.1,
+    queue_max=4,
+    max_tokens_cap=256,
+    context_tokens_cap=4000,
 )
 BATCH = replace(LANE, name="batch", interruptible=True)
 FREE = LaneLoad(queued=0, queue_max=4, max_wait_s=0.1, has_slot=True, drain_rate_rps=None)
@@ -49,25 +55,33 @@ def at(step: LadderStep, lane: RouteLane = LANE) -> StepEffects:
     ],
 )
 def test_admission(load, step, lane, expected):
-    assert admit(load, at(step, lane), is_probe=False) is expected
+    assert admit(load, at(step, lane), prompt_tokens=100, is_probe=False) is expected
 
 
 def test_an_open_breaker_lets_one_probe_a_second_through():
     gate = ProbeGate()
     assert [gate.lets_through(t) for t in (5.0, 5.5, 5.99, 6.0, 6.1)] == [True, False, False, True, False]
-    assert admit(FREE, at(LadderStep.BREAKER), is_probe=True) is Admission.DISPATCH
+    assert admit(FREE, at(LadderStep.BREAKER), prompt_tokens=100, is_probe=True) is Admission.DISPATCH
 
 
 def test_a_breaker_on_a_held_lane_sends_no_probe_to_wait_there():
-    assert admit(FREE, at(LadderStep.BREAKER, BATCH), is_probe=True) is Refusal.BREAKER
+    assert admit(FREE, at(LadderStep.BREAKER, BATCH), prompt_tokens=100, is_probe=True) is Refusal.BREAKER
 
 
 @given(st.sampled_from(LadderStep), st.sampled_from(LadderStep))
 def test_each_step_includes_those_below(one, other):
     low, high = at(min(one, other), BATCH), at(max(one, other), BATCH)
-    for name in ("holds_queue", "asks_less_context", "spills", "sheds_waiting", "breaks"):
+    for name in ("holds_queue", "spills", "sheds_waiting", "breaks"):
         assert getattr(high, name) >= getattr(low, name)
     assert low.max_tokens is None or high.max_tokens == low.max_tokens
+    assert (high.context_tokens is not None) >= (low.context_tokens is not None)
+
+
+@pytest.mark.parametrize("step", LadderStep)
+def test_prompts_over_the_cap_are_refused_from_its_step_on(step):
+    answer = admit(FREE, at(step), prompt_tokens=4001, is_probe=True)
+    assert (answer is Refusal.CAP_CONTEXT) == (step >= LadderStep.CAP_CONTEXT)
+    assert admit(FREE, at(step), prompt_tokens=4000, is_probe=True) is Admission.DISPATCH
 
 
 @pytest.mark.parametrize(

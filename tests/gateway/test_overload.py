@@ -10,6 +10,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.profile import ContextCap
 from tests.gateway.scripted import answers, rejects, rejects_in_stream
 from tests.gateway.stage import CHAT, Stage, until
 
@@ -145,10 +146,51 @@ async def test_capped_answers_say_so():
         assert replica.seen[0].body["messages"] == [{"role": "user", "content": "Hi"}]
 
 
-async def test_cap_context_asks_the_application_for_less():
-    async with chat(step=LadderStep.CAP_CONTEXT) as stage:
-        await stage.add("r1")
-        assert (await stage.ask(stream=True)).headers["x-fleetctl-degraded"] == "context"
+def capped(tokens: int, **changes: Any) -> Stage:
+    return chat(step=LadderStep.CAP_CONTEXT, context_tokens_cap=tokens, **changes)
+
+
+def chat_of(*texts: str, system: str = "") -> list[dict[str, str]]:
+    """Return a chat whose turns go back and forth, after what the model is told to be."""
+    said = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    return [{"role": "system", "content": system}, *said] if system else said
+
+
+async def test_cap_context_refuses_prompts_over_its_cap_with_a_reason_of_its_own():
+    async with capped(1000) as stage:
+        replica = await stage.add("r1")
+        refused = await stage.ask(messages=chat_of("x" * 1_000_000))
+        assert refused.status == 429
+        assert refused.headers["x-fleetctl-reason"] == refused.json["error"]["code"] == "cap-context"
+        assert "shorten it" in refused.json["error"]["message"]
+        assert int(refused.headers["retry-after"]) >= 1
+        answered = await stage.ask(messages=chat_of("x" * 400))
+        assert answered.status == 200
+        assert "x-fleetctl-degraded" not in answered.headers
+        assert len(replica.seen) == 1
+        assert stage.window().shed == {"cap-context": 1}
+
+
+async def test_cap_context_trims_a_chats_oldest_turns_where_the_profile_says_so():
+    async with capped(1000, cap_context=ContextCap.TRIM) as stage:
+        replica = await stage.add("r1")
+        turns = ["first " * 400, "answer " * 400, "second " * 100, "answer", "last"]
+        answered = await stage.ask(messages=chat_of(*turns, system="Be brief."))
+        assert answered.status == 200
+        assert answered.headers["x-fleetctl-degraded"] == "context_messages_cut=2"
+        assert replica.seen[0].body["messages"] == [
+            {"role": "system", "content": "Be brief."}, *chat_of(*turns)[2:],
+        ]  # fmt: skip
+        whole = await stage.ask(messages=chat_of("last", system="Be brief."))
+        assert "x-fleetctl-degraded" not in whole.headers
+
+
+async def test_cap_context_refuses_what_trimming_cannot_make_short_enough():
+    async with capped(100, cap_context=ContextCap.TRIM) as stage:
+        replica = await stage.add("r1")
+        refused = await stage.ask(messages=chat_of("short", "short", "last " * 1000))
+        assert refused.headers["x-fleetctl-reason"] == "cap-context"
+        assert replica.seen == []
 
 
 async def test_spill_uses_the_idle_replicas_of_another_lane():

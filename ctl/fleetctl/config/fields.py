@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from fleetctl import units
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
-from fleetctl.model.profile import Mode, OnDemandPolicy, SpotPolicy
+from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, SpotPolicy
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -191,5 +191,8 @@ OnDemand = Annotated[
     OnDemandPolicy,
     BeforeValidator(_choice(OnDemandPolicy, "an on-demand policy")),
     WithJsonSchema(_choice_schema(OnDemandPolicy)),
+]
+ContextCapChoice = Annotated[
+    ContextCap, BeforeValidator(_choice(ContextCap, "a context cap")), WithJsonSchema(_choice_schema(ContextCap))
 ]
 ControlMode = Annotated[Mode, BeforeValidator(_choice(Mode, "a mode")), WithJsonSchema(_choice_schema(Mode))]

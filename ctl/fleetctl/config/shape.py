@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from fleetctl.config.fields import (
     Bytes,
+    ContextCapChoice,
     ControlMode,
     Duration,
     EngineName,
@@ -24,7 +25,7 @@ from fleetctl.config.fields import (
     Usd,
 )
 from fleetctl.config.lane_shape import EmulatorShape, LaneShape
-from fleetctl.config.section import Positive, Section
+from fleetctl.config.section import Count, Positive, Section
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, SpotPolicy
 
@@ -129,6 +130,19 @@ class CapacityShape(Section):
     )
 
 
+class LadderShape(Section):
+    """What the degradation ladder's steps cut to."""
+
+    cap_context: ContextCapChoice = Field(
+        default=_CONTROL.ladder.cap_context,
+        description="A prompt over context_tokens is refused with 429 and the reason, or loses a chat's oldest turns "
+        "(trim), for as long as its lane is on that step.",
+    )
+    context_tokens: Count | None = Field(
+        default=None, description="The longest prompt such a lane takes. Unset: twice the lane's planned mean."
+    )
+
+
 class ControlShape(Section):
     """How the controller acts."""
 
@@ -160,6 +174,8 @@ class ControlShape(Section):
     breaker_after_s: Duration = Field(
         default=_CONTROL.breaker_after_s, description="P99 over twice its SLO for this long refuses all new requests."
     )
+
+    ladder: LadderShape = Field(default_factory=LadderShape, description="What the ladder's steps cut to.")
 
     @model_validator(mode="after")
     def _has_hysteresis(self) -> ControlShape:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A capped answer is not cut below this: shorter ones are of no use to anybody.
 _MAX_TOKENS_CAP_MIN = 16
+_CONTEXT_CAP_MEANS = 2.0
 
 
 def build_table(  # all that a table is made of
@@ -63,6 +64,8 @@ def _lane(desired: Desired, spec: LaneSpec, memory: Memory) -> RouteLane:
         **_part(LaneRules, spec),
         step=effective_step(desired, spec.name, memory.lanes.get(spec.name, LaneMemory())),
         max_tokens_cap=max_tokens_cap(desired.profile),
+        context_tokens_cap=context_tokens_cap(desired, spec),
+        cap_context=desired.profile.control.ladder.cap_context,
     )
 
 
@@ -74,6 +77,15 @@ def _part(rules: type[LaneRules | RequestRules], spec: LaneRules | RequestRules)
 def max_tokens_cap(profile: Profile) -> int:
     """Return what the ladder cuts answers to: the median one, so that half of them are not cut at all."""
     return max(_MAX_TOKENS_CAP_MIN, round(profile.workload.output_tokens.p50))
+
+
+def context_tokens_cap(desired: Desired, spec: LaneSpec) -> int:
+    """Return the longest prompt a lane takes while the ladder caps context: the profile's, else twice the planned mean.
+
+    Half the mean's weight lies beyond it where prompts are as spread as in the public traces, and few of the requests.
+    """
+    capped = desired.profile.control.ladder.context_tokens
+    return capped or max(1, round(_CONTEXT_CAP_MEANS * desired.plan.lane(spec.name).prompt_tokens_mean))
 
 
 def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engine]) -> RouteReplica:

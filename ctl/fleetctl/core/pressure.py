@@ -20,7 +20,7 @@ QUEUE_SHARE = 0.8
 _WINDOWS_S = (10.0, 60.0)
 _BURN_WINDOW_S = 300.0
 _UNMET = frozenset({
-    Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.ENGINES_BUSY,
+    Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
     Refusal.NO_REPLICA,
 })  # fmt: skip
 

@@ -17,6 +17,14 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw = _EMPTY
 
 
+class _RoledMessage(_Message):
+    role: str = ""
+
+
+class _Chat(msgspec.Struct):
+    messages: list[_RoledMessage] = []
+
+
 class _Body(msgspec.Struct):
     messages: list[_Message] = []
     prompt: msgspec.Raw = _EMPTY
@@ -35,6 +43,7 @@ class ParsedRequest:
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
+_decode_chat = msgspec.json.Decoder(_Chat).decode
 _decode_parts = msgspec.json.Decoder(list[_ContentPart]).decode
 _decode_prompts = msgspec.json.Decoder(list[str | int | list[int]]).decode
 
@@ -49,6 +58,11 @@ def parse_request(body: bytes) -> ParsedRequest:
     return ParsedRequest(
         prompt=prompt, prompt_tokens=tokens, stream=bool(read.stream), batch_hint=read.service_tier == "flex"
     )
+
+
+def message_texts(body: bytes) -> list[tuple[str, bytes]]:
+    """Return (role, text as JSON wrote it) of a chat's messages; none for a completion. Raises msgspec.DecodeError."""
+    return [(message.role, _text(bytes(message.content))) for message in _decode_chat(body).messages]
 
 
 def _text(content: bytes) -> bytes:

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.core.admission.context import messages_to_keep
 from fleetctl.core.admission.ladder import capped_tokens
+from fleetctl.gateway.classify import message_texts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.core.admission.ladder import StepEffects
 
 
-def degrade(body: bytes, effects: StepEffects) -> tuple[bytes, bytes]:
-    """Return the body to send, and what was cut or is asked for in the words of x-fleetctl-degraded."""
-    if effects.max_tokens is None and not effects.asks_less_context:
+def degrade(body: bytes, effects: StepEffects, *, messages_cut: int) -> tuple[bytes, bytes]:
+    """Return the body to send, and what was cut of the request in the words of x-fleetctl-degraded."""
+    if effects.max_tokens is None and not messages_cut:
         return body, b""
-    words = [b"context"] if effects.asks_less_context else []
+    words = [b"context_messages_cut=%d" % messages_cut] if messages_cut else []
     asked = msgspec.json.decode(body)
     key = "max_completion_tokens" if asked.get("max_completion_tokens") is not None else "max_tokens"
     cap = capped_tokens(asked.get(key), effects.max_tokens)
@@ -25,3 +29,17 @@ def degrade(body: bytes, effects: StepEffects) -> tuple[bytes, bytes]:
         body = msgspec.json.encode(asked)
         words.insert(0, b"max_tokens=%d" % cap)
     return body, b", ".join(words)
+
+
+def trim(body: bytes, cap_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:
+    """Return a chat's body without its oldest turns, and how many messages went; 0 where trimming does not help.
+
+    `tokens_of` estimates tokens from bytes of text.
+    """
+    found = message_texts(body)
+    kept = messages_to_keep([role for role, _ in found], [tokens_of(len(text)) for _, text in found], cap_tokens)
+    if kept is None or len(kept) == len(found):
+        return body, 0
+    asked = msgspec.json.decode(body)
+    asked["messages"] = [asked["messages"][place] for place in kept]
+    return msgspec.json.encode(asked), len(found) - len(kept)

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import Resumption
-    from fleetctl.core.routing.candidate import PromptLoad
-    from fleetctl.gateway.classify import ParsedRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
     from fleetctl.gateway.upstream import Upstream, UpstreamConnection
     from fleetctl.gateway.upstreams import Upstreams
@@ -58,20 +57,20 @@ class Exchange(ReceivedAnswer):
         self._upstreams = upstreams
         self._received = received
         self._connecting: asyncio.Task[None] | None = None
-        self._first_body, self._response.degraded = degrade(received.body, lane.effects)
+        self._first_body, self._response.degraded = degrade(
+            received.body, lane.effects, messages_cut=received.messages_cut
+        )
         self._body = self._first_body
 
-    def submit(
-        self, parsed: ParsedRequest, lane: DispatchLane[ActiveRequest], prompt: PromptLoad, hashes: list[int]
-    ) -> None:
+    def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest) -> None:
         """Ask the dispatcher for a replica."""
         self.request = ActiveRequest(
             self,
             lane,
-            prompt,
-            hashes,
-            prompt_bytes=len(parsed.prompt),
-            is_stream=parsed.stream,
+            measured.prompt,
+            measured.hashes,
+            prompt_bytes=len(measured.parsed.prompt),
+            is_stream=measured.parsed.stream,
             now_s=self._dispatcher.clock(),
         )
         self._client.exchange = self

@@ -10,11 +10,11 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
-from fleetctl.core.routing.prefix_index import block_hashes
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
+from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.model.gateway import GatewaySnapshot
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.request import ActiveRequest
-    from fleetctl.core.routing.candidate import PromptLoad
-    from fleetctl.gateway.classify import ParsedRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RoutingTable
 
@@ -182,26 +181,24 @@ class Frontend:
             refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
             _reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
             return
-        hashes = block_hashes(parsed.prompt)
-        prompt = routes.prompt_load(prompt_bytes=len(parsed.prompt), prompt_tokens=parsed.prompt_tokens, hashes=hashes)
-        lane = self._lane(request, parsed, prompt)
+        found = measure(parsed, routes)
+        lane = self._lane(request, found)
         if isinstance(lane, Refusal):
             names = ", ".join(routes.lanes)
             message = f"no lane takes this request ({lane.value}); there are: {names}"
             _reply_error(client, 400, message, kind="invalid_request_error", refusal=lane)
             return
+        found = fit_context(request, found, lane.effects, routes)
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
-        exchange.submit(parsed, lane, prompt, hashes)
+        exchange.submit(lane, found)
 
-    def _lane(
-        self, request: Request, parsed: ParsedRequest, prompt: PromptLoad
-    ) -> DispatchLane[ActiveRequest] | Refusal:
+    def _lane(self, request: Request, found: MeasuredRequest) -> DispatchLane[ActiveRequest] | Refusal:
         named = request.headers.get(b"x-fleetctl-lane")
         return self.dispatcher.routes.lane_of(
-            prompt,
+            found.prompt,
             header=named.decode("latin-1") if named is not None else None,
-            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
-            stream=parsed.stream,
+            batch_hint=found.parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
+            stream=found.parsed.stream,
         )
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:

@@ -33,6 +33,7 @@ class Request:
     body: bytes
     keep_alive: bool
     http_1_0: bool
+    messages_cut: int = 0  # of the body that came
 
 
 @dataclass(frozen=True, slots=True)

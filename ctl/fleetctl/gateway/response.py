@@ -6,23 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fleetctl.core.admission.refusal import Refusal
     from fleetctl.gateway.client import ClientConnection
-
-_REFUSAL_MESSAGES = {
-    Refusal.QUEUE_FULL: "its queue is full",
-    Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
-    Refusal.MAX_WAIT: "the request has waited as long as it allows",
-    Refusal.SHED: "it is shedding what would have to wait",
-    Refusal.BREAKER: "it is refusing all new requests",
-    Refusal.ENGINES_BUSY: "its replicas are busy",
-    Refusal.NO_REPLICA: "it has no replica",
-}
 
 
 class ClientResponse:
@@ -98,7 +88,7 @@ class ClientResponse:
             *self._own_headers(),
         ]
         kind = "server_error" if refusal.status >= 500 else "rate_limit_error"
-        message = f"lane {self._lane_name}: {_REFUSAL_MESSAGES.get(refusal, refusal.value)}"
+        message = f"lane {self._lane_name}: {refusal.message}"
         self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
 
     def _passed_headers(self) -> Sequence[wire.Header]:

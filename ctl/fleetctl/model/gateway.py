@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.profile import LaneRules, RequestRules
+from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles
 
 
@@ -34,7 +34,9 @@ class RouteLane(LaneRules):
     """One lane in the table: the profile's rules for it, and where it stands on the ladder."""
 
     step: LadderStep = LadderStep.NORMAL
-    max_tokens_cap: int | None = None  # set by the ladder
+    max_tokens_cap: int | None = None  # of an answer, on the steps that cut answers short
+    context_tokens_cap: int | None = None  # of a prompt, on the steps that take no long ones
+    cap_context: ContextCap = ContextCap.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

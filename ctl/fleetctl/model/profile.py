@@ -148,6 +148,21 @@ class CapacitySpec:
     max_nodes: int = 16
 
 
+class ContextCap(StrEnum):
+    """What becomes of a prompt over the context cap."""
+
+    REFUSE = "refuse"
+    TRIM = "trim"  # the oldest turns of a chat go; what cannot be trimmed is refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderSpec:
+    """What the degradation ladder's steps cut to."""
+
+    cap_context: ContextCap = ContextCap.REFUSE
+    context_tokens: int | None = None  # of a prompt; None: twice the lane's planned mean
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSpec:
     """How the controller acts. Every duration is clock time."""
@@ -162,6 +177,7 @@ class ControlSpec:
     pause_batch_above: float = 0.8  # pressure in [0, 1]
     resume_batch_below: float = 0.5
     breaker_after_s: float = 30.0  # P99 over 2x its SLO for this long: refuse all new
+    ladder: LadderSpec = field(default_factory=LadderSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

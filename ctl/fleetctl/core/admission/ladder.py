@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.model.ladder import StepEffect, entries_up_to
+from fleetctl.model.profile import ContextCap
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import RouteLane
@@ -20,7 +21,8 @@ class StepEffects:
 
     holds_queue: bool  # dispatch nothing
     max_tokens: int | None  # no answer may be longer
-    asks_less_context: bool  # told to the client: cutting a prompt is the application's to do
+    context_tokens: int | None  # no prompt may be longer
+    trims_context: bool  # a longer one loses its oldest turns, where it has turns
     spills: bool  # may use the lanes in spill_to
     sheds_waiting: bool  # refuse what cannot be dispatched at once
     breaks: bool  # refuse all but probes
@@ -32,7 +34,8 @@ def effects(lane: RouteLane) -> StepEffects:
     return StepEffects(
         holds_queue=StepEffect.HOLDS_QUEUE in found,
         max_tokens=lane.max_tokens_cap if StepEffect.CAPS_ANSWERS in found else None,
-        asks_less_context=StepEffect.CAPS_PROMPTS in found,
+        context_tokens=lane.context_tokens_cap if StepEffect.CAPS_PROMPTS in found else None,
+        trims_context=lane.cap_context is ContextCap.TRIM,
         spills=StepEffect.SPILLS in found,
         sheds_waiting=StepEffect.SHEDS_WAITING in found,
         breaks=StepEffect.BREAKS in found,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from fleetctl.model.ladder import LADDER, LadderStep
+
 
 class Refusal(StrEnum):
-    """Goes out as x-fleetctl-reason and counts sheds."""
+    """Goes out as x-fleetctl-reason and counts sheds. What a ladder step refuses is called after the step."""
 
     UNKNOWN_LANE = "unknown-lane"  # the header names a lane that is not there
     NO_LANE = "no-lane"  # no lane's match takes this request
     QUEUE_FULL = "queue-full"
     PREDICTED_WAIT = "predicted-wait"  # it would wait longer than the lane allows
     MAX_WAIT = "max-wait"  # it has waited as long as the lane allows
-    SHED = "shed"  # the ladder refuses what would have to wait
-    BREAKER = "breaker"  # the ladder refuses all new requests
+    CAP_CONTEXT = LadderStep.CAP_CONTEXT.value  # its prompt is too long
+    SHED = LadderStep.SHED.value  # it would have to wait
+    BREAKER = LadderStep.BREAKER.value  # all new requests are refused
     ENGINES_BUSY = "engines-busy"  # replicas refused it
     NO_REPLICA = "no-replica"  # the lane has none, nor have the lanes it may spill to
     STOPPING = "stopping"  # the gateway is going down
@@ -28,3 +31,22 @@ class Refusal(StrEnum):
         if self in (Refusal.NO_REPLICA, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503
         return 429
+
+    @property
+    def message(self) -> str:
+        """Return what is the matter with the lane, as a clause about it."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Refusal.UNKNOWN_LANE: "there is none of that name",
+    Refusal.NO_LANE: "none takes this request",
+    Refusal.QUEUE_FULL: "its queue is full",
+    Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
+    Refusal.MAX_WAIT: "the request has waited as long as it allows",
+    Refusal.ENGINES_BUSY: "its replicas are busy",
+    Refusal.NO_REPLICA: "it has no replica",
+    Refusal.STOPPING: "the gateway is going down",
+    Refusal.CONNECTIONS: "there are too many connections",
+    **{Refusal(entry.step.value): entry.refusal for entry in LADDER if entry.refusal},
+}

@@ -64,7 +64,8 @@ class Dispatcher:
         # A queue is never jumped, and a held lane dispatches nothing.
         found = None if lane.queue or effects.holds_queue else self.routes.pick(request, now_s)
         is_probe = effects.breaks and lane.probe.lets_through(now_s)
-        answer = admit(lane.load(has_slot=found is not None), effects, is_probe=is_probe)
+        load = lane.load(has_slot=found is not None)
+        answer = admit(load, effects, prompt_tokens=request.prompt.prompt_tokens, is_probe=is_probe)
         if answer is Admission.DISPATCH and found is not None:
             self._assignment.dispatch(request, found, now_s)
         elif isinstance(answer, Refusal):

@@ -1,0 +1,43 @@
+"""What a request's prompt comes to: its length, who has it cached, and whether the ladder lets it in whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.core.routing.candidate import PromptLoad
+from fleetctl.core.routing.prefix_index import block_hashes
+from fleetctl.gateway.classify import ParsedRequest, parse_request
+from fleetctl.gateway.degrade import trim
+
+if TYPE_CHECKING:
+    from fleetctl.core.admission.ladder import StepEffects
+    from fleetctl.core.dispatch.routes import RoutingState
+    from fleetctl.gateway.requests import Request
+
+
+@dataclass(slots=True)
+class MeasuredRequest:
+    """A request with what its prompt brings."""
+
+    parsed: ParsedRequest
+    prompt: PromptLoad
+    hashes: list[int]
+
+
+def measure(parsed: ParsedRequest, routes: RoutingState) -> MeasuredRequest:
+    """Return a parsed request with its prompt's length and cached share."""
+    hashes = block_hashes(parsed.prompt)
+    prompt = routes.prompt_load(prompt_bytes=len(parsed.prompt), prompt_tokens=parsed.prompt_tokens, hashes=hashes)
+    return MeasuredRequest(parsed, prompt, hashes)
+
+
+def fit_context(
+    request: Request, found: MeasuredRequest, effects: StepEffects, routes: RoutingState
+) -> MeasuredRequest:
+    """Return the request as its lane's ladder step lets it in, the oldest turns cut off its body where it trims."""
+    cap = effects.context_tokens
+    if cap is None or not effects.trims_context or found.prompt.prompt_tokens <= cap:
+        return found
+    request.body, request.messages_cut = trim(request.body, cap, routes.ratio.tokens)
+    return measure(parse_request(request.body), routes) if request.messages_cut else found
