@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.cli.output import Face, Format, View, has_colour, lines, table, text_of
+from fleetctl.cli.output import Face, Format, View, has_colour, lines, section, text_of
+from fleetctl.views.table import Cell, Tone, cell, text_table
 
 VIEW = View(
     value={"a": [1, 2]},
     names=("a", "b"),
     sections=(
-        table("NAME >COUNT +EXTRA REASON", [("a", "1", "x", ""), ("long-name", "123", "y", "busy")]),
+        section(text_table("NAME >COUNT +EXTRA REASON", [("a", "1", "x", ""), ("long-name", "123", "y", "busy")])),
         lines("end"),
     ),
 )
@@ -27,13 +28,21 @@ def test_programs_get_the_value():
     assert text_of(VIEW, Format.NAME) == "a\nb\n"
 
 
-def test_only_a_status_word_alone_in_its_cell_is_coloured():
-    view = View(
-        value=None, sections=(table("READY STATE WHY", [("ready", "READY", "is READY now"), ("x", "STALE", "")]),)
-    )
+def test_a_cell_brings_its_own_colour_and_no_text_is_searched_for_one():
+    rows = [("ready", cell("READY", Tone.GOOD), "is READY now"), ("x", cell("STALE", Tone.BAD), "")]
+    status = Cell(spans=(("Status  ", Tone.PLAIN), ("DEGRADED", Tone.WARN), ("  no gateway", Tone.PLAIN)))
+    view = View(value=None, sections=(section(text_table("READY STATE WHY", rows)), lines(status)))
     assert text_of(view, Format.TABLE, face=Face(coloured=True)) == (
-        "READY  STATE  WHY\n\x1b[32mready\x1b[0m  \x1b[32mREADY\x1b[0m  is READY now\nx      \x1b[33mSTALE\x1b[0m  -\n"
+        "READY  STATE  WHY\nready  \x1b[32mREADY\x1b[0m  is READY now\nx      \x1b[31mSTALE\x1b[0m  -\n"
+        "\nStatus  \x1b[33mDEGRADED\x1b[0m  no gateway\n"
     )
+
+
+def test_a_coloured_line_is_cut_where_a_plain_one_is():
+    view = View(value=None, sections=(section(text_table("A B", [("x", cell("long and bad", Tone.BAD))])),))
+    cut = text_of(view, Format.TABLE, face=Face(coloured=True, columns=8))
+    assert cut == "A  B\nx  \x1b[31mlong\x1b[0m…\n"
+    assert text_of(view, Format.TABLE, face=Face(columns=8)) == "A  B\nx  long…\n"
 
 
 def test_a_table_is_cut_to_the_terminal_and_a_wide_one_is_not():

@@ -61,7 +61,7 @@ def test_why_tells_decisions_with_the_figures_they_stood_on(dead_fleet, fleetctl
     assert "because 1 of 2 wanted" in ran.out
     assert "given pressure 0.9312, ready 1" in ran.out
     assert "Planned  2 x L40S (TP 1), bound by itl" in ran.out
-    assert "create FAILED" in fleetctl("why", "long-1").out
+    assert "create failed" in fleetctl("why", "long-1").out
 
 
 def test_why_of_nobody_names_who_there_is(dead_fleet, fleetctl):

@@ -11,11 +11,11 @@ from hypothesis import given, strategies as st
 
 from fleetctl.model.slo import Quantiles
 from fleetctl.testing.samples import EPOCH
-from fleetctl.tui.cells import Cell, Column, Layout, Row, Table, Tone, cell, cut, fit, layout_of, line
 from fleetctl.tui.frame import once
-from fleetctl.tui.glyphs import ASCII, UNICODE, Canvas, bar, ratio_tone, sparkline
-from fleetctl.tui.lanes_view import lanes_table
-from fleetctl.tui.replicas_view import number_of, replicas_table
+from fleetctl.views.canvas import ASCII, UNICODE, Canvas, bar, ratio_tone, sparkline
+from fleetctl.views.lanes import LANES_LIVE, lanes_table
+from fleetctl.views.replicas import REPLICAS_LIVE, number_of, replicas_table
+from fleetctl.views.table import Align, Cell, Column, Layout, Tone, cell, cut, fill, fit, layout_of, line
 from tests.tui.fleets import busy, calm, lanes, replicas
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def test_columns_stand_one_under_another_in_every_layout() -> None:
 def test_figures_on_few_samples_are_grey_and_without_a_bar() -> None:
     few = replace(lanes()[0], traffic=_with_samples(20))
     sure, unsure = (
-        lanes_table(busy(lanes=(lane,)), WIDE, is_stale=False).rows[0].cells[1] for lane in (lanes()[0], few)
+        lanes_table(busy(lanes=(lane,)), WIDE, LANES_LIVE, is_stale=False).rows[0].cells[1]
+        for lane in (lanes()[0], few)
     )
     assert sure.spans[0] == ("212ms", Tone.PLAIN)
     assert unsure.spans[0] == ("212ms", Tone.DIM)
@@ -86,7 +87,7 @@ def _with_samples(count: int) -> LaneSnapshot:
 
 
 def test_a_figure_over_its_promise_is_red_and_one_near_it_yellow() -> None:
-    table = lanes_table(busy(), WIDE, is_stale=False)
+    table = lanes_table(busy(), WIDE, LANES_LIVE, is_stale=False)
     tones = {row.key: (row.cells[1].spans[0][1], row.cells[2].spans[0][1]) for row in table.rows}
     assert tones["long"] == (Tone.BAD, Tone.WARN)
     assert tones["short"] == (Tone.PLAIN, Tone.PLAIN)
@@ -98,13 +99,13 @@ def test_a_figure_over_its_promise_is_red_and_one_near_it_yellow() -> None:
 def test_replicas_are_ordered_by_lane_and_number_whatever_their_state() -> None:
     expected = ["short-1", "short-2", "short-3", "long-1", "long-2", "long-10", "batch-1", "batch-2", "batch-3"]
     for order in (replicas(), tuple(reversed(replicas()))):
-        table = replicas_table(busy(replicas=order), WIDE, now=EPOCH, is_stale=False)
+        table = replicas_table(busy(replicas=order), WIDE, REPLICAS_LIVE, now=EPOCH, is_stale=False)
         assert [row.key for row in table.rows] == expected
     assert sorted(["a-10", "a-9", "a-1"], key=number_of) == ["a-1", "a-9", "a-10"]
 
 
 def test_a_replica_that_left_is_shown_for_two_minutes_and_a_failed_one_stays() -> None:
-    later = replicas_table(busy(), WIDE, now=EPOCH + timedelta(minutes=3), is_stale=False)
+    later = replicas_table(busy(), WIDE, REPLICAS_LIVE, now=EPOCH + timedelta(minutes=3), is_stale=False)
     keys = [row.key for row in later.rows]
     assert "batch-3" not in keys
     assert "batch-2" in keys
@@ -112,7 +113,7 @@ def test_a_replica_that_left_is_shown_for_two_minutes_and_a_failed_one_stays() -
 
 def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
     def words(seconds: float) -> str:
-        table = replicas_table(busy(), WIDE, now=EPOCH + timedelta(seconds=seconds), is_stale=False)
+        table = replicas_table(busy(), WIDE, REPLICAS_LIVE, now=EPOCH + timedelta(seconds=seconds), is_stale=False)
         return next(row for row in table.rows if row.key == "long-2").cells[-1].text
 
     assert words(0).startswith("taken in 01:37")
@@ -121,7 +122,7 @@ def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
 
 
 def test_filter_keeps_or_with_a_bang_hides() -> None:
-    table = replicas_table(busy(), WIDE, now=EPOCH, is_stale=False)
+    table = replicas_table(busy(), WIDE, REPLICAS_LIVE, now=EPOCH, is_stale=False)
     assert [row.key for row in table.matching("LONG").rows] == ["long-1", "long-2", "long-10"]
     kept = {row.key for row in table.matching("spot").rows}
     hidden = {row.key for row in table.matching("!spot").rows}
@@ -157,10 +158,12 @@ def test_a_cut_cell_is_never_too_wide_and_says_that_something_is_missing(text: s
 
 
 def test_flexible_column_takes_what_is_left() -> None:
-    table = Table(
-        columns=(Column(title="A"), Column(title="N", is_right=True), Column(title="WHY", is_flexible=True)),
-        rows=(Row(key="1", cells=(cell("aa"), cell("7"), cell("because of this and that"))),),
+    columns = (
+        Column[str](key="a", title="A", cell=lambda row: cell(row * 2)),
+        Column[str](key="n", title="N", cell=lambda _: cell("7"), align=Align.RIGHT),
+        Column[str](key="why", title="WHY", cell=lambda _: cell("because of this and that"), is_flexible=True),
     )
+    table = fill(columns, ["a"], key=str)
     placed = fit(table, 20)
     assert sum(placed.widths) + placed.gap * 2 == 20
     assert "".join(text for text, _ in line(table, table.rows[0].cells, placed, ellipsis="…")) == "aa  7  because of t…"

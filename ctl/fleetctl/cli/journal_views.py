@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.cli import cells
-from fleetctl.cli.output import View, lines, table
+from fleetctl.cli.output import View, lines, section
 from fleetctl.core.conditions import lane_condition
 from fleetctl.model.subject import FLEET
+from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
+from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from fleetctl.cli.output import Section
     from fleetctl.model.decision import JournalEntry
     from fleetctl.operations.fleets import Explanation
-
-_COLUMNS = "TIME SUBJECT ACTION +KIND +>SEQ REASON +INPUTS"
 
 
 def events_view(entries: Sequence[JournalEntry], *, now: datetime) -> View:
     """Return `events`: a line an entry, oldest first."""
-    return View(value=list(entries), names=tuple(str(e.seq) for e in entries), sections=(_entries(entries, now),))
+    return View(
+        value=list(entries),
+        names=tuple(str(e.seq) for e in entries),
+        sections=(section(decisions_table(entries, EVENTS, time=lambda at: format_clock_time(at, now))),),
+    )
 
 
 def why_view(found: Explanation, *, now: datetime) -> View:
@@ -35,28 +37,20 @@ def why_view(found: Explanation, *, now: datetime) -> View:
             *(f"         {reason}" for reason in plan.reasons),
         )
         sections.append(lines(*grounds))
-    told = [line for entry in found.entries for line in _told(entry, now)]
-    sections.append(lines(*(told or ["no decision on it yet"]), title="Decisions, newest last" if told else ""))
+    decided = [line for entry in found.entries for line in _decision(entry, now)]
+    sections.append(lines(*(decided or ["no decision on it yet"]), title="Decisions, newest last" if decided else ""))
     return View(value=found, names=tuple(str(e.seq) for e in found.entries), sections=tuple(sections))
 
 
 def plain_line(entry: JournalEntry, *, now: datetime) -> str:
     """Return one entry as `events --follow` prints it; columns are as wide as usual names are."""
-    return f"{cells.clock_time(entry.at, now):<8}  {entry.subject.name:<10}  {_action(entry):<12}  {entry.reason}"
-
-
-def _entries(entries: Sequence[JournalEntry], now: datetime) -> Section:
-    rows = (
-        (cells.clock_time(e.at, now), e.subject.name, _action(e), e.kind, str(e.seq), e.reason, cells.inputs(e.inputs))
-        for e in entries
-    )
-    return table(_COLUMNS, rows)
+    return f"{format_clock_time(entry.at, now):<8}  {entry.subject.name:<10}  {action_cell(entry).text:<12}  {entry.reason}"
 
 
 def _state(found: Explanation, now: datetime) -> Iterator[str]:
     if found.replica is not None:
         record = found.replica.record
-        yield f"{record.id}: {record.state} for {cells.age(record.changed_at, now)}, {record.market}, {record.gpu}"
+        yield f"{record.id}: {record.state} for {format_age(record.changed_at, now)}, {record.market}, {record.gpu}"
     elif found.lane is not None:
         lane = found.lane
         condition = lane_condition(lane)
@@ -69,13 +63,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
         yield f"Now      {found.now}"
 
 
-def _told(entry: JournalEntry, now: datetime) -> Iterator[str]:
-    yield f"{cells.clock_time(entry.at, now)}  {entry.subject}: {_action(entry)}"
+def _decision(entry: JournalEntry, now: datetime) -> Iterator[str]:
+    yield f"{format_clock_time(entry.at, now)}  {entry.subject}: {action_cell(entry).text}"
     yield f"          because {entry.reason}"
     if entry.inputs:
-        yield f"          given {cells.inputs(entry.inputs)}"
-
-
-def _action(entry: JournalEntry) -> str:
-    marks = (" (shadow)" if entry.shadow else "") + ("" if entry.ok else " FAILED")
-    return entry.action + marks
+        yield f"          given {format_inputs(entry.inputs)}"

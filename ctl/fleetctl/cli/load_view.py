@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.cli import cells
-from fleetctl.cli.output import View, lines, table
+from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
 from fleetctl.model.slo import Metric, Quantiles
 from fleetctl.operations.traffic import measured
 from fleetctl.units import format_duration, format_fraction
+from fleetctl.views.canvas import PLAIN
+from fleetctl.views.conditions import verdict_cell
+from fleetctl.views.figures import format_percentile, percentile_cells
+from fleetctl.views.table import NOTHING, Cell, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.operations.traffic import Judged, LaneVerdict
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
+_COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
 _SHOWN = (Metric.TTFT, Metric.ITL, Metric.E2E)
 
 
@@ -37,26 +41,16 @@ def load_view(judged: Judged, slos: dict[str, LaneSlo]) -> View:
     figures = [*report.lanes, report.total] if len(report.lanes) > 1 else list(report.lanes)
     sections = (
         lines(*_head(report)),
-        table(
-            "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON",
-            (_counts(lane, verdicts.get(lane.lane)) for lane in figures),
-        ),
+        section(text_table(_COUNTS, [_counts(lane, verdicts.get(lane.lane)) for lane in figures])),
         _latencies(report.lanes, slos),
-        lines(*_doubts(report)),
+        lines(*_cautions(report)),
     )
     value = {**to_plain(report), "kept": judged.kept, "verdicts": to_plain(judged.lanes)}
     return View(value=value, names=tuple(lane.lane for lane in report.lanes), sections=sections)
 
 
-def verdict_word(verdict: LaneVerdict | None) -> str:
-    """Return "kept", "MISSED", or "-" where nothing was promised or asked."""
-    if verdict is None or verdict.kept is None:
-        return cells.NOTHING
-    return "kept" if verdict.kept else "MISSED"
-
-
 def _interval(lane: LaneFigures) -> str:
-    p99 = format_duration(lane.ttft.p99_s) if lane.ttft.count else cells.NOTHING
+    p99 = format_duration(lane.ttft.p99_s) if lane.ttft.count else NOTHING
     bad = f", {lane.refused} refused" if lane.refused else ""
     bad += f", {lane.failures} failed" if lane.failures else ""
     return f"{lane.lane} {lane.ok} ok, ttft p99 {p99}{bad}"
@@ -69,12 +63,12 @@ def _head(report: LoadReport) -> Iterator[str]:
     yield f"{report.duration_s:.0f} s of arrivals, {report.elapsed_s:.0f} s in all{early}{unfinished}"
 
 
-def _counts(lane: LaneFigures, verdict: LaneVerdict | None) -> tuple[str, ...]:
-    attained = format_fraction(lane.attainment) if lane.attainment is not None else cells.NOTHING
+def _counts(lane: LaneFigures, verdict: LaneVerdict | None) -> tuple[str | Cell, ...]:
+    attained = format_fraction(lane.attainment) if lane.attainment is not None else NOTHING
     return (
         lane.lane, str(lane.requests), str(lane.ok), str(lane.refused), str(lane.failures), attained,
         f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}",
-        verdict_word(verdict), verdict.reason if verdict else "",
+        verdict_cell(verdict.kept if verdict else None), verdict.reason if verdict else "",
     )  # fmt: skip
 
 
@@ -85,20 +79,20 @@ def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Sect
             found = measured(lane, metric)
             if found is not None and found.count:
                 rows.append((lane.lane, metric, *_quantiles(found), _promise(slos.get(lane.lane), metric)))
-    return table("LANE METRIC >SAMPLES >P50 >P95 >P99 >MAX SLO", rows)
+    return section(text_table("LANE METRIC >SAMPLES >P50 >P95 >P99 >MAX SLO", rows))
 
 
 def _quantiles(found: Quantiles) -> tuple[str, ...]:
-    return (str(found.count), *cells.quantiles(found), format_duration(found.max_s))
+    return (str(found.count), *(shown.text for shown in percentile_cells(found, PLAIN)), format_duration(found.max_s))
 
 
 def _promise(slo: LaneSlo | None, metric: Metric) -> str:
     wanted = {metric, Metric.COMPLETION} if metric is Metric.E2E else {metric}
     found = [t for t in slo.targets if t.metric in wanted] if slo else []
-    return ", ".join(f"{cells.percentile(t.percentile)} {format_duration(t.limit_s)}" for t in found) or cells.NOTHING
+    return ", ".join(f"{format_percentile(t.percentile)} {format_duration(t.limit_s)}" for t in found) or NOTHING
 
 
-def _doubts(report: LoadReport) -> Iterator[str]:
+def _cautions(report: LoadReport) -> Iterator[str]:
     generator = report.generator
     if generator.overflow:
         yield f"caution: {generator.overflow} arrivals were not sent, as too many were in flight; the load was not open"

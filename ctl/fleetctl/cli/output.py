@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -12,9 +11,14 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from fleetctl.views.canvas import PLAIN, Canvas
+from fleetctl.views.table import NOTHING, Cell, Fit, Layout, Table, Tone, cell, cut, line, titles
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_GAP = 2  # blanks between columns
+WIDE = Canvas(width=240, marks=PLAIN)  # for all columns; -o table leaves the wide ones out
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader went away, as with `fleetctl events | head`
 
 
@@ -29,22 +33,12 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A table's column. `wide` ones only show with -o wide; numbers stand right."""
-
-    title: str
-    right: bool = False
-    wide: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A titled table, or free lines."""
 
     title: str = ""
-    columns: tuple[Column, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    text: tuple[str, ...] = ()
+    table: Table | None = None
+    text: tuple[Cell, ...] = ()
     only: Format | None = None  # TABLE or WIDE: shown in that one of the two alone
 
 
@@ -57,18 +51,14 @@ class View:
     sections: tuple[Section, ...] = field(default_factory=tuple)
 
 
-def table(columns: str, rows: Iterable[Iterable[str]], *, title: str = "") -> Section:
-    """Return a table. `columns` are titles; a ">" before one aligns right, a "+" keeps it for -o wide."""
-    parsed = tuple(
-        Column(title=word.lstrip(">+").replace("_", " "), right=">" in word, wide="+" in word)
-        for word in columns.split()
-    )
-    return Section(title=title, columns=parsed, rows=tuple(tuple(row) for row in rows))
+def section(table: Table, *, title: str = "") -> Section:
+    """Return a table as a section; its columns since Layout.WIDE are kept for -o wide."""
+    return Section(title=title, table=table)
 
 
-def lines(*text: str, title: str = "", only: Format | None = None) -> Section:
+def lines(*text: str | Cell, title: str = "", only: Format | None = None) -> Section:
     """Return free lines."""
-    return Section(title=title, text=text, only=only)
+    return Section(title=title, text=tuple(cell(line) if isinstance(line, str) else line for line in text), only=only)
 
 
 def emit(view: View, output: Format) -> None:
@@ -147,57 +137,45 @@ def _section(section: Section, face: Face, *, wide: bool) -> Iterator[str]:
     if section.title:
         yield section.title
     for text in section.text:
-        yield from (_shown(line, face) for line in _wrapped(text, face.columns))
-    if section.columns:
-        header, *rows = _aligned(section, wide=wide)
-        yield _cut(header, face.columns)
-        yield from (_shown(row, face) for row in rows)
+        yield from _paragraph(text, face)
+    if section.table is not None and section.table.columns:
+        header, *rows = _aligned(section.table.within(Layout.WIDE if wide else Layout.NORMAL))
+        yield _painted(header, Face(columns=face.columns))
+        yield from (_painted(row, face) for row in rows)
 
 
-def _wrapped(line: str, columns: int | None) -> Iterator[str]:
-    if columns is None or len(line) <= columns:
-        yield line
+def _paragraph(shown: Cell, face: Face) -> Iterator[str]:
+    """Wrap a line that is too long for the terminal; a wrapped one is plain."""
+    if face.columns is None or len(shown) <= face.columns:
+        yield _painted(shown, face)
         return
     import textwrap
 
-    margin = " " * (len(line) - len(line.lstrip()))
-    yield from textwrap.wrap(line, columns, subsequent_indent=margin, break_on_hyphens=False)
+    text = shown.text
+    margin = " " * (len(text) - len(text.lstrip()))
+    yield from textwrap.wrap(text, face.columns, subsequent_indent=margin, break_on_hyphens=False)
 
 
-def _shown(line: str, face: Face) -> str:
-    text = _cut(line, face.columns)
-    return paint(text) if face.coloured else text
-
-
-def _cut(line: str, columns: int | None) -> str:
-    return line if columns is None or len(line) <= columns else line[: columns - 1] + "…"
-
-
-def _aligned(section: Section, *, wide: bool) -> Iterator[str]:
-    shown = [i for i, column in enumerate(section.columns) if wide or not column.wide]
-    grid = [[section.columns[i].title for i in shown], *([row[i] or "-" for i in shown] for row in section.rows)]
-    widths = [max(len(row[at]) for row in grid) for at in range(len(shown))]
+def _aligned(shown: Table) -> Iterator[Cell]:
+    """Yield the heading and the rows, each as one cell."""
+    grid = [
+        titles(shown),
+        *(tuple(found if found.text else cell(NOTHING) for found in row.cells) for row in shown.rows),
+    ]
+    widths = tuple(max(len(row[at]) for row in grid) for at in range(len(shown.columns)))
     for row in grid:
-        cells = [
-            cell.rjust(width) if section.columns[i].right else cell.ljust(width)
-            for i, cell, width in zip(shown, row, widths, strict=True)
-        ]
-        yield "  ".join(cells).rstrip()
+        yield Cell(spans=line(shown, row, Fit(widths=widths, gap=_GAP), ellipsis="…"))
 
 
-_GREEN, _YELLOW, _RED, _DIM = "32", "33", "31", "2"
-_WORDS = {
-    **dict.fromkeys(("UP", "READY", "ready", "OK", "ok", "kept", "yes"), _GREEN),
-    **dict.fromkeys(
-        ("STARTING", "STOPPING", "DEGRADED", "STALE", "booting", "warming", "pending", "draining", "stopping", "warn",
-         "few", "stale"), _YELLOW),
-    **dict.fromkeys(("DOWN", "FAILED", "failed", "fail", "MISSED", "missed", "BREACH"), _RED),
-    **dict.fromkeys(("gone",), _DIM),
-}  # fmt: skip
-# A status word is coloured where it stands alone in its cell: after two spaces or at a line's start.
-_CELL = re.compile(r"(?:(?<=^)|(?<=  ))(" + "|".join(map(re.escape, _WORDS)) + r")(?=  |$)", re.MULTILINE)
+_SGR = {Tone.GOOD: "32", Tone.WARN: "33", Tone.BAD: "31"}  # the others are for screens that draw more than words
 
 
-def paint(text: str) -> str:
-    """Return the text with the fixed status words coloured."""
-    return _CELL.sub(lambda match: f"\x1b[{_WORDS[match[1]]}m{match[1]}\x1b[0m", text)
+def _painted(shown: Cell, face: Face) -> str:
+    """Return a line cut to the terminal, without trailing blanks, in colour where there is any."""
+    width = len(shown.text.rstrip())
+    fits = face.columns is None or width <= face.columns
+    kept = shown if fits else cut(shown, face.columns or width, ellipsis="…")
+    if not face.coloured:
+        return kept.text.rstrip()
+    parts = (f"\x1b[{_SGR[tone]}m{text}\x1b[0m" if tone in _SGR and text.strip() else text for text, tone in kept.spans)
+    return "".join(parts).rstrip()

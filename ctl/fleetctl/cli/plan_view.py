@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.cli import cells
-from fleetctl.cli.output import Format, lines, table
+from fleetctl.cli.output import Format, lines, section
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Section
     from fleetctl.model.plan import Forecast, LanePlan, Plan
     from fleetctl.model.profile import Profile
+    from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.pending import Pending
 
 _HOURS_A_MONTH = 720  # as the published tables count one
@@ -55,7 +56,7 @@ def pending_section(fleet: str, pending: Pending) -> Section:
     if pending.profile:
         rows.append(("fleet", "profile", "", "its limits, matches or gateway differ"))
     rows += [("fleet", "by hand", text, "as the controller sees fit") for text in pending.overrides]
-    return table("LANE WHAT NOW AFTER", rows, title=f"Changes to {fleet}")
+    return section(text_table("LANE WHAT NOW AFTER", rows), title=f"Changes to {fleet}")
 
 
 def _cost(plan: Plan) -> str:
@@ -76,7 +77,7 @@ def _replicas(plan: Plan) -> Section:
         )
         for lane in plan.lanes
     )  # fmt: skip
-    return table("LANE >REPLICAS >SPOT GPUS ENGINE >PEAK_RPS BOUND_BY >$/H >$/1M +OFFERING", rows)
+    return section(text_table("LANE >REPLICAS >SPOT GPUS ENGINE >PEAK_RPS BOUND_BY >$/H >$/1M +OFFERING", rows))
 
 
 def _forecast(profile: Profile, plan: Plan) -> Section:
@@ -84,12 +85,12 @@ def _forecast(profile: Profile, plan: Plan) -> Section:
     for lane in plan.lanes:
         slo, forecast = profile.lane(lane.lane).slo, lane.forecast
         rows.append((
-            lane.lane, _ttft(forecast), cells.limit(slo, Metric.TTFT), _itl(forecast), cells.limit(slo, Metric.ITL),
+            lane.lane, _ttft(forecast), _limit(slo, Metric.TTFT), _itl(forecast), _limit(slo, Metric.ITL),
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
             f"{forecast.knee_rps:.3g}",
         ))  # fmt: skip
     columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
-    return table(columns, rows, title="Forecast at the peak minute (interval: the model's own error)")
+    return section(text_table(columns, rows), title="Forecast at the peak minute (interval: the model's own error)")
 
 
 def _ttft(f: Forecast) -> str:
@@ -111,7 +112,7 @@ def _launch(plan: Plan) -> Section:
         for lane in plan.lanes
     )  # fmt: skip
     columns = "LANE >TP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
-    return table(columns, rows, title="Launch settings")
+    return section(text_table(columns, rows), title="Launch settings")
 
 
 def _budget(profile: Profile, plan: Plan) -> Section:
@@ -121,12 +122,17 @@ def _budget(profile: Profile, plan: Plan) -> Section:
     components = list(dict.fromkeys(item.component for lane in budgeted for item in lane.budget))
     rows = [(component, *(_share(lane, component) for lane in budgeted)) for component in components]
     rows.append(("total", *(format_duration(sum(item.seconds for item in lane.budget)) for lane in budgeted)))
-    limits = (cells.limit(profile.lane(lane.lane).slo, Metric.TTFT) for lane in budgeted)
+    limits = (_limit(profile.lane(lane.lane).slo, Metric.TTFT) for lane in budgeted)
     rows.append(("limit", *limits))
     columns = " ".join(["COMPONENT", *(f">{lane.lane}" for lane in budgeted)])
-    return table(columns, rows, title="TTFT budget by component")
+    return section(text_table(columns, rows), title="TTFT budget by component")
 
 
 def _share(lane: LanePlan, component: str) -> str:
     found = [item.seconds for item in lane.budget if item.component == component]
-    return format_duration(sum(found)) if found else cells.NOTHING
+    return format_duration(sum(found)) if found else NOTHING
+
+
+def _limit(slo: LaneSlo, metric: Metric) -> str:
+    target = slo.strictest(metric)
+    return format_duration(target.limit_s) if target else NOTHING

@@ -15,9 +15,7 @@ from textual.widgets import Footer, Input
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import FleetctlError
 from fleetctl.model.status import FleetStatus
-from fleetctl.tui.cells import Layout, layout_of
 from fleetctl.tui.explain_view import explanation_lines
-from fleetctl.tui.glyphs import Canvas, glyphs
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.header_view import Freshness
 from fleetctl.tui.keys import BINDINGS, WRITING, help_lines
@@ -27,6 +25,8 @@ from fleetctl.tui.pulse import Pulse
 from fleetctl.tui.steering import Steering
 from fleetctl.tui.tones import TONE_CSS
 from fleetctl.tui.trend_view import Trend
+from fleetctl.views.canvas import Canvas, glyphs
+from fleetctl.views.table import Layout, layout_of
 
 if TYPE_CHECKING:
     from datetime import tzinfo

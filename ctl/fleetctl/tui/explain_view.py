@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.tui.cells import Span, Tone
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.tui.cells import Cell, Table, cut, fit, line, titles
-from fleetctl.tui.decisions_view import decisions_table
-from fleetctl.tui.glyphs import Canvas, glyphs
 from fleetctl.tui.header_view import Freshness, header_lines
-from fleetctl.tui.lanes_view import lanes_table
-from fleetctl.tui.replicas_view import replicas_table
+from fleetctl.views.canvas import Canvas, glyphs
+from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
+from fleetctl.views.lanes import LANES_LIVE, lanes_table
+from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
+from fleetctl.views.table import Cell, Table, cut, fit, line, titles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import tzinfo
 
     from fleetctl.model.status import FleetStatus
-    from fleetctl.tui.cells import Span
+    from fleetctl.views.table import Span
 
 _DECISIONS_SHOWN = 10
 
@@ -27,9 +27,9 @@ def once(status: FleetStatus, *, width: int, is_ascii: bool = False, zone: tzinf
     is_stale = not status.controller_alive
     head = header_lines(status, canvas, now=status.at, freshness=Freshness(is_live=not is_stale))
     panels = (
-        lanes_table(status, canvas, is_stale=is_stale),
-        replicas_table(status, canvas, now=status.at, is_stale=is_stale),
-        _newest(decisions_table(status, zone=zone)),
+        lanes_table(status, canvas, LANES_LIVE, is_stale=is_stale),
+        replicas_table(status, canvas, REPLICAS_LIVE, now=status.at, is_stale=is_stale),
+        _newest(decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)),
     )
     blocks = ["\n".join(map(_plain, head)), *("\n".join(_block(panel, canvas)) for panel in panels if panel.rows)]
     text = "\n\n".join(blocks) + "\n"

@@ -10,14 +10,14 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from fleetctl.tui.cells import Row, Table, Tone, cell, fit, line, titles
 from fleetctl.tui.tones import TONE_CLASSES, tone_styles
+from fleetctl.views.table import Row, Table, Tone, cell, fit, line, titles
 
 if TYPE_CHECKING:
     from rich.style import Style
     from textual import events
 
-    from fleetctl.tui.glyphs import Glyphs
+    from fleetctl.views.canvas import Glyphs
 
 _EDGE = 1  # the column left of the first cell holds the mark
 

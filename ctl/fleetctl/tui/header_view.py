@@ -7,25 +7,16 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.model.profile import Mode
-from fleetctl.tui.cells import Cell, Layout, Span, Tone, cut
-from fleetctl.tui.replicas_view import countdown
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.conditions import CONDITION_TONES
+from fleetctl.views.replicas import countdown
+from fleetctl.views.table import Cell, Layout, Span, Tone, cut
 
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
 
     from fleetctl.model.status import FleetStatus
-    from fleetctl.tui.glyphs import Canvas, Glyphs
-
-_CONDITION_TONES = {
-    ConditionType.READY: Tone.GOOD,
-    ConditionType.STARTING: Tone.WARN,
-    ConditionType.STOPPING: Tone.WARN,
-    ConditionType.DEGRADED: Tone.WARN,
-    ConditionType.STALE: Tone.BAD,
-    ConditionType.BREACH: Tone.BAD,
-    ConditionType.DOWN: Tone.DIM,
-}
+    from fleetctl.views.canvas import Canvas, Glyphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +58,7 @@ def header_lines(
 def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> _Part:
     is_known = freshness.is_live or freshness.is_paused
     condition = fleet_condition(status).type if is_known else ConditionType.STALE
-    tone = _CONDITION_TONES[condition]
+    tone = CONDITION_TONES[condition]
     return _Part(
         spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (condition.value, tone)), rank=0
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from fleetctl.tui.cells import Span, Tone
+from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from fleetctl.tui.tones import TONE_CLASSES, TONE_CSS, to_text, tone_styles
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from fleetctl.tui.cells import Span
+    from fleetctl.views.table import Span
 
 AUTOMATIC = "auto"
 

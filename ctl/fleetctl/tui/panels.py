@@ -10,14 +10,14 @@ from textual.widgets import Static
 
 from fleetctl.model.status import FleetStatus
 from fleetctl.model.subject import Subject
-from fleetctl.tui.cells import Span, Tone
-from fleetctl.tui.decisions_view import decisions_table
-from fleetctl.tui.glyphs import Canvas
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.header_view import Freshness, header_lines
-from fleetctl.tui.lanes_view import lanes_table
-from fleetctl.tui.replicas_view import replicas_table
 from fleetctl.tui.tones import TONE_CLASSES, to_text, tone_styles
+from fleetctl.views.canvas import Canvas
+from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
+from fleetctl.views.lanes import LANES_LIVE, lanes_table
+from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
+from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -72,11 +72,11 @@ def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
     height = min(len(status.lanes) + _FRAME_LINES, _LANES_HEIGHT_MAX)
     lanes, trends = screen.query_one("#lanes", Grid), screen.query_one("#trend", Grid)
     lanes.styles.height = trends.styles.height = height
-    lanes.show(lanes_table(status, canvas, is_stale=is_stale), empty="no lanes")
+    lanes.show(lanes_table(status, canvas, LANES_LIVE, is_stale=is_stale), empty="no lanes")
     trends.show(trend.table(status, canvas, is_stale=is_stale), empty="no lanes")
-    replicas = replicas_table(status, canvas, now=moment.now, is_stale=is_stale)
+    replicas = replicas_table(status, canvas, REPLICAS_LIVE, now=moment.now, is_stale=is_stale)
     screen.query_one("#replicas", Grid).show(replicas, empty="no replicas")
-    decisions = decisions_table(status, zone=canvas.zone)
+    decisions = decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)
     screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from fleetctl.tui.cells import Span, Tone
+from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

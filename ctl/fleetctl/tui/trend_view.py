@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.lane_figures import lane_quantiles
 from fleetctl.model.slo import Metric, Quantiles, Validity
-from fleetctl.tui.cells import Cell, Column, Layout, Row, Table, Tone, cell
-from fleetctl.tui.glyphs import Canvas, ratio_tone, sparkline
+from fleetctl.model.status import LaneStatus
 from fleetctl.units import format_duration
+from fleetctl.views.canvas import Canvas, ratio_tone, sparkline
+from fleetctl.views.figures import unknown_cell
+from fleetctl.views.table import Align, Cell, Column, Layout, Table, Tone, cell, fill
 
 if TYPE_CHECKING:
-    from fleetctl.model.status import FleetStatus, LaneStatus
+    from fleetctl.model.status import FleetStatus
 
 _KEPT = 240  # statuses; four minutes at one a second
 _TEN_S = 10.0
 _WIDTH = {Layout.COMPACT: 18, Layout.NORMAL: 36, Layout.WIDE: 24}
 
-_COLUMNS = (
-    Column(title="LANE"),
-    Column(title="TTFT P99, full height = SLO"),
-    Column(title="NOW", is_right=True),
-    Column(title="RPS in"),
-    Column(title="NOW", is_right=True),
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendRow:
+    """A lane with what was seen of it, and how it is looked at."""
+
+    lane: LaneStatus
+    ttft_s: tuple[float, ...]
+    rps: tuple[float, ...]
+    canvas: Canvas
+    is_stale: bool
+
+    @property
+    def limit_s(self) -> float:
+        """The promise on TTFT; 0 where there is none."""
+        target = self.lane.slo.strictest(Metric.TTFT)
+        return target.limit_s if target else 0.0
 
 
 class Trend:
@@ -45,23 +57,44 @@ class Trend:
 
     def table(self, status: FleetStatus, canvas: Canvas, *, is_stale: bool) -> Table:
         """Return one row a lane."""
-        return Table(columns=_COLUMNS, rows=tuple(self._row(lane, canvas, is_stale=is_stale) for lane in status.lanes))
-
-    def _row(self, lane: LaneStatus, canvas: Canvas, *, is_stale: bool) -> Row:
-        width, marks = _WIDTH[canvas.layout], canvas.marks
-        ttft_s, rps = tuple(self._ttft_s.get(lane.name, ())), tuple(self._rps.get(lane.name, ()))
-        target = lane.slo.strictest(Metric.TTFT)
-        limit_s = target.limit_s if target else 0.0
-        figures = Quantiles() if is_stale else lane_quantiles(lane, Metric.TTFT)
-        tone = ratio_tone(figures.p99_s / limit_s) if limit_s and figures.validity is Validity.OK else Tone.DIM
-        last = format_duration(figures.p99_s) if figures.count else marks.none
-        return Row(
-            key=lane.name,
-            cells=(
-                cell(lane.name, Tone.STRONG),
-                Cell(spans=sparkline(ttft_s, width, marks, ceiling=limit_s or max(ttft_s, default=0.0))),
-                cell(last, tone),
-                Cell(spans=sparkline(rps, width, marks, ceiling=max(rps, default=0.0))),
-                cell(f"{rps[-1]:.1f}") if rps and not is_stale else cell(marks.none, Tone.DIM),
-            ),
+        rows = (
+            TrendRow(
+                lane=lane,
+                ttft_s=tuple(self._ttft_s.get(lane.name, ())),
+                rps=tuple(self._rps.get(lane.name, ())),
+                canvas=canvas,
+                is_stale=is_stale,
+            )
+            for lane in status.lanes
         )
+        return fill(_COLUMNS, rows, key=lambda row: row.lane.name)
+
+
+def _ttft_line(row: TrendRow) -> Cell:
+    ceiling = row.limit_s or max(row.ttft_s, default=0.0)
+    return Cell(spans=sparkline(row.ttft_s, _WIDTH[row.canvas.layout], row.canvas.marks, ceiling=ceiling))
+
+
+def _ttft_now(row: TrendRow) -> Cell:
+    figures = Quantiles() if row.is_stale else lane_quantiles(row.lane, Metric.TTFT)
+    is_sure = bool(row.limit_s) and figures.validity is Validity.OK
+    tone = ratio_tone(figures.p99_s / row.limit_s) if is_sure else Tone.DIM
+    return cell(format_duration(figures.p99_s), tone) if figures.count else unknown_cell()
+
+
+def _rps_line(row: TrendRow) -> Cell:
+    ceiling = max(row.rps, default=0.0)
+    return Cell(spans=sparkline(row.rps, _WIDTH[row.canvas.layout], row.canvas.marks, ceiling=ceiling))
+
+
+def _rps_now(row: TrendRow) -> Cell:
+    return cell(f"{row.rps[-1]:.1f}") if row.rps and not row.is_stale else unknown_cell()
+
+
+_COLUMNS = (
+    Column[TrendRow](key="lane", title="LANE", cell=lambda row: cell(row.lane.name, Tone.STRONG)),
+    Column[TrendRow](key="ttft", title="TTFT P99, full height = SLO", cell=_ttft_line),
+    Column[TrendRow](key="ttft_now", title="NOW", cell=_ttft_now, align=Align.RIGHT),
+    Column[TrendRow](key="rps", title="RPS in", cell=_rps_line),
+    Column[TrendRow](key="rps_now", title="NOW", cell=_rps_now, align=Align.RIGHT),
+)

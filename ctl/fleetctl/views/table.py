@@ -1,13 +1,17 @@
-"""Tables as values: cells with a tone, columns that know from which width on they are shown."""
+"""Tables as values: cells with a tone, columns that know how to fill a cell and from which width on they are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+R = TypeVar("R")
+NOTHING = "-"
 
 
 class Tone(StrEnum):
@@ -20,6 +24,14 @@ class Tone(StrEnum):
     GOOD = "good"
     WARN = "warn"
     BAD = "bad"
+
+
+class Align(StrEnum):
+    """Where a column's cells stand."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    DIVIDER = "divider"  # so that their dividers, as the slash of 212ms/300ms, stand one under another
 
 
 class Layout(IntEnum):
@@ -45,14 +57,16 @@ class Cell:
     """A piece of text in one or more tones."""
 
     spans: tuple[Span, ...]
+    divider: int = 0  # characters before what Align.DIVIDER aligns
+    tail: tuple[Span, ...] = ()  # a bar, say: stands behind the texts of the whole column
 
     @property
     def text(self) -> str:
         """The bare text."""
-        return "".join(text for text, _ in self.spans)
+        return "".join(text for text, _ in (*self.spans, *self.tail))
 
     def __len__(self) -> int:
-        return sum(len(text) for text, _ in self.spans)
+        return sum(len(text) for text, _ in (*self.spans, *self.tail))
 
 
 def cell(text: str, tone: Tone = Tone.PLAIN) -> Cell:
@@ -63,12 +77,15 @@ def cell(text: str, tone: Tone = Tone.PLAIN) -> Cell:
 EMPTY = cell("")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column; `is_flexible` takes the width that is left, and is cut when there is none."""
+# Without slots: Column[LaneRow](...) notes its type on the instance, which a frozen class with slots cannot refuse cleanly.
+@dataclass(frozen=True, kw_only=True)
+class Column(Generic[R]):
+    """A column over rows of one type; `is_flexible` takes the width that is left, and is cut when there is none."""
 
+    key: str
     title: str
-    is_right: bool = False
+    cell: Callable[[R], Cell]
+    align: Align = Align.LEFT
     since: Layout = Layout.COMPACT
     is_flexible: bool = False
 
@@ -90,7 +107,7 @@ class Row:
 class Table:
     """Columns and rows of one panel."""
 
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column[Any], ...] = ()
     rows: tuple[Row, ...] = ()
 
     def within(self, layout: Layout) -> Table:
@@ -109,6 +126,55 @@ class Table:
         keeps_hits = not pattern.startswith("!")
         kept = tuple(row for row in self.rows if (wanted in row.text.casefold()) is keeps_hits)
         return Table(columns=self.columns, rows=kept)
+
+
+def fill(columns: Sequence[Column[R]], rows: Iterable[R], *, key: Callable[[R], str]) -> Table:
+    """Return a table of these rows, each column's cells aligned."""
+    shown = tuple(rows)
+    filled = [_aligned(column, [column.cell(row) for row in shown]) for column in columns]
+    keyed = (Row(key=key(row), cells=tuple(cells[number] for cells in filled)) for number, row in enumerate(shown))
+    return Table(columns=tuple(columns), rows=tuple(keyed))
+
+
+def text_table(titles: str, rows: Iterable[Sequence[str | Cell]]) -> Table:
+    """Return a table of rows that are written already: "LANE >RPS +OFFERING", ">" aligns right, "+" is for wide ones."""
+    columns = [_text_column(at, word) for at, word in enumerate(titles.split())]
+    return fill(columns, rows, key=lambda row: _as_cell(row[0]).text)
+
+
+def _text_column(at: int, word: str) -> Column[Sequence[str | Cell]]:
+    title = word.lstrip(">+").replace("_", " ")
+    return Column(
+        key=title,
+        title=title,
+        cell=lambda row: _as_cell(row[at]),
+        align=Align.RIGHT if ">" in word else Align.LEFT,
+        since=Layout.WIDE if "+" in word else Layout.COMPACT,
+    )
+
+
+def _as_cell(written: str | Cell) -> Cell:
+    return cell(written) if isinstance(written, str) else written
+
+
+def _aligned(column: Column[R], cells: list[Cell]) -> list[Cell]:
+    if column.align is not Align.DIVIDER:
+        return cells
+    left = max((cell.divider for cell in cells), default=0)
+    right = max((_width(cell) - cell.divider for cell in cells), default=0)
+    return [_around_divider(cell, left=left, right=right) for cell in cells]
+
+
+def _around_divider(cell: Cell, *, left: int, right: int) -> Cell:
+    (first, tone), *others = cell.spans
+    spans = [(" " * (left - cell.divider) + first, tone), *others]
+    last, tone = spans[-1]
+    spans[-1] = (last + " " * (right - (_width(cell) - cell.divider)), tone)
+    return Cell(spans=(*spans, *cell.tail))
+
+
+def _width(cell: Cell) -> int:
+    return sum(len(text) for text, _ in cell.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +205,7 @@ def line(table: Table, cells: Sequence[Cell], placed: Fit, *, ellipsis: str) -> 
     for number, (column, content, width) in enumerate(zip(table.columns, cells, placed.widths, strict=True)):
         if number:
             spans.append((" " * placed.gap, Tone.PLAIN))
-        spans.extend(_placed(cut(content, width, ellipsis=ellipsis), width, is_right=column.is_right))
+        spans.extend(_placed(cut(content, width, ellipsis=ellipsis), width, is_right=column.align is Align.RIGHT))
     return tuple(spans)
 
 

@@ -1,14 +1,15 @@
-"""The marks on the screen, in Unicode and in ASCII."""
+"""What cells are drawn with: marks in Unicode, in ASCII and none at all, bars and sparklines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from itertools import groupby
 
-from fleetctl.tui.cells import Layout, Span, Tone, layout_of
+from fleetctl.views.table import Layout, Span, Tone, layout_of
 
 _WARN_FROM = 0.8  # of a limit
+_BAR_WIDTH = {Layout.COMPACT: 0, Layout.NORMAL: 6, Layout.WIDE: 12}
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKS_ASCII = "_.-=+*#@"
 
@@ -28,6 +29,9 @@ class Glyphs:
     arrow: str
     mark: str
     sparks: str
+    few: str = ""  # before a figure that rests on few samples, where no tone says so
+    stale: str = ""
+    invalid: str = ""
 
 
 UNICODE = Glyphs(
@@ -37,6 +41,13 @@ UNICODE = Glyphs(
 ASCII = Glyphs(
     full="=", half="-", track=".", dot="*", ring="o", none="-", ellipsis="~", separator="|", arrow="->", mark=">",
     sparks=_SPARKS_ASCII,
+)  # fmt: skip
+
+
+# Output that may be read by programs and without colour: figures and words only.
+PLAIN = Glyphs(
+    full="", half="", track="", dot="", ring="", none="-", ellipsis="…", separator="|", arrow="->", mark=" ",
+    sparks=_SPARKS_ASCII, few="~", stale="?", invalid="!",
 )  # fmt: skip
 
 
@@ -57,6 +68,15 @@ class Canvas:
     def layout(self) -> Layout:
         """How much there is room for."""
         return layout_of(self.width)
+
+    @property
+    def bar_width(self) -> int:
+        """How many columns a bar has; 0: none is drawn."""
+        return _BAR_WIDTH[self.layout] if self.marks.full else 0
+
+    def clock_time(self, at: datetime) -> str:
+        """Return an instant on the reader's clock."""
+        return at.astimezone(self.zone).strftime("%H:%M:%S")
 
     def narrowed(self, columns: int) -> Canvas:
         """Return the same, so many columns less."""

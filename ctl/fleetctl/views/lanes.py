@@ -1,0 +1,252 @@
+"""The columns of lanes: what each promised, measures, refuses and holds. A new one is written here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.core.conditions import lane_condition
+from fleetctl.core.lane_figures import WINDOW_S, lane_headline, lane_quantiles
+from fleetctl.model.ladder import LadderStep
+from fleetctl.model.slo import Metric, Quantiles, Validity
+from fleetctl.model.status import LaneStatus
+from fleetctl.units import format_duration
+from fleetctl.views.canvas import Canvas, bar, ratio_tone
+from fleetctl.views.conditions import condition_cell
+from fleetctl.views.figures import (
+    count_cell,
+    duration_cell,
+    format_measured,
+    format_rate,
+    percentile_cells,
+    unknown_cell,
+)
+from fleetctl.views.table import NOTHING, Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fleetctl.model.gateway import LaneWindow
+    from fleetctl.model.status import FleetStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRow:
+    """A lane, and how it is looked at. Stale figures are not shown; records are."""
+
+    lane: LaneStatus
+    canvas: Canvas
+    is_stale: bool
+
+    @property
+    def window(self) -> LaneWindow | None:
+        """The last minute's figures, if they are current."""
+        return None if self.is_stale or self.lane.traffic is None else self.lane.traffic.window(WINDOW_S)
+
+    def quantiles(self, metric: Metric) -> Quantiles:
+        """Return a metric's percentiles, none where they are stale."""
+        return Quantiles() if self.is_stale else lane_quantiles(self.lane, metric)
+
+
+def lanes_table(status: FleetStatus, canvas: Canvas, columns: Sequence[Column[LaneRow]], *, is_stale: bool) -> Table:
+    """Return the lanes in the profile's order."""
+    rows = (LaneRow(lane=lane, canvas=canvas, is_stale=is_stale) for lane in status.lanes)
+    return fill(columns, rows, key=lambda row: row.lane.name).within(canvas.layout)
+
+
+def _latency(*metrics: Metric) -> Callable[[LaneRow], Cell]:
+    """Return what draws measured/promised and a bar, on the first of these metrics that has a promise."""
+
+    def draw(row: LaneRow) -> Cell:
+        target = next((t for metric in metrics if (t := row.lane.slo.strictest(metric)) is not None), None)
+        metric = target.metric if target else metrics[0]
+        figures, limit_s = row.quantiles(metric), target.limit_s if target else None
+        measured_s = figures.at_s(target.percentile if target else 0.99) if figures.count else None
+        is_sure = measured_s is not None and figures.validity is Validity.OK
+        ratio = measured_s / limit_s if measured_s is not None and limit_s else 0.0
+        tone = ratio_tone(ratio) if is_sure else Tone.DIM
+        figure = NOTHING
+        if measured_s is not None:
+            figure = format_measured(measured_s, figures.validity, row.canvas.marks)
+        suffix = "" if metric is metrics[0] else " e2e"
+        promise = f"/{format_duration(limit_s)}{suffix}" if limit_s is not None else ""
+        tail = _bar(ratio if is_sure else 0.0, row.canvas, tone, has_limit=limit_s is not None)
+        return Cell(spans=((figure, tone), (promise, Tone.DIM)), divider=len(figure), tail=tail)
+
+    return draw
+
+
+def _bar(ratio: float, canvas: Canvas, tone: Tone, *, has_limit: bool) -> tuple[Span, ...]:
+    width = canvas.bar_width
+    if not width:
+        return ()
+    drawn = bar(ratio, width, canvas.marks, tone) if has_limit else ((" " * width, Tone.DIM),)
+    return ((" ", Tone.PLAIN), *drawn)
+
+
+def _percentile(metric: Metric, which: int) -> Callable[[LaneRow], Cell]:
+    """Return what draws the P50, P95 or P99 of a metric."""
+    return lambda row: percentile_cells(row.quantiles(metric), row.canvas.marks)[which]
+
+
+def _pair(left: str, right: str, tone: Tone) -> Cell:
+    first = left or NOTHING
+    return Cell(spans=((first, tone), ("/", Tone.DIM), (right or NOTHING, tone)), divider=len(first))
+
+
+def _no_pair() -> Cell:
+    return Cell(spans=((NOTHING, Tone.DIM),), divider=len(NOTHING))
+
+
+def _rates(row: LaneRow) -> Cell:
+    window = row.window
+    if window is None:
+        return _no_pair()
+    tone = Tone.PLAIN if window.offered or window.finished else Tone.DIM
+    return _pair(format_rate(window.offered / window.seconds), format_rate(window.good / window.seconds), tone)
+
+
+def _rate(count: Callable[[LaneWindow], int]) -> Callable[[LaneRow], Cell]:
+    def draw(row: LaneRow) -> Cell:
+        window = row.window
+        return unknown_cell() if window is None else cell(format_rate(count(window) / window.seconds))
+
+    return draw
+
+
+def _shed(row: LaneRow) -> Cell:
+    window = row.window
+    return unknown_cell() if window is None else count_cell(sum(window.shed.values()), Tone.WARN)
+
+
+def _burn(row: LaneRow) -> Cell:
+    lane = row.lane
+    if row.is_stale or not lane.burn:
+        return _no_pair()
+    rates = [lane.burn.get("5m"), lane.burn.get("1h")]
+    worst = max((rate for rate in rates if rate is not None), default=0.0)
+    tone = Tone.BAD if lane.burn_alert else Tone.WARN if worst > 1.0 else Tone.PLAIN
+    left, right = (f"{rate:.1f}" if rate is not None else "" for rate in rates)
+    return _pair(left, right, tone)
+
+
+def _burn_over(window: str) -> Callable[[LaneRow], Cell]:
+    def draw(row: LaneRow) -> Cell:
+        rate = None if row.is_stale else row.lane.burn.get(window)
+        return unknown_cell() if rate is None else cell(f"{rate:.2g}x")
+
+    return draw
+
+
+def _step(row: LaneRow) -> Cell:
+    step = row.lane.step
+    if step is LadderStep.NORMAL:
+        return cell(step.value, Tone.DIM)
+    return cell(step.value, Tone.BAD if step >= LadderStep.SHED else Tone.WARN)
+
+
+def _in_flight(row: LaneRow) -> Cell:
+    traffic = None if row.is_stale else row.lane.traffic
+    return unknown_cell() if traffic is None else count_cell(traffic.in_flight)
+
+
+def _queued(row: LaneRow) -> Cell:
+    traffic = None if row.is_stale else row.lane.traffic
+    return unknown_cell() if traffic is None else count_cell(traffic.queued)
+
+
+def _queue_wait(row: LaneRow) -> Cell:
+    figures = row.quantiles(Metric.QUEUE_WAIT)
+    return duration_cell(figures.p99_s, figures.validity, row.canvas.marks) if figures.count else unknown_cell()
+
+
+def _pressure(row: LaneRow) -> Cell:
+    pressure = None if row.is_stale else row.lane.pressure
+    return unknown_cell() if pressure is None else cell(f"{pressure:.2f}", ratio_tone(pressure))
+
+
+def _headline(row: LaneRow) -> Cell:
+    """Return "ttft 212ms/300ms": the leading promise."""
+    found = lane_headline(row.lane)
+    if found is None:
+        return unknown_cell()
+    figure = NOTHING
+    if found.measured_s is not None:
+        figure = format_measured(found.measured_s, found.validity, row.canvas.marks)
+    text = f"{found.target.metric} {figure}/{format_duration(found.target.limit_s)}"
+    return cell(text, Tone.BAD if found.is_missed else Tone.PLAIN)
+
+
+def _ready(row: LaneRow) -> Cell:
+    return cell(str(row.lane.ready), Tone.WARN if row.lane.ready < row.lane.wanted else Tone.PLAIN)
+
+
+def _message(row: LaneRow) -> Cell:
+    return cell(lane_condition(row.lane).message or row.lane.reason)
+
+
+LANE = Column[LaneRow](key="lane", title="LANE", cell=lambda row: cell(row.lane.name, Tone.STRONG))
+CONDITION = Column[LaneRow](key="condition", title="STATUS", cell=lambda row: condition_cell(lane_condition(row.lane)))
+HEADLINE = Column[LaneRow](key="headline", title="TAIL/SLO", cell=_headline)
+TTFT = Column[LaneRow](
+    key="ttft", title="TTFT P99/SLO", cell=_latency(Metric.TTFT, Metric.COMPLETION, Metric.E2E), align=Align.DIVIDER
+)
+ITL = Column[LaneRow](key="itl", title="ITL P99/SLO", cell=_latency(Metric.ITL), align=Align.DIVIDER)
+QUEUE_WAIT = Column[LaneRow](
+    key="queue_wait", title="QUEUE WAIT", cell=_queue_wait, align=Align.RIGHT, since=Layout.NORMAL
+)
+RATES = Column[LaneRow](key="rates", title="RPS in/ok", cell=_rates, align=Align.DIVIDER)
+OFFERED = Column[LaneRow](key="offered", title="RPS", cell=_rate(lambda w: w.offered), align=Align.RIGHT)
+GOOD = Column[LaneRow](key="good", title="OK", cell=_rate(lambda w: w.good), align=Align.RIGHT)
+SHED = Column[LaneRow](key="shed", title="SHED", cell=_shed, align=Align.RIGHT)
+BURN = Column[LaneRow](key="burn", title="BURN 5m/1h", cell=_burn, align=Align.DIVIDER)
+BURN_5M = Column[LaneRow](key="burn_5m", title="BURN 5m", cell=_burn_over("5m"), align=Align.RIGHT, since=Layout.WIDE)
+BURN_1H = Column[LaneRow](key="burn_1h", title="1h", cell=_burn_over("1h"), align=Align.RIGHT, since=Layout.WIDE)
+WANTED = Column[LaneRow](key="wanted", title="WANT", cell=lambda row: cell(str(row.lane.wanted)), align=Align.RIGHT)
+READY = Column[LaneRow](key="ready", title="RDY", cell=_ready, align=Align.RIGHT)
+SPOT = Column[LaneRow](
+    key="spot", title="SPOT", cell=lambda row: count_cell(row.lane.spot), align=Align.RIGHT, since=Layout.NORMAL
+)
+STEP = Column[LaneRow](key="step", title="STEP", cell=_step)
+IN_FLIGHT = Column[LaneRow](key="in_flight", title="IN-FLIGHT", cell=_in_flight, align=Align.RIGHT, since=Layout.WIDE)
+QUEUED = Column[LaneRow](key="queued", title="QUEUED", cell=_queued, align=Align.RIGHT, since=Layout.WIDE)
+PRESSURE = Column[LaneRow](key="pressure", title="PRESSURE", cell=_pressure, align=Align.RIGHT, since=Layout.WIDE)
+WHY = Column[LaneRow](
+    key="why", title="WHY", cell=lambda row: cell(row.lane.reason, Tone.DIM), since=Layout.WIDE, is_flexible=True
+)
+MESSAGE = Column[LaneRow](key="message", title="REASON", cell=_message)
+
+
+def _percentiles(metric: Metric, name: str) -> tuple[Column[LaneRow], Column[LaneRow], Column[LaneRow]]:
+    titles = (f"{name} P50", "P95", "P99")
+    columns = (
+        Column[LaneRow](
+            key=f"{metric}_{title[-3:].lower()}", title=title, cell=_percentile(metric, which),
+            align=Align.RIGHT, since=Layout.WIDE,
+        )
+        for which, title in enumerate(titles)
+    )  # fmt: skip
+    p50, p95, p99 = columns
+    return p50, p95, p99
+
+
+TTFT_PERCENTILES = _percentiles(Metric.TTFT, "TTFT")
+ITL_PERCENTILES = _percentiles(Metric.ITL, "ITL")
+WAIT_PERCENTILES = _percentiles(Metric.QUEUE_WAIT, "WAIT")
+E2E_PERCENTILES = _percentiles(Metric.E2E, "E2E")
+
+# What each face shows, in order.
+LANES_LIVE: tuple[Column[LaneRow], ...] = (
+    LANE, TTFT, ITL, QUEUE_WAIT, RATES, SHED, BURN, WANTED, READY, SPOT, STEP, IN_FLIGHT, QUEUED, TTFT_PERCENTILES[0],
+    PRESSURE, WHY,
+)  # fmt: skip
+LANES_STATUS: tuple[Column[LaneRow], ...] = (
+    LANE, CONDITION, WANTED, replace(READY, title="READY"), SPOT, HEADLINE,
+    replace(QUEUED, title="QUEUE", since=Layout.NORMAL), STEP,
+    MESSAGE,
+)  # fmt: skip
+LANES_FIGURES: tuple[Column[LaneRow], ...] = (
+    LANE, CONDITION, OFFERED, GOOD, replace(SHED, title="REFUSED"), *TTFT_PERCENTILES[:2], TTFT, *ITL_PERCENTILES[:2], ITL,
+    *WAIT_PERCENTILES[:2], replace(QUEUE_WAIT, title="WAIT"), replace(QUEUED, title="QUEUE", since=Layout.NORMAL), *E2E_PERCENTILES, BURN_5M, BURN_1H,
+    replace(STEP, since=Layout.WIDE),
+)  # fmt: skip

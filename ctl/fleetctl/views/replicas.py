@@ -1,0 +1,170 @@
+"""The columns of replicas: what each is, carries, and why it is so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import Validity
+from fleetctl.model.status import ReplicaStatus
+from fleetctl.units import format_usd
+from fleetctl.views.canvas import Canvas
+from fleetctl.views.conditions import STATE_TONES
+from fleetctl.views.figures import count_cell, format_age, unknown_cell
+from fleetctl.views.table import Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fleetctl.model.observation import EngineSignals
+    from fleetctl.model.replica import Replica
+    from fleetctl.model.status import FleetStatus
+
+_GONE_SHOWN = timedelta(minutes=2)  # long enough to see it go; `ls` and `why` know it for an hour
+_KV_FULL = 0.9  # preemptions come soon after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRow:
+    """A replica, and how it is looked at. Stale figures are not shown; records are."""
+
+    replica: ReplicaStatus
+    canvas: Canvas
+    now: datetime
+    is_stale: bool
+
+    @property
+    def record(self) -> Replica:
+        """The replica's record."""
+        return self.replica.record
+
+    @property
+    def tone(self) -> Tone:
+        """The tone of what is on record: one that ended is of no interest."""
+        return Tone.PLAIN if self.record.state.is_live else Tone.DIM
+
+
+def replicas_table(
+    status: FleetStatus,
+    canvas: Canvas,
+    columns: Sequence[Column[ReplicaRow]],
+    *,
+    now: datetime,
+    is_stale: bool,
+    with_gone: bool = False,
+) -> Table:
+    """Return the replicas by lane and number, so that no state change moves a row; `with_gone`: all on record."""
+    order = {lane.name: number for number, lane in enumerate(status.lanes)}
+    shown = sorted(
+        (r for r in status.replicas if with_gone or is_shown(r.record, now=now)),
+        key=lambda r: (order.get(r.record.lane, len(order)), r.record.lane, number_of(r.record.id)),
+    )
+    rows = (ReplicaRow(replica=replica, canvas=canvas, now=now, is_stale=is_stale) for replica in shown)
+    return fill(columns, rows, key=lambda row: row.record.id).within(canvas.layout)
+
+
+def is_shown(record: Replica, *, now: datetime) -> bool:
+    """Whether it is live, failed, or left just now."""
+    return record.state is not ReplicaState.GONE or now - record.changed_at < _GONE_SHOWN
+
+
+def number_of(replica_id: str) -> tuple[int, str]:
+    """Return what sorts short-2 before short-10."""
+    found = re.search(r"(\d+)$", replica_id)
+    return (int(found[1]) if found else 0, replica_id)
+
+
+def countdown(seconds: float) -> str:
+    """Return minutes and seconds left, "01:37"; never less than nothing."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60:02d}:{whole % 60:02d}"
+
+
+def _recorded(text: Callable[[ReplicaRow], str]) -> Callable[[ReplicaRow], Cell]:
+    return lambda row: cell(text(row), row.tone)
+
+
+def _engine(draw: Callable[[EngineSignals], Cell]) -> Callable[[ReplicaRow], Cell]:
+    """Return what draws an engine's figure, if it is current."""
+
+    def drawn(row: ReplicaRow) -> Cell:
+        engine = row.replica.engine
+        return draw(engine) if engine.validity is Validity.OK and not row.is_stale else unknown_cell()
+
+    return drawn
+
+
+def _state(row: ReplicaRow) -> Cell:
+    state, marks = row.record.state, row.canvas.marks
+    tone = Tone.DIM if row.is_stale else STATE_TONES[state]
+    dot = marks.dot if state is ReplicaState.READY else marks.ring
+    if not dot:
+        return cell(state.value, tone)
+    # A healthy word needs no colour beside its dot.
+    return Cell(spans=((f"{dot} ", tone), (state.value, Tone.PLAIN if tone is Tone.GOOD else tone)))
+
+
+def _kv(engine: EngineSignals) -> Cell:
+    return cell(f"{engine.kv_usage * 100:.0f}", Tone.WARN if engine.kv_usage >= _KV_FULL else Tone.PLAIN)
+
+
+def _reason(row: ReplicaRow) -> Cell:
+    record = row.record
+    spans: list[Span] = []
+    if record.notice_deadline is not None and record.state.is_live:
+        left_s = (record.notice_deadline - row.now).total_seconds()
+        spans.append((f"taken in {countdown(left_s)} ", Tone.WARN))
+    if record.drain_requested and record.state is ReplicaState.READY:
+        spans.append(("drain asked for ", Tone.WARN))
+    if record.fault:
+        spans.append((record.fault, Tone.BAD))
+    elif record.reason:
+        spans.append((record.reason, Tone.DIM))
+    return Cell(spans=tuple(spans))
+
+
+ID = Column[ReplicaRow](key="id", title="ID", cell=_recorded(lambda row: row.record.id))
+LANE = Column[ReplicaRow](key="lane", title="LANE", cell=_recorded(lambda row: row.record.lane), since=Layout.NORMAL)
+GPU = Column[ReplicaRow](key="gpu", title="GPU", cell=_recorded(lambda row: row.record.gpu), since=Layout.NORMAL)
+MARKET = Column[ReplicaRow](key="market", title="MARKET", cell=_recorded(lambda row: row.record.market.value))
+AGE = Column[ReplicaRow](
+    key="age", title="AGE", cell=_recorded(lambda row: format_age(row.record.created_at, row.now)), align=Align.RIGHT
+)
+STATE = Column[ReplicaRow](key="state", title="STATE", cell=_state)
+KV = Column[ReplicaRow](key="kv", title="KV%", cell=_engine(_kv), align=Align.RIGHT)
+RUNNING = Column[ReplicaRow](
+    key="running", title="RUN", cell=_engine(lambda engine: count_cell(engine.running)), align=Align.RIGHT,
+    since=Layout.NORMAL,
+)  # fmt: skip
+WAITING = Column[ReplicaRow](
+    key="waiting", title="WAIT", cell=_engine(lambda engine: count_cell(engine.waiting)), align=Align.RIGHT,
+    since=Layout.NORMAL,
+)  # fmt: skip
+IN_FLIGHT = Column[ReplicaRow](
+    key="in_flight", title="IN-FLIGHT", align=Align.RIGHT,
+    cell=lambda row: unknown_cell() if row.is_stale else count_cell(row.replica.in_flight),
+)  # fmt: skip
+PRICE = Column[ReplicaRow](
+    key="price", title="$/h", cell=_recorded(lambda row: format_usd(row.record.price_usd_per_hour)), align=Align.RIGHT,
+    since=Layout.WIDE,
+)  # fmt: skip
+ENGINE = Column[ReplicaRow](
+    key="engine", title="ENGINE", cell=_recorded(lambda row: row.record.engine), since=Layout.WIDE
+)
+NODE = Column[ReplicaRow](key="node", title="NODE", cell=_recorded(lambda row: row.record.node_id), since=Layout.WIDE)
+ADDRESS = Column[ReplicaRow](
+    key="address", title="ADDRESS", since=Layout.WIDE,
+    cell=_recorded(lambda row: f"{row.record.host}:{row.record.port}" if row.record.port else ""),
+)  # fmt: skip
+REASON = Column[ReplicaRow](key="reason", title="REASON", cell=_reason, is_flexible=True)
+
+# What each face shows, in order.
+REPLICAS_LIVE: tuple[Column[ReplicaRow], ...] = (
+    ID, LANE, GPU, MARKET, AGE, STATE, KV, RUNNING, WAITING, IN_FLIGHT, PRICE, REASON,
+)  # fmt: skip
+REPLICAS_STATUS: tuple[Column[ReplicaRow], ...] = (
+    replace(ID, title="REPLICA"), STATE, MARKET, GPU, RUNNING, WAITING, KV, AGE, ENGINE, NODE, ADDRESS, REASON,
+)  # fmt: skip
