@@ -5,11 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from acme_engine.engine import AcmeEngine
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.replica import ReplicaState
@@ -21,6 +25,12 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).parent / "acme"
 CHECKOUT = Path(__file__).parents[2]
+ENTRY_POINTS = """
+[fleetctl.engine]
+acme = acme_engine.engine:AcmeEngine
+[fleetctl.emulated]
+acme = acme_surface:AcmeSurface
+"""
 PROFILE = """
 apiVersion: fleetctl/v1
 name: anvils
@@ -48,7 +58,7 @@ def home() -> Iterator[Home]:
     named = site / "acme_engine-7.0.dist-info"
     named.mkdir()
     (named / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-engine\nVersion: 7.0\n")
-    (named / "entry_points.txt").write_text("[fleetctl.engine]\nacme = acme_engine.engine:AcmeEngine\n")
+    (named / "entry_points.txt").write_text(ENTRY_POINTS)
     home = Home(root=root, env={"PYTHONPATH": str(site)})
     (root / "anvils.yaml").write_text(PROFILE)
     yield home
@@ -120,6 +130,26 @@ def until_signals(home: Home) -> None:
             return
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s, engines
         SYSTEM_CLOCK.sleep_blocking(0.5)
+
+
+def test_the_emulator_plays_it_too(home: Home) -> None:
+    profile = home.root / "played.yaml"
+    profile.write_text(PROFILE.replace("engine: acme", "engine: emulator\nemulator: {flavour: acme, speed: 100}"))
+    home.fleetctl("validate", str(profile))
+    with subprocess.Popen(
+        [sys.executable, "-m", "fleetctl_emulator", "--flavour", "acme", "--port", "0", "--speed", "100",
+         "--model", "meta-llama/Llama-3.1-8B-Instruct", "--served-model-name", "anvil", "--gpu", "L40S"],
+        env=home.environment, stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        port = int(running.stdout.readline().rsplit(":", 1)[1])
+        assert chat(port, max_tokens=4)[0] == 200
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("GET", "/metrics")
+            page = connection.getresponse().read().decode()
+        running.terminate()
+    signals = AcmeEngine().signals(page)
+    assert (signals.validity, signals.running, signals.output_tokens) == (Validity.OK, 0, 4)
 
 
 @pytest.mark.e2e
