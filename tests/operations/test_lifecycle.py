@@ -11,7 +11,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.lifecycle import Change
-from fleetctl.operations.pending import pending
+from fleetctl.operations.pending import pending_changes
 from fleetctl.ports.store import IntentState
 from fleetctl.testing import samples
 
@@ -21,7 +21,7 @@ def test_up_creates_then_changes_nothing_then_applies_the_difference(site, store
     assert lifecycle.up(site, profile, plan).change is Change.CREATED
     assert lifecycle.up(site, profile, plan).change is Change.UNCHANGED
     wider = replace(plan, lanes=(samples.lane_plan("short", on_demand=3), plan.lanes[1]))
-    assert not pending(site, profile, wider).is_empty
+    assert not pending_changes(site, profile, wider).is_empty
     assert lifecycle.up(site, profile, wider).change is Change.UPDATED
     assert [desired.generation for desired in store.fleets()] == [2]
     assert [entry.action for entry in store.journal("demo")] == ["up", "up"]
@@ -32,9 +32,9 @@ def test_up_lets_go_of_what_was_set_by_hand(site, store, host):
     profile, plan = samples.profile(), samples.plan()
     lifecycle.up(site, profile, plan)
     store.set_overrides("demo", Overrides(replicas={"short": 5}), now=samples.EPOCH)
-    assert pending(site, profile, plan).overrides == ("short scaled to 5",)
+    assert pending_changes(site, profile, plan).overrides == Overrides(replicas={"short": 5})
     assert lifecycle.up(site, profile, plan).change is Change.UPDATED
-    assert pending(site, profile, plan).is_empty
+    assert pending_changes(site, profile, plan).is_empty
 
 
 def test_up_brings_a_fleet_that_was_going_down_back(site, store, host):
@@ -72,7 +72,7 @@ def test_up_refuses_before_anything_is_written(profile, plan, kind, said, site, 
 
 def test_a_saved_plan_must_be_of_this_very_profile(site):
     with pytest.raises(ConfigError, match="another profile than 'demo' as it is now"):
-        check_plan(site, samples.profile(), samples.plan(), profile_hash="1" * 64)
+        check_plan(site, samples.profile(), samples.plan(), is_exact=True)
 
 
 def test_up_refuses_a_port_somebody_listens_on(site, store, host):

@@ -12,10 +12,11 @@ from hypothesis import given, strategies as st
 
 from fleetctl import codec
 from fleetctl.config.profile import parse_profile, profile_hash
+from fleetctl.core.plan.changes import PlanChange, PlanField, ReplicaSplit, diff_plans
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.plan import Sizing
-from fleetctl.operations.planning import PlanChange, diff_plans, load_plan, plan_profile, save_plan
+from fleetctl.operations.planning import load_plan, plan_profile, save_plan
 from tests.plan.wishes import planned, wish
 from tests.sites import plugins_site
 
@@ -67,9 +68,9 @@ def test_a_difference_names_lane_field_and_both_values() -> None:
     assert diff_plans(PLAN, grown) == (
         PlanChange(
             lane="all",
-            field="replicas",
-            old=f"{lane.replicas} ({lane.on_demand} on-demand, {lane.spot} spot)",
-            new=f"{lane.replicas + 1} ({lane.on_demand} on-demand, {lane.spot + 1} spot)",
+            field=PlanField.REPLICAS,
+            old=ReplicaSplit(replicas=lane.replicas, on_demand=lane.on_demand, spot=lane.spot),
+            new=ReplicaSplit(replicas=lane.replicas + 1, on_demand=lane.on_demand, spot=lane.spot + 1),
         ),
     )
 
@@ -77,8 +78,8 @@ def test_a_difference_names_lane_field_and_both_values() -> None:
 def test_new_and_dropped_lanes_are_changes() -> None:
     renamed = replace(PLAN, lanes=(replace(PLAN.lanes[0], lane="other"),))
     changes = diff_plans(PLAN, renamed)
-    assert {c.old for c in changes if c.lane == "other"} == {""}
-    assert {c.new for c in changes if c.lane == "all"} == {""}
+    assert {c.old for c in changes if c.lane == "other"} == {None}
+    assert {c.new for c in changes if c.lane == "all"} == {None}
     assert {c.lane for c in diff_plans(None, PLAN)} == {"all", ""}
 
 

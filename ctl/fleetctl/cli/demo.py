@@ -19,7 +19,6 @@ from fleetctl.cli.progress import Narrator, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.cli.up import wait_ready
 from fleetctl.errors import SloBreachError
-from fleetctl.load.report import LoadReport
 from fleetctl.model.profile import Profile
 from fleetctl.operations import lifecycle, traffic
 from fleetctl.operations.demo import Demo, claim_demo
@@ -107,7 +106,7 @@ def _bring_up(site: Site, profile: Profile, narrator: Narrator) -> None:
     narrator.say(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
 
 
-def _show(profile: Profile, report: LoadReport, output: Format) -> traffic.Judged:
+def _show(profile: Profile, report: traffic.LoadReport, output: Format) -> traffic.LoadVerdict:
     slos = {lane.name: lane.slo for lane in profile.lanes}
     judged = traffic.judge(report, slos, objective=profile.objective.fraction)
     emit(load_view(judged, slos), output)

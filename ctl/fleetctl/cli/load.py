@@ -12,7 +12,6 @@ from fleetctl.cli.output import Format, emit
 from fleetctl.cli.progress import Narrator
 from fleetctl.cli.site import site_of
 from fleetctl.errors import SloBreachError
-from fleetctl.load.report import LoadSpec
 from fleetctl.operations import traffic
 from fleetctl.units import parse_duration_s, parse_fraction
 
@@ -49,7 +48,7 @@ def load(
     Ctrl-C ends it early, with the report of what was measured.
     """
     profile = traffic.target_profile(site_of(ctx), target)
-    base = traffic.fleet_spec(profile) if profile else LoadSpec(url=target.removesuffix("/").removesuffix("/v1"))
+    base = traffic.fleet_spec(profile) if profile else traffic.address_spec(target)
     spec = replace(
         base,
         trace=str(Path(trace).absolute()) if trace else "",

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetctl.cli.output import Section
-    from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport
     from fleetctl.model.slo import LaneSlo
-    from fleetctl.operations.traffic import Judged, LaneVerdict
+    from fleetctl.operations.traffic import LaneFigures, LaneVerdict, LoadProgress, LoadReport, LoadVerdict
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
@@ -34,10 +33,10 @@ def progress_line(progress: LoadProgress) -> str:
     return f"{progress.elapsed_s:4.0f}{of} s, {progress.in_flight} in flight | {lanes}"
 
 
-def load_view(judged: Judged, slos: dict[str, LaneSlo]) -> View:
+def load_view(verdict: LoadVerdict, slos: dict[str, LaneSlo]) -> View:
     """Return the report: what happened to the requests, and the latencies beside their promises."""
-    report = judged.report
-    verdicts = {verdict.lane: verdict for verdict in judged.lanes}
+    report = verdict.report
+    verdicts = {lane.lane: lane for lane in verdict.lanes}
     figures = [*report.lanes, report.total] if len(report.lanes) > 1 else list(report.lanes)
     sections = (
         lines(*_head(report)),
@@ -45,7 +44,7 @@ def load_view(judged: Judged, slos: dict[str, LaneSlo]) -> View:
         _latencies(report.lanes, slos),
         lines(*_cautions(report)),
     )
-    value = {**to_plain(report), "kept": judged.kept, "verdicts": to_plain(judged.lanes)}
+    value = {**to_plain(report), "kept": verdict.kept, "verdicts": to_plain(verdict.lanes)}
     return View(value=value, names=tuple(lane.lane for lane in report.lanes), sections=sections)
 
 

@@ -9,13 +9,13 @@ import typer
 
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
-from fleetctl.cli.plan_view import pending_section, plan_sections
+from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections
 from fleetctl.cli.progress import Narrator
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.profile import Profile
-from fleetctl.operations.pending import Pending, pending
+from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.planning import plan_profile, save_plan
 from fleetctl.operations.profiles import find_profile
 from fleetctl.units import parse_duration_s, parse_usd
@@ -62,7 +62,7 @@ def plan(
                 price_usd_per_hour=parse_usd(price) if price else None,
             )
         )
-    changes = pending(site, found, planned)
+    changes = pending_changes(site, found, planned)
     if out:
         save_plan(planned, Path(out))
         narrator.say(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
@@ -74,9 +74,9 @@ def plan(
         raise typer.Exit(_EXIT_PENDING)
 
 
-def plan_answer(profile: Profile, planned: Plan, changes: Pending) -> View:
+def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges) -> View:
     """Return the plan and what it would change, in every format."""
-    value: dict[str, Any] = {**to_plain(planned), "pending": to_plain(changes)}
+    value: dict[str, Any] = {**to_plain(planned), "pending": pending_value(changes)}
     names = tuple(f"{lane.lane}={lane.replicas}" for lane in planned.lanes)
     sections = (*plan_sections(profile, planned), pending_section(planned.fleet, changes))
     return View(value=value, names=names, sections=sections)

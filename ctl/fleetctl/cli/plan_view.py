@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.output import Format, lines, section
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.overrides import override_clauses
+from fleetctl.views.plan_changes import format_plan_value
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Section
+    from fleetctl.core.plan.changes import PlanChange
     from fleetctl.model.plan import Forecast, LanePlan, Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
-    from fleetctl.operations.pending import Pending
+    from fleetctl.operations.pending import PendingChanges
 
 _HOURS_A_MONTH = 720  # as the published tables count one
 
@@ -46,17 +49,36 @@ def plan_summary(profile: Profile, plan: Plan) -> tuple[Section, ...]:
     )
 
 
-def pending_section(fleet: str, pending: Pending) -> Section:
+def pending_section(fleet: str, pending: PendingChanges) -> Section:
     """Return what `up` would change."""
     if pending.is_new:
         return lines(f"{fleet} is not up yet: all of this is new")
     if pending.is_empty:
         return lines(f"{fleet} is up like this: nothing would change")
-    rows = [(change.lane or "fleet", change.field, change.old, change.new) for change in pending.plan]
+    rows = [(change.lane or "fleet", change.field.value, *_sides(change)) for change in pending.plan]
     if pending.profile:
         rows.append(("fleet", "profile", "", "its limits, matches or gateway differ"))
-    rows += [("fleet", "by hand", text, "as the controller sees fit") for text in pending.overrides]
+    rows += [("fleet", "by hand", text, "as the controller sees fit") for text in override_clauses(pending.overrides)]
     return section(text_table("LANE WHAT NOW AFTER", rows), title=f"Changes to {fleet}")
+
+
+def pending_value(pending: PendingChanges) -> dict[str, object]:
+    """Return what `up` would change as programs get it."""
+    changes = [
+        {"lane": change.lane, "field": change.field.value, "old": old, "new": new}
+        for change in pending.plan
+        for old, new in (_sides(change),)
+    ]
+    return {
+        "is_new": pending.is_new,
+        "plan": changes,
+        "profile": pending.profile,
+        "overrides": list(override_clauses(pending.overrides)),
+    }
+
+
+def _sides(change: PlanChange) -> tuple[str, str]:
+    return format_plan_value(change.field, change.old), format_plan_value(change.field, change.new)
 
 
 def _cost(plan: Plan) -> str:

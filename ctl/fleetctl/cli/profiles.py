@@ -25,12 +25,12 @@ def init(
     quiet: Quiet = False,
 ) -> None:
     """Write a commented starter profile for a use case."""
-    from fleetctl.config.use_cases import starter, use_cases
+    from fleetctl.operations.profiles import packaged_profiles, starter_profile
 
     if use_case == "list":
-        write("".join(f"{known}\n" for known in use_cases()))
+        write("".join(f"{known}\n" for known in packaged_profiles()))
         return
-    text = starter(use_case, name=name)
+    text = starter_profile(use_case, name=name)
     if file == _STDOUT:
         write(text)
         return
@@ -46,11 +46,10 @@ def init(
 
 def validate(profile: ProfileName, output: Output = Format.TABLE) -> None:
     """Check a profile: every fault with its file, line and key, or one line that says it is right."""
-    from fleetctl.config.profile import profile_hash
-    from fleetctl.operations.profiles import find_profile
+    from fleetctl.operations.profiles import find_profile, fingerprint
 
     found = find_profile(profile)
-    text = f"{profile}: ok, fleet {found.name}, {len(found.lanes)} lanes, profile {profile_hash(found)[:12]}"
+    text = f"{profile}: ok, fleet {found.name}, {len(found.lanes)} lanes, profile {fingerprint(found)[:12]}"
     emit(View(value=found, names=(found.name,), sections=(lines(text),)), output)
 
 
@@ -60,6 +59,6 @@ def schema() -> None:
     For editors with the YAML language server: save it, and head the profile with
     `# yaml-language-server: $schema=./fleetctl.schema.json`.
     """
-    from fleetctl.config.schema import json_schema
+    from fleetctl.operations.profiles import profile_schema
 
-    write(json.dumps(json_schema(), indent=2) + "\n")
+    write(json.dumps(profile_schema(), indent=2) + "\n")

@@ -13,11 +13,10 @@ from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan_view import pending_section, plan_summary
 from fleetctl.cli.progress import Narrator, confirm
 from fleetctl.cli.site import site_of
-from fleetctl.config.profile import profile_hash
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
-from fleetctl.operations.pending import pending
+from fleetctl.operations.pending import pending_changes
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.site import Site
@@ -55,8 +54,8 @@ def up(
         planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
     if name:
         planned = replace(planned, fleet=name)
-    check_plan(site, found, planned, profile_hash=profile_hash(found), max_cost_usd_per_hour=cap)
-    changes = pending(site, found, planned)
+    check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
+    changes = pending_changes(site, found, planned)
     if not changes.is_empty:
         shown = View(value=planned, sections=(*plan_summary(found, planned), pending_section(found.name, changes)))
         narrator.say(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from fleetctl.codec import decode, encode
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.files import write_whole
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 from fleetctl.model.subject import GATEWAY
 
@@ -52,7 +52,8 @@ class Publisher:
         at_work = gateway.table_version if gateway is not None else 0
         table = self._next(desired, records, memory, at_work)
         if table != self._table:
-            write_whole(self._world.paths.routing_table, encode(table))
+            self._world.paths.routing_table.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self._world.paths.routing_table, encode(table), mode=0o600)
             self._table = table
             self._note_rotation()
         if gateway is not None and at_work != table.version:
@@ -91,15 +92,6 @@ class Publisher:
             await self._world.gateway.put_table(table)
         except UnavailableError as exc:
             self._journal.failed(GATEWAY, "put-table", exc)
-
-
-def write_whole(path: Path, raw: bytes) -> None:
-    """Replace a file in one step, so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_suffix(".draft")
-    draft.touch(mode=0o600)
-    draft.write_bytes(raw)
-    os.replace(draft, path)  # noqa: PTH105  # Path.replace is the same call
 
 
 def _read(path: Path) -> RoutingTable | None:

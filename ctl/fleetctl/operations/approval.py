@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.config.profile import profile_hash
 from fleetctl.errors import BudgetExceededError, ConfigError
 from fleetctl.units import format_usd
 
@@ -14,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def check_plan(
-    site: Site, profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_per_hour: float | None = None
+    site: Site, profile: Profile, plan: Plan, *, is_exact: bool = False, max_cost_usd_per_hour: float | None = None
 ) -> None:
-    """Refuse what `up` would refuse. Raises ConfigError, BudgetExceededError, NotFoundError."""
+    """Refuse what `up` would refuse; `is_exact` also a plan made for the profile before it was last changed.
+
+    Raises ConfigError, BudgetExceededError, NotFoundError.
+    """
     site.providers(profile.provider)
     _refuse_keyrings(profile)
-    if plan.fleet != profile.name or (profile_hash and plan.profile_hash != profile_hash):
+    if plan.fleet != profile.name or (is_exact and plan.profile_hash != profile_hash(profile)):
         raise ConfigError(
             f"the plan was made for another profile than {profile.name!r} as it is now",
             hint="make it anew: fleetctl plan PROFILE --out FILE",

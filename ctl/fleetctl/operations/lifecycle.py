@@ -45,14 +45,14 @@ class UpOutcome:
 
 
 def up(
-    site: Site, profile: Profile, plan: Plan, *, profile_hash: str = "", max_cost_usd_per_hour: float | None = None
+    site: Site, profile: Profile, plan: Plan, *, is_exact: bool = False, max_cost_usd_per_hour: float | None = None
 ) -> UpOutcome:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
-    `profile_hash` guards a saved plan: it must be the one the plan was made for. Raises ConfigError,
+    `is_exact` guards a saved plan: it must have been made for this very profile. Raises ConfigError,
     BudgetExceededError, LockHeldError, UnavailableError, NotFoundError (no such provider).
     """
-    check_plan(site, profile, plan, profile_hash=profile_hash, max_cost_usd_per_hour=max_cost_usd_per_hour)
+    check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
     with exclusive(site, profile.name):
         # A fleet whose controller or gateway lives holds its port itself.
         if not site.host.processes(profile.name).is_any:

@@ -14,12 +14,10 @@ from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.weights import check_precisions
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.plan import LanePlan, Plan, Sizing
-from fleetctl.units import format_duration, format_usd
+from fleetctl.files import write_whole
+from fleetctl.model.plan import Plan, Sizing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
@@ -39,15 +37,6 @@ class _Header(msgspec.Struct, frozen=True):
     """What every version of the file begins with."""
 
     version: int
-
-
-class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference between two plans, in the words of the plan table."""
-
-    lane: str  # empty: the whole fleet
-    field: str
-    old: str
-    new: str
 
 
 async def plan_profile(
@@ -92,10 +81,8 @@ async def plan_profile(
 def save_plan(plan: Plan, path: Path) -> None:
     """Write a plan to a file, whole or not at all. Raises ConfigError when the place cannot be written."""
     raw = msgspec.json.format(codec.encode(PlanFile(version=PLAN_VERSION, plan=plan)), indent=2) + b"\n"
-    beside = path.with_name(path.name + ".part")
     try:
-        beside.write_bytes(raw)
-        beside.replace(path)
+        write_whole(path, raw, mode=0o644)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -119,47 +106,6 @@ def load_plan(path: Path) -> Plan:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not a saved plan, or is damaged: {error}", hint=again) from error
-
-
-def diff_plans(old: Plan | None, new: Plan) -> tuple[PlanChange, ...]:
-    """Return what a new plan changes, lane by lane; everything, when there is no old one. Empty when nothing."""
-    before = {lane.lane: lane for lane in old.lanes} if old else {}
-    after = {lane.lane: lane for lane in new.lanes}
-    found: list[PlanChange] = []
-    for name in [*after, *(name for name in before if name not in after)]:
-        found += _changes(name, _shown(before.get(name)), _shown(after.get(name)))
-    costs = {"$/h": format_usd(old.cost_usd_per_hour)} if old else {}
-    found += _changes("", costs, {"$/h": format_usd(new.cost_usd_per_hour)})
-    return tuple(found)
-
-
-def _changes(lane: str, old: dict[str, str], new: dict[str, str]) -> Iterator[PlanChange]:
-    for key in [*new, *(key for key in old if key not in new)]:
-        if old.get(key) != new.get(key):
-            yield PlanChange(lane=lane, field=key, old=old.get(key, ""), new=new.get(key, ""))
-
-
-def _shown(lane: LanePlan | None) -> dict[str, str]:
-    """Return what of a lane's plan makes a difference to what runs or is promised."""
-    if lane is None:
-        return {}
-    launch = lane.launch
-    return {
-        "replicas": f"{lane.replicas} ({lane.on_demand} on-demand, {lane.spot} spot)",
-        "engine": lane.engine,
-        "instance": f"{lane.offering.instance_type} ({lane.offering.gpu_count}x {lane.gpu}, TP {lane.tensor_parallel})",
-        "model": f"{launch.model} {launch.quantization} (KV {launch.kv_cache or 'auto'})",
-        "max_num_seqs": str(launch.max_num_seqs),
-        "max_model_len": str(launch.max_model_len),
-        "max_num_batched_tokens": str(launch.max_num_batched_tokens),
-        "gpu_memory_utilization": f"{launch.gpu_memory_utilization:g}",
-        "extra_args": " ".join(launch.extra_args),
-        "env": " ".join(sorted(launch.env)),
-        "constraint": lane.constraint.value,
-        "TTFT P99": format_duration(lane.forecast.ttft_p99_s),
-        "ITL P99": format_duration(lane.forecast.itl_p99_s),
-        "$/h": format_usd(lane.cost_usd_per_hour),
-    }
 
 
 def _check_positive(name: str, value: float | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fleetctl.config.profile import load_profile, parse_profile
+from fleetctl.config.profile import load_profile, parse_profile, profile_hash
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import NotFoundError
 
@@ -14,6 +14,23 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
 
 _SUFFIXES = (".yaml", ".yml")
+
+
+def starter_profile(use_case: str, *, name: str = "") -> str:
+    """Return the commented YAML of a use case, under another fleet name if given. Raises NotFoundError, ConfigError."""
+    return starter(use_case, name=name)
+
+
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the profile (draft 2020-12)."""
+    from fleetctl.config.schema import json_schema
+
+    return json_schema()
+
+
+def fingerprint(profile: Profile) -> str:
+    """Return the hash that plans carry of the profile they were made for."""
+    return profile_hash(profile)
 
 
 def packaged_profiles() -> tuple[str, ...]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
+from fleetctl.files import write_whole
 from fleetctl.render.plan import render_plan
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
@@ -91,17 +91,5 @@ def _digest(content: bytes) -> str:
 
 
 def _write(path: Path, text: str, *, executable: bool) -> None:
-    """Replace a file in one step: a reader sees the old one or the new one, never half of either."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o755 if executable else 0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode(), mode=0o755 if executable else 0o644, is_durable=True)

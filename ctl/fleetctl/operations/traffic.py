@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, UnavailableError
-from fleetctl.load.report import LaneFigures, LoadReport, LoadSpec
+from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
@@ -17,17 +17,20 @@ from fleetctl.operations.lookup import chosen_fleet, known_fleet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleetctl.load.report import LoadProgress
     from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.site import Site
 
+__all__ = [
+    "BackgroundLoad", "LaneFigures", "LaneVerdict", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "TargetVerdict",
+    "address_spec", "fleet_spec", "judge", "measured", "run", "target_profile",
+]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 _OBJECTIVE = 0.995  # of an address nobody gave an objective for: the published example's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class TargetVerdict:
     """One promise beside what the client measured; `kept` None means there was nothing to measure."""
 
     target: LatencyTarget
@@ -42,12 +45,12 @@ class LaneVerdict:
 
     lane: str
     kept: bool | None
-    findings: tuple[Finding, ...]
+    findings: tuple[TargetVerdict, ...]
     reason: str = ""  # why not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class LoadVerdict:
     """A load run and its verdict."""
 
     report: LoadReport
@@ -69,6 +72,11 @@ def target_profile(site: Site, target: str) -> Profile | None:
     if "://" in target:
         return None
     return known_fleet(site, chosen_fleet(site, target)).profile
+
+
+def address_spec(url: str) -> LoadSpec:
+    """Return a load at an address, shaped like the published conversation trace."""
+    return LoadSpec(url=url.removesuffix("/").removesuffix("/v1"))
 
 
 def fleet_spec(profile: Profile) -> LoadSpec:
@@ -128,10 +136,10 @@ class BackgroundLoad:
             self._loop.close()
 
 
-def judge(report: LoadReport, slos: dict[str, LaneSlo], *, objective: float = _OBJECTIVE) -> Judged:
+def judge(report: LoadReport, slos: dict[str, LaneSlo], *, objective: float = _OBJECTIVE) -> LoadVerdict:
     """Hold the figures against the promises: percentile by percentile, and failures against the objective."""
     verdicts = [_verdict(figures, slos[figures.lane], objective) for figures in report.lanes if figures.lane in slos]
-    return Judged(report=report, lanes=tuple(verdicts))
+    return LoadVerdict(report=report, lanes=tuple(verdicts))
 
 
 def _verdict(figures: LaneFigures, slo: LaneSlo, objective: float) -> LaneVerdict:
@@ -146,12 +154,12 @@ def _verdict(figures: LaneFigures, slo: LaneSlo, objective: float) -> LaneVerdic
     return LaneVerdict(lane=figures.lane, kept=True if is_judged else None, findings=findings)
 
 
-def _finding(target: LatencyTarget, figures: LaneFigures) -> Finding:
+def _finding(target: LatencyTarget, figures: LaneFigures) -> TargetVerdict:
     found = measured(figures, target.metric)
     if found is None or not found.count:
-        return Finding(target=target, measured_s=None, samples=0, kept=None)
+        return TargetVerdict(target=target, measured_s=None, samples=0, kept=None)
     seconds = found.at_s(target.percentile)
-    return Finding(target=target, measured_s=seconds, samples=found.count, kept=seconds <= target.limit_s)
+    return TargetVerdict(target=target, measured_s=seconds, samples=found.count, kept=seconds <= target.limit_s)
 
 
 def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
@@ -167,6 +175,6 @@ def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
             return None
 
 
-def _words(finding: Finding) -> str:
+def _words(finding: TargetVerdict) -> str:
     target = finding.target
     return f"{target.metric} P{target.percentile * 100:g} {finding.measured_s or 0:.3g}s over {target.limit_s:.3g}s"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleetctl.model.ladder import LadderStep
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Overrides
 
 Override = int | LadderStep | None  # a count of replicas, a pinned step, or left to the controller
 
@@ -12,6 +17,13 @@ def format_override(value: Override) -> str:
     if value is None:
         return "automatic"
     return str(value)
+
+
+def override_clauses(overrides: Overrides) -> tuple[str, ...]:
+    """Return what is set by hand, a clause each: "short scaled to 4", "long pinned at shed"."""
+    counts = (f"{lane} scaled to {count}" for lane, count in overrides.replicas.items())
+    steps = (f"{lane} pinned at {step}" for lane, step in overrides.step.items())
+    return (*counts, *steps)
 
 
 def format_override_change(what: str, before: Override, after: Override) -> str:

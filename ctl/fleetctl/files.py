@@ -1,0 +1,24 @@
+"""Writes files whole: a reader sees the old content or the new, never half of either."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, raw: bytes, *, mode: int, is_durable: bool = False) -> None:
+    """Replace a file in one step; its directory must be there. `is_durable` waits for the disk. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(raw)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.chmod(mode)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
