@@ -139,13 +139,11 @@ class FakeGateway:
             started_at=EPOCH + timedelta(seconds=self.up_at or 0.0),
             table_version=self.table.version if self.table else 0,
             pid=4242,
-            connections=0,
             lanes=self.lanes,
             replicas=tuple(
                 ReplicaSnapshot(
                     id=route.id,
                     in_flight=self.in_flight.get(route.id, 0),
-                    requests=0,
                     failures=self.failures.get(route.id, 0),
                     consecutive_failures=self.failures.get(route.id, 0),
                 )

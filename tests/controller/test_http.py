@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 HOST = "127.0.0.1"
-SNAPSHOT = GatewaySnapshot(
-    fleet="demo", at=EPOCH, started_at=EPOCH, table_version=3, pid=1, connections=0, lanes=(), replicas=()
-)
+SNAPSHOT = GatewaySnapshot(fleet="demo", at=EPOCH, started_at=EPOCH, table_version=3, pid=1, lanes=(), replicas=())
 TABLE = RoutingTable(fleet="demo", version=4, model="m", lanes=(), replicas=())
 
 

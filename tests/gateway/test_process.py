@@ -139,7 +139,7 @@ async def test_the_controller_puts_tables_and_reads_snapshots(paths, stage):
         lane = snapshot.lanes[0]
         assert [w.seconds for w in lane.windows] == [10.0, 60.0, 300.0, 3600.0]
         assert lane.window(10.0).good == 1
-        assert snapshot.replicas[0].requests == 1
+        assert (snapshot.replicas[0].in_flight, snapshot.replicas[0].failures) == (0, 0)
         assert paths.gateway_socket.stat().st_mode & 0o077 == 0 or paths.runtime.stat().st_mode & 0o077 == 0
 
 

@@ -153,7 +153,6 @@ lane_memories = st.builds(
     up_since=instants,
     down_since=instants,
     step=st.sampled_from(LadderStep),
-    step_since=instants,
     overloaded_since=instants,
     calm_since=instants,
     failures=st.integers(0, 6),

@@ -160,7 +160,6 @@ def traffic(
         in_flight=in_flight,
         queued=queued,
         oldest_wait_s=oldest_wait_s,
-        drain_rate_rps=rps,
         windows=windows,
     )
 
@@ -172,7 +171,6 @@ def snapshot(*lanes: LaneSnapshot, now_s: float = 3600.0) -> GatewaySnapshot:
         started_at=at(now_s - 3600),
         table_version=1,
         pid=4242,
-        connections=0,
         lanes=lanes,
         replicas=(),
     )

@@ -301,7 +301,6 @@ class Toy:
             started_at=EPOCH,
             table_version=1,
             pid=1,
-            connections=0,
             lanes=tuple(self._lane(spec.name) for spec in self.desired.profile.lanes),
             replicas=(),
         )
@@ -317,7 +316,7 @@ class Toy:
             LaneWindow(seconds=s, offered=round(load * s), good=100, finished=100, ttft=quantiles)
             for s in (10.0, 60.0, 300.0, 3600.0)
         )
-        return LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=load, windows=windows)
+        return LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, windows=windows)
 
     # What is done
 

@@ -30,7 +30,7 @@ def lane(*, bad_5m: int, bad_1h: int) -> LaneSnapshot:
         LaneWindow(seconds=seconds, good=1000 - bad, breached={"ttft": bad})
         for seconds, bad in ((300.0, bad_5m), (3600.0, bad_1h))
     )
-    return LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0, windows=windows)
+    return LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=windows)
 
 
 def test_the_page_rate_over_thirty_days_is_the_published_one():
@@ -47,7 +47,7 @@ def test_an_alert_needs_both_windows_over_the_rate_of_the_slos_window(bad_5m, ba
 
 
 def test_an_hour_without_a_request_alerts_nobody():
-    empty = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0, windows=())
+    empty = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=())
     assert not FAST_BURN.fires(empty, Objective())
 
 

@@ -32,6 +32,6 @@ INSERT INTO numbers VALUES ('demo', 'short', 7);
 INSERT INTO intents VALUES ('token-2', 'demo', 'short-2', 'open', 1767614400.0,
   '{"token":"token-2","fleet":"demo","replica_id":"short-2","state":"open","request":{"token":"token-2","owner":"owner-1","fleet":"demo","replica_id":"short-2","lane":"short","offering":"g6e.xlarge/zone-a/on-demand","market":"on-demand","notice_s":0.0,"argv":["/nonexistent/engine"],"env":{},"host":"127.0.0.1","port":20002,"tags":{"lane":"short"}},"created_at":"2026-01-05T12:00:00Z"}');
 INSERT INTO memories VALUES ('demo',
-  '{"lanes":{"short":{"wanted":3,"planned":-1,"requested":0,"up_since":null,"down_since":null,"step":"normal","step_since":null,"overloaded_since":null,"calm_since":null,"failures":0,"last_failure":null}},"missing_since":{},"unhealthy_since":{},"orphaned_since":{},"gateway_missing_since":null,"gateway_started_at":null,"gateway_starts":0}');
+  '{"lanes":{"short":{"wanted":3,"planned":-1,"requested":0,"up_since":null,"down_since":null,"step":"normal","overloaded_since":null,"calm_since":null,"failures":0,"last_failure":null}},"missing_since":{},"unhealthy_since":{},"orphaned_since":{},"gateway_missing_since":null,"gateway_started_at":null,"gateway_starts":0}');
 INSERT INTO journal VALUES (41, 'demo', 'short',
   '{"seq":0,"at":"2026-01-05T12:00:00Z","fleet":"demo","kind":"decision","subject":"short","action":"launch","reason":"one is missing","shadow":false,"ok":true,"inputs":{}}');

@@ -36,7 +36,7 @@ def traffic(
         e2e=quantiles(ttft_s + itl_s * 120, count=count), queue_wait=quantiles(wait_s, count=count),
     )  # fmt: skip
     return LaneSnapshot(
-        name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s, drain_rate_rps=rps,
+        name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s,
         windows=(replace(window, seconds=10.0, offered=round(rps * 10)), window),
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def calm() -> FleetStatus:
     """Return a fleet that is up and well, before its first request."""
     quiet = tuple(
         replace(lane, wanted=2, ready=2, live=2, pending=0, step=LadderStep.NORMAL, burn={}, validity=Validity.NONE,
-                traffic=LaneSnapshot(name=lane.name, in_flight=0, queued=0, oldest_wait_s=0.0, drain_rate_rps=0.0,
+                traffic=LaneSnapshot(name=lane.name, in_flight=0, queued=0, oldest_wait_s=0.0,
                                      windows=()), pressure=None, reason="as planned")
         for lane in lanes()
     )  # fmt: skip

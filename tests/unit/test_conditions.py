@@ -18,7 +18,7 @@ def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None) -> LaneStatus:
     return LaneStatus(
         name="short", slo=samples.lane_slo(), wanted=2, ready=2, spot=0, on_demand=2, live=2, step=LadderStep.NORMAL,
         validity=Validity.OK,
-        traffic=LaneSnapshot(name="short", in_flight=0, queued=0, oldest_wait_s=0, drain_rate_rps=0, windows=(window,)),
+        traffic=LaneSnapshot(name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(window,)),
     )  # fmt: skip
 
 

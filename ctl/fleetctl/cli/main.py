@@ -96,8 +96,9 @@ def _report(error: FleetctlError) -> int:
     # Several faults stand one to a line, each where editors and terminals look for file:line.
     lead = "error:\n" if "\n" in error.message else "error: "
     sys.stderr.write(f"{lead}{error.message}\n")
-    if error.hint:
-        sys.stderr.write(f"hint: {error.hint}\n")
+    hint = error.hint or ("the same command may succeed later" if error.retryable else "")
+    if hint:
+        sys.stderr.write(f"hint: {hint}\n")
     return error.exit_code
 
 

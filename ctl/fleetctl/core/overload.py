@@ -12,8 +12,6 @@ from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from fleetctl.core.lane_view import LaneView
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import LaneSpec
@@ -45,7 +43,7 @@ def effective_step(desired: Desired, lane: str, memory: LaneMemory) -> LadderSte
 def decide_step(view: LaneView) -> StepDecision:
     """Return the lane's ladder step: pinned by an operator, paused for the interactive lanes, or set by its own overload."""
     if view.pinned is not None:
-        return _to(view.memory, view.pinned, "pinned by an operator", view.now, pinned=True)
+        return _to(view.memory, view.pinned, "pinned by an operator", pinned=True)
     if view.spec.interruptible:
         return _pause_or_resume(view)
     if view.pressure.validity is not Validity.OK:
@@ -59,7 +57,7 @@ def _pause_or_resume(view: LaneView) -> StepDecision:
         return StepDecision(memory=memory, reason="", changed=False)
     if memory.step < LadderStep.PAUSE_BATCH and level > control.pause_batch_above:
         reason = f"paused: pressure of interactive lanes {level:.2f} > {control.pause_batch_above:g}"
-        return _to(replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, reason, view.now)
+        return _to(replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, reason)
     if memory.step is LadderStep.NORMAL:
         return StepDecision(memory=memory, reason="", changed=False)
     if level >= control.resume_batch_below:
@@ -72,7 +70,7 @@ def _pause_or_resume(view: LaneView) -> StepDecision:
             memory=replace(memory, calm_since=calm_since), reason="paused; pressure falling", changed=False
         )
     reason = f"resumed: pressure {level:.2f} < {control.resume_batch_below:g} for {format_duration(calm_s)}"
-    return _to(replace(memory, calm_since=None), LadderStep.NORMAL, reason, view.now)
+    return _to(replace(memory, calm_since=None), LadderStep.NORMAL, reason)
 
 
 def _decide_interactive(view: LaneView) -> StepDecision:
@@ -94,7 +92,7 @@ def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     reason = f"{message}, over twice the SLO for {format_duration(overloaded_s)}"
     if step is memory.step:
         return StepDecision(memory=memory, reason=_held(memory, reason), changed=False)
-    return _to(memory, step, reason, view.now)
+    return _to(memory, step, reason)
 
 
 def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: float) -> LadderStep:
@@ -118,7 +116,7 @@ def _relax(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     below = [step for step in _steps(view.spec) if step < memory.step]
     reason = f"{message} for {format_duration(calm_s)}: one step down"
     # Calm is counted afresh for every step, so that load returns in portions.
-    return _to(replace(memory, calm_since=view.now), below[-1], reason, view.now)
+    return _to(replace(memory, calm_since=view.now), below[-1], reason)
 
 
 def _steps(spec: LaneSpec) -> tuple[LadderStep, ...]:
@@ -131,7 +129,7 @@ def _held(memory: LaneMemory, message: str) -> str:
     return f"step {memory.step} held: {message}" if memory.step is not LadderStep.NORMAL else ""
 
 
-def _to(memory: LaneMemory, step: LadderStep, reason: str, now: datetime, *, pinned: bool = False) -> StepDecision:
+def _to(memory: LaneMemory, step: LadderStep, reason: str, *, pinned: bool = False) -> StepDecision:
     if step is memory.step:
         return StepDecision(memory=memory, reason=reason, changed=False, pinned=pinned)
-    return StepDecision(memory=replace(memory, step=step, step_since=now), reason=reason, changed=True, pinned=pinned)
+    return StepDecision(memory=replace(memory, step=step), reason=reason, changed=True, pinned=pinned)

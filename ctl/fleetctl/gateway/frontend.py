@@ -95,9 +95,8 @@ class Frontend:
             started_at=self._started_at,
             table_version=table.version if table is not None else 0,
             pid=pid,
-            connections=len(self._clients),
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
-            replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
+            replicas=tuple(replica.snapshot() for replica in self.dispatcher.routes.replicas.values()),
         )
 
     def sweep(self) -> None:

@@ -212,7 +212,6 @@ class LaneMemory:
     up_since: datetime | None = None  # pressure above the scale-up line since
     down_since: datetime | None = None
     step: LadderStep = LadderStep.NORMAL
-    step_since: datetime | None = None
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
     failures: int = 0  # failed starts in a row: backs off the next launch

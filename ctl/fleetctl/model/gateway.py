@@ -77,7 +77,6 @@ class LaneSnapshot:
     in_flight: int
     queued: int
     oldest_wait_s: float
-    drain_rate_rps: float  # requests leaving the queue per second, lately
     windows: tuple[LaneWindow, ...]  # 10 s, 1 m, 5 m, 1 h, shortest first
 
     def window(self, seconds: float) -> LaneWindow:
@@ -94,10 +93,8 @@ class ReplicaSnapshot:
 
     id: str
     in_flight: int
-    requests: int  # ever
     failures: int  # connects refused, early closes, 5xx
     consecutive_failures: int
-    ttft: Quantiles = field(default_factory=Quantiles)  # 1 m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +106,5 @@ class GatewaySnapshot:
     started_at: datetime
     table_version: int
     pid: int
-    connections: int
     lanes: tuple[LaneSnapshot, ...]
     replicas: tuple[ReplicaSnapshot, ...]

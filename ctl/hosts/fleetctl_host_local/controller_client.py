@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+_LINE_BYTES_MAX = 16 * 1024 * 1024  # a status of a thousand replicas is below one
 _STREAM_GAP_S = 10.0  # ten default ticks without a line: the stream is dead, whatever its socket says
 
 
@@ -66,18 +67,18 @@ def _call(fleet: str, method: str, path: str, *, deadline_s: float) -> bytes:
 
 async def stream(fleet: str) -> AsyncIterator[FleetStatus]:
     """Yield the controller's statuses until it goes away. Raises UnavailableError."""
-    import httpx
+    import aiohttp
 
-    transport = httpx.AsyncHTTPTransport(uds=str(FleetPaths(fleet=fleet).controller_socket))
-    timeout = httpx.Timeout(STATUS_S, read=_STREAM_GAP_S)
+    connector = aiohttp.UnixConnector(path=str(FleetPaths(fleet=fleet).controller_socket))
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=STATUS_S, sock_read=_STREAM_GAP_S)
     try:
         async with (
-            httpx.AsyncClient(transport=transport, timeout=timeout) as client,
-            client.stream("GET", "http://localhost/v1/stream") as response,
+            aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES_MAX) as session,
+            session.get("http://localhost/v1/stream", raise_for_status=True) as response,
         ):
-            response.raise_for_status()
-            async for line in response.aiter_lines():
-                if line:
+            async for line in response.content:
+                if line.strip():
                     yield decode(FleetStatus, line)
-    except (httpx.HTTPError, msgspec.ValidationError) as exc:
+    # aiohttp reports a line over the limit as a ValueError, as msgspec does what is no status.
+    except (aiohttp.ClientError, TimeoutError, ValueError) as exc:
         raise UnavailableError(f"the stream of {fleet}'s controller ended: {exc}") from exc

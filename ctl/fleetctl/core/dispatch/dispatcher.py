@@ -90,7 +90,6 @@ class Dispatcher:
             replica.candidate.prefill_tokens -= request.prefill_tokens
             request.prefill_tokens = 0
             replica.answered()
-            replica.ttft.open_cell(now_s).add(now_s - request.dispatched_s)
 
     def answered(self, request: ActiveRequest, ending: Ending) -> None:
         """End a request whose client has been given a replica's whole answer."""

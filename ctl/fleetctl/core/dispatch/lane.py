@@ -22,7 +22,6 @@ R = TypeVar("R")
 
 # Displaced requests are bounded by what was in flight; this is only a ceiling.
 _DISPLACED_MAX = 1_000_000
-_RATE_WINDOW_S = 10.0
 
 
 class DispatchLane(Generic[R]):
@@ -97,6 +96,5 @@ class DispatchLane(Generic[R]):
             in_flight=self.in_flight,
             queued=len(self.queue) + len(self.displaced),
             oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.displaced.oldest_wait_s(now_s)),
-            drain_rate_rps=self.accounts.windows.over(_RATE_WINDOW_S, now_s).dispatched / _RATE_WINDOW_S,
             windows=self.accounts.snapshot(now_s),
         )

@@ -6,26 +6,21 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.routing.candidate import Candidate
 from fleetctl.core.routing.ejection import Ejection
-from fleetctl.core.slo.sketch import QuantileSketch
-from fleetctl.core.slo.windows import SlidingWindows
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import RouteReplica
 
-_WINDOW_S = 60.0
-
 
 class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
-    __slots__ = ("candidate", "ejection", "failures", "requests", "route", "ttft")
+    __slots__ = ("candidate", "ejection", "failures", "requests", "route")
 
-    def __init__(self, route: RouteReplica, *, now_s: float) -> None:
+    def __init__(self, route: RouteReplica) -> None:
         self.ejection = Ejection()
         self.requests = 0
         self.failures = 0
-        self.ttft = SlidingWindows(QuantileSketch, now_s=now_s, windows_s=(_WINDOW_S,))
         self.candidate = Candidate(
             id=route.id,
             in_rotation=route.in_rotation,
@@ -59,13 +54,11 @@ class DispatchReplica:
             self.ejection.answered()
             self.candidate.ejected_until_s = 0.0
 
-    def snapshot(self, now_s: float) -> ReplicaSnapshot:
+    def snapshot(self) -> ReplicaSnapshot:
         """Return its figures."""
         return ReplicaSnapshot(
             id=self.route.id,
             in_flight=self.candidate.in_flight,
-            requests=self.requests,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
-            ttft=self.ttft.over(_WINDOW_S, now_s).summary(),
         )

@@ -64,7 +64,7 @@ class RoutingState:
             if row.id in self.replicas:
                 self.replicas[row.id].apply(row)
             else:
-                self.replicas[row.id] = DispatchReplica(row, now_s=now_s)
+                self.replicas[row.id] = DispatchReplica(row)
 
     def _wire_lanes(self, table: RoutingTable) -> None:
         own: dict[str, list[Candidate]] = {name: [] for name in self.lanes}
