@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,15 @@ if TYPE_CHECKING:
     from fleetctl.ports.engine import Engine
 
 ROOT = Path(__file__).parents[2] / "ctl" / "engines"
+ACME = Path(__file__).parent / "acme"
 # That these are engines by the port, mypy proves.
 ALL: tuple[Engine, ...] = (VllmEngine(), TgiEngine(), SglangEngine(), EmulatedEngine(), AcmeEngine())
 FILES = {"__init__.py", "engine.py", "launch.py", "signals.py", "capabilities.py"}
+
+# What docs/extending.md says that an engine may import of fleetctl.
+SEEN = (
+    "catalogue", "clock", "codec", "core.perf", "engine_kit", "errors", "model", "plugins", "ports", "telemetry", "units",
+)  # fmt: skip
 
 each = pytest.mark.parametrize("engine", ALL, ids=lambda engine: engine.name)
 
@@ -36,6 +43,21 @@ def test_every_package_of_an_engine_has_the_same_files() -> None:
         there = {path.name for path in package.glob("*.py")}
         assert there >= FILES, package
         assert package.name == "fleetctl_emulator" or there == FILES | {"container.py"}, package
+
+
+def test_engines_import_of_fleetctl_what_they_are_told_they_may() -> None:
+    allowed = tuple(f"fleetctl.{name}" for name in SEEN)
+    for path in [*ROOT.rglob("*.py"), *ACME.rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str | None] = []
+            if isinstance(node, ast.ImportFrom):
+                names = (
+                    [f"fleetctl.{alias.name}" for alias in node.names] if node.module == "fleetctl" else [node.module]
+                )
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            strange = [name for name in names if name and name.split(".")[0] == "fleetctl"]
+            assert [name for name in strange if not name.startswith(allowed)] == [], path
 
 
 def test_built_in_engines_are_found_by_their_own_names() -> None:
