@@ -34,7 +34,7 @@ class Holder:
 
 
 class FileLock:
-    """Is one process's claim on `path`. The file stays when the lock goes: removing it would let two hold it."""
+    """One process's claim on `path`. The file stays when the lock goes: removing it would let two hold it."""
 
     def __init__(self, path: Path, *, command: str = "") -> None:
         self.path = path

@@ -86,7 +86,7 @@ class Replica(asyncio.Protocol):
             head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_REPLY)
             self.transport.write(head + _REPLY)
 
-    def beat(self) -> None:
+    def heard(self) -> None:
         self.left -= 1
         if self.left > 1:
             self.transport.write(_chunk(_EVENT))
@@ -109,7 +109,7 @@ async def replica(port: int) -> None:
     while True:
         await asyncio.sleep(CHUNK_GAP_S)
         for stream in list(Replica.streaming):
-            stream.beat()
+            stream.heard()
 
 
 # The floor: bytes in, bytes out.
@@ -161,7 +161,7 @@ async def splice(port: int, upstream_port: int) -> None:
 class Client(asyncio.Protocol):
     """Sends one request after another; notes when answers begin and counts those that ended."""
 
-    def __init__(self, wire: bytes, tally: Tally) -> None:
+    def __init__(self, wire: bytes, tally: LoadCounts) -> None:
         self.wire = wire
         self.tally = tally
         self.seen = b""
@@ -190,7 +190,7 @@ class Client(asyncio.Protocol):
 
 
 @dataclass
-class Tally:
+class LoadCounts:
     """What one run counted."""
 
     asked: int = 0
@@ -217,9 +217,9 @@ class Candidate:
         return sum(sum(p.cpu_times()[:2]) for p in (root, *root.children(recursive=True)))
 
 
-async def drive(port: int, wire: bytes, connections: int, seconds: float) -> tuple[Tally, list[Client]]:
+async def drive(port: int, wire: bytes, connections: int, seconds: float) -> tuple[LoadCounts, list[Client]]:
     loop = asyncio.get_running_loop()
-    tally = Tally()
+    tally = LoadCounts()
     clients = []
     for _ in range(connections):
         _, client = await loop.create_connection(lambda: Client(wire, tally), "127.0.0.1", port)

@@ -55,10 +55,10 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(argv, dead_fleet):
         running.stdout.readline()  # it has begun
         running.send_signal(signal.SIGINT)
         try:
-            _, said = running.communicate(timeout=30)
+            _, stderr = running.communicate(timeout=30)
         finally:
             running.kill()
-    assert (running.returncode, said) == (130, b"")
+    assert (running.returncode, stderr) == (130, b"")
 
 
 def test_questions_are_only_asked_on_a_terminal(dead_fleet, fleetctl):

@@ -10,7 +10,7 @@ from tests.sites import FakeSite
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said"),
+    ("argv", "code", "message"),
     [
         (("scale", "short=3"), 0, "demo/short: replicas automatic -> 3\n"),
         (
@@ -30,9 +30,9 @@ from tests.sites import FakeSite
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_the_command_line_overrides(argv, code, said, capsys):
+def test_the_command_line_overrides(argv, code, message, capsys):
     fakes = FakeSite()
     fakes.store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
     assert main(argv, site=fakes.site) == code
     captured = capsys.readouterr()
-    assert said in (captured.out if code == 0 else captured.err)
+    assert message in (captured.out if code == 0 else captured.err)

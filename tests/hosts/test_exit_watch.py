@@ -12,13 +12,13 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 async def test_the_end_of_a_process_is_told_at_once():
-    watch, told = ExitWatch(), asyncio.Event()
+    watch, ended = ExitWatch(), asyncio.Event()
     with sleeper() as process:
-        watch.follow(process.pid, told.set)
-        watch.follow(process.pid, told.set)
+        watch.follow(process.pid, ended.set)
+        watch.follow(process.pid, ended.set)
         process.kill()
         async with asyncio.timeout(20):
-            await told.wait()
+            await ended.wait()
         assert process.wait(timeout=20) != 0
 
 

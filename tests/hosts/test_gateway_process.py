@@ -29,12 +29,12 @@ FLEET = "demo"
 
 
 def desired(port: int) -> Desired:
-    wish = replace(samples.profile(FLEET), gateway=GatewaySpec(host="127.0.0.1", port=port))
+    profile = replace(samples.profile(FLEET), gateway=GatewaySpec(host="127.0.0.1", port=port))
     return Desired(
         fleet=FLEET,
         phase=Phase.UP,
         generation=1,
-        profile=wish,
+        profile=profile,
         plan=samples.plan(FLEET),
         created_at=EPOCH,
         changed_at=EPOCH,

@@ -222,9 +222,9 @@ async def test_progress_tells_each_interval_once(serve: Serve) -> None:
     seen: list[LoadProgress] = []
     spec = LoadSpec(url=server.url, workload=SMALL, duration_s=1.5, interval_s=0.2)
     report = await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=seen.append).run()
-    told = sum(lane.requests for progress in seen for lane in progress.lanes)
+    counted = sum(lane.requests for progress in seen for lane in progress.lanes)
     assert len(seen) >= 2
-    assert 0 < told <= report.total.requests
+    assert 0 < counted <= report.total.requests
     assert [p.elapsed_s for p in seen] == sorted(p.elapsed_s for p in seen)
 
 

@@ -46,7 +46,7 @@ def test_up_brings_a_fleet_that_was_going_down_back(site, store, host):
 
 
 @pytest.mark.parametrize(
-    ("profile", "plan", "kind", "said"),
+    ("profile", "plan", "kind", "message"),
     [
         (samples.profile(provider="none"), samples.plan(), NotFoundError, "no provider named 'none'"),
         (samples.profile(), samples.plan("other"), ConfigError, "another profile"),
@@ -64,8 +64,8 @@ def test_up_brings_a_fleet_that_was_going_down_back(site, store, host):
         ),
     ],
 )  # fmt: skip
-def test_up_refuses_before_anything_is_written(profile, plan, kind, said, site, store):
-    with pytest.raises(kind, match=said):
+def test_up_refuses_before_anything_is_written(profile, plan, kind, message, site, store):
+    with pytest.raises(kind, match=message):
         lifecycle.up(site, profile, plan)
     assert store.fleets() == ()
 

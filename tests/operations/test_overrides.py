@@ -74,7 +74,7 @@ def test_shed_pins_a_step_and_lets_go(controlled, site, store, host):
 
 
 @pytest.mark.parametrize(
-    ("interruptible", "step", "said"),
+    ("interruptible", "step", "message"),
     [
         (False, None, ""),
         (False, LadderStep.CAP_TOKENS, ""),
@@ -84,13 +84,13 @@ def test_shed_pins_a_step_and_lets_go(controlled, site, store, host):
         (True, LadderStep.NORMAL, ""),
     ],
 )
-def test_what_pinning_a_lane_costs_is_said_before(interruptible, step, said, site, fleet, store):
+def test_what_pinning_a_lane_costs_is_said_before(interruptible, step, message, site, fleet, store):
     profile = samples.profile()
     lanes = tuple(replace(lane, interruptible=interruptible) for lane in profile.lanes)
     store.put_fleet(replace(profile, lanes=lanes), samples.plan(), now=samples.EPOCH)
     found = overrides.consequence(site, fleet, "short", step)
-    assert said in found
-    assert bool(said) is bool(found)
+    assert message in found
+    assert bool(message) is bool(found)
 
 
 @pytest.mark.parametrize(

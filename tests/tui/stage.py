@@ -106,7 +106,7 @@ class Stage:
 
     def _is_busy(self) -> bool:
         """Whether an action is under way; one that has asked something waits for the answer, and is at rest."""
-        busy = [w for w in self.app.workers if w.group in ("steer", "explain") and not w.is_finished]
+        busy = [w for w in self.app.workers if w.group in ("command", "explain") and not w.is_finished]
         return bool(busy) and len(self.app.screen_stack) == 1
 
     async def pass_time(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from fleetctl.cli.main import command
 from fleetctl.cli.output import write
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.errors import ConfigError
 
 _VARIABLE = "_FLEETCTL_COMPLETE"
@@ -46,19 +46,19 @@ def completion(
         raise ConfigError(
             f"{path} cannot be written: {exc.strerror}", hint=f"fleetctl completion {shell} > FILE"
         ) from exc
-    Narrator().say(f"wrote {path}; {remark}")
+    Progress().note(f"wrote {path}; {remark}")
 
 
 def _script(shell: Shell) -> str:
-    said = io.StringIO()
+    script = io.StringIO()
     # This is how every typer program is asked for its script; it prints it and exits.
     os.environ[_VARIABLE] = f"source_{shell.value}"
     try:
-        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
             command()(args=[], prog_name="fleetctl")
     finally:
         del os.environ[_VARIABLE]
-    return said.getvalue().lstrip("\n")  # zsh autoloads a file only if it begins with #compdef
+    return script.getvalue().lstrip("\n")  # zsh autoloads a file only if it begins with #compdef
 
 
 def _place(shell: Shell) -> tuple[Path, str]:

@@ -15,7 +15,7 @@ from fleetctl.cli.down import wait_down
 from fleetctl.cli.load_view import load_view, progress_line
 from fleetctl.cli.options import Output, Quiet
 from fleetctl.cli.output import Format, emit
-from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.cli.up import wait_ready
 from fleetctl.errors import SloBreachError
@@ -51,59 +51,59 @@ def demo(
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     site = site_of(ctx)
     claimed = claim_demo(site, port=port, may_reuse=has_terminal and not no_tui)
-    narrator = Narrator(quiet=quiet)
+    progress = Progress(quiet=quiet)
     try:
         if has_terminal and not no_tui:
-            _look(site, claimed, narrator)
+            _look(site, claimed, progress)
         else:
-            _measure(site, claimed.profile, narrator, duration_s=duration_s, output=output)
+            _measure(site, claimed.profile, progress, duration_s=duration_s, output=output)
     finally:
         claimed.claim.close()
 
 
-def _measure(site: Site, profile: Profile, narrator: Narrator, *, duration_s: float, output: Format) -> None:
-    with _always_down(site, profile.name, narrator):
-        _bring_up(site, profile, narrator)
-        narrator.say(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
+def _measure(site: Site, profile: Profile, progress: Progress, *, duration_s: float, output: Format) -> None:
+    with _always_down(site, profile.name, progress):
+        _bring_up(site, profile, progress)
+        progress.note(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
         spec = replace(traffic.fleet_spec(profile), duration_s=duration_s, interval_s=5.0)
-        report, is_early = traffic.run(spec, on_progress=lambda progress: narrator.say(progress_line(progress)))
+        report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
         _die_on_signals()  # the load had them
         judged = _show(profile, report, output)
         if is_early:
             raise KeyboardInterrupt
         if not judged.kept:
             raise SloBreachError("; ".join(f"lane {lane.lane} missed its SLO: {lane.reason}" for lane in judged.missed))
-        narrator.say("every lane kept its SLO")
+        progress.note("every lane kept its SLO")
 
 
-def _look(site: Site, claimed: Demo, narrator: Narrator) -> None:
+def _look(site: Site, claimed: Demo, progress: Progress) -> None:
     from fleetctl.cli.top import open_tui
 
     profile = claimed.profile
-    stay = _AskOnLeaving(profile.name, narrator)
-    with _always_down(site, profile.name, narrator, unless=stay):
-        _bring_up(site, profile, narrator)
+    stay = _LeaveUpPrompt(profile.name, progress)
+    with _always_down(site, profile.name, progress, unless=stay):
+        _bring_up(site, profile, progress)
         load = traffic.BackgroundLoad(replace(traffic.fleet_spec(profile), duration_s=_ENDLESS_S))
         try:
             open_tui(site, profile.name)
         finally:
-            with narrator:
-                narrator.working("ending the traffic ...")
+            with progress:
+                progress.working("ending the traffic ...")
                 report = load.finish()
         _show(profile, report, Format.TABLE)
         stay.ask()
 
 
-def _bring_up(site: Site, profile: Profile, narrator: Narrator) -> None:
-    with narrator:
-        narrator.working(f"planning {profile.name} ...")
+def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
+    with progress:
+        progress.working(f"planning {profile.name} ...")
         planned = asyncio.run(plan_profile(site, profile))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
-    narrator.say(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
+    progress.note(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
     lifecycle.up(site, profile, planned)
-    wait_ready(site, profile.name, narrator, timeout_s=_READY_S)
-    narrator.say(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
+    wait_ready(site, profile.name, progress, timeout_s=_READY_S)
+    progress.note(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
 
 
 def _show(profile: Profile, report: traffic.LoadReport, output: Format) -> traffic.LoadVerdict:
@@ -113,32 +113,32 @@ def _show(profile: Profile, report: traffic.LoadReport, output: Format) -> traff
     return judged
 
 
-class _AskOnLeaving:
-    """Says whether the fleet stays: only if somebody was asked and said so."""
+class _LeaveUpPrompt:
+    """Whether the fleet stays up: only if somebody was asked and answered yes."""
 
-    def __init__(self, fleet: str, narrator: Narrator) -> None:
+    def __init__(self, fleet: str, progress: Progress) -> None:
         self._fleet = fleet
-        self._narrator = narrator
+        self._narrator = progress
         self.stays = False
 
     def ask(self) -> None:
         """Ask, and say how to go on with a fleet that stays."""
         self.stays = confirm(f"Leave {self._fleet} up?", yes=False)
         if self.stays:
-            self._narrator.say(f"{self._fleet} stays up; fleetctl top {self._fleet}, fleetctl down {self._fleet}")
+            self._narrator.note(f"{self._fleet} stays up; fleetctl top {self._fleet}, fleetctl down {self._fleet}")
 
 
 @contextmanager
-def _always_down(site: Site, fleet: str, narrator: Narrator, *, unless: _AskOnLeaving | None = None) -> Iterator[None]:
+def _always_down(site: Site, fleet: str, progress: Progress, *, unless: _LeaveUpPrompt | None = None) -> Iterator[None]:
     """Take the fleet down at the end, also after an error, Ctrl-C or SIGTERM."""
     _die_on_signals()
     try:
         yield
     finally:
         if not (unless and unless.stays) and site.store.fleet(fleet) is not None:
-            with narrator:
+            with progress:
                 lifecycle.down(site, fleet)
-                wait_down(site, fleet, narrator, timeout_s=_DOWN_S)
+                wait_down(site, fleet, progress, timeout_s=_DOWN_S)
 
 
 def _die_on_signals() -> None:

@@ -3,7 +3,7 @@
 import typer
 
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
-from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.operations import fleets, lifecycle
 from fleetctl.operations.lookup import chosen_fleet, fleet_names
@@ -26,36 +26,36 @@ def down(
     Works also when every process of the fleet is dead. Ctrl-C stops the waiting, not the going down.
     """
     timeout_s = parse_duration_s(timeout)
-    narrator = Narrator(quiet=quiet)
+    progress = Progress(quiet=quiet)
     site = site_of(ctx)
     known = fleet_names(site)
     if not known or (fleet and fleet not in known):
-        narrator.say(f"there is no fleet{f' {fleet}' if fleet else ''}; nothing to do")
+        progress.note(f"there is no fleet{f' {fleet}' if fleet else ''}; nothing to do")
         return
     name = chosen_fleet(site, fleet)
     seen = fleets.status(site, name)
     live = sum(lane.live for lane in seen.lanes)
     if dry_run:
-        narrator.say(f"{live} replicas and the gateway of {name} would be stopped")
+        progress.note(f"{live} replicas and the gateway of {name} would be stopped")
         return
     if not confirm(f"Take down {name} with its {live} replicas?", yes=yes):
         raise typer.Exit(1)
     lifecycle.down(site, name)
     if detach:
-        narrator.say(f"{name} is going down; see: fleetctl status {name}")
+        progress.note(f"{name} is going down; see: fleetctl status {name}")
         return
-    with narrator:
-        wait_down(site, name, narrator, timeout_s=timeout_s)
+    with progress:
+        wait_down(site, name, progress, timeout_s=timeout_s)
 
 
-def wait_down(site: Site, name: str, narrator: Narrator, *, timeout_s: float) -> None:
+def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) -> None:
     """Wait until nothing of the fleet is left."""
     try:
         for seen in lifecycle.follow_down(site, name, timeout_s=timeout_s):
             live = [r.record for r in seen.replicas if r.record.state.is_live]
             busy = sum(r.in_flight for r in seen.replicas)
-            narrator.progress(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))
+            progress.update(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))
     except KeyboardInterrupt:
-        narrator.say(f"not waiting any longer; {name} goes on going down")
+        progress.note(f"not waiting any longer; {name} goes on going down")
         raise
-    narrator.say(f"{name} is down; nothing is left")
+    progress.note(f"{name} is down; nothing is left")

@@ -6,7 +6,7 @@ import typer
 
 from fleetctl.cli import suggestions
 from fleetctl.cli.options import Detach, DryRun, FleetOption, Quiet, Timeout, Yes
-from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.operations import replicas
 from fleetctl.operations.lookup import chosen_fleet
@@ -38,22 +38,22 @@ def drain(
     name = chosen_fleet(site, fleet)
     found = replicas.drain(site, name, target, dry_run=True)
     if dry_run:
-        Narrator(quiet=quiet).say(f"{found.id} ({found.state}) would be drained")
+        Progress(quiet=quiet).note(f"{found.id} ({found.state}) would be drained")
         return
     if not confirm(f"Drain {found.id} of {name}?", yes=yes):
         raise typer.Exit(1)
     replica = replicas.drain(site, name, target)
-    with Narrator(quiet=quiet) as narrator:
+    with Progress(quiet=quiet) as progress:
         if detach:
-            narrator.say(f"{replica.id} will be drained; see: fleetctl why {replica.id} -f {name}")
+            progress.note(f"{replica.id} will be drained; see: fleetctl why {replica.id} -f {name}")
             return
         try:
             for seen in replicas.follow_drain(site, name, replica.id, timeout_s=timeout_s):
-                narrator.progress(f"{seen.id}: {seen.state}" + (f", {seen.reason}" if seen.reason else ""))
+                progress.update(f"{seen.id}: {seen.state}" + (f", {seen.reason}" if seen.reason else ""))
         except KeyboardInterrupt:
-            narrator.say(f"not waiting any longer; {replica.id} goes on draining")
+            progress.note(f"not waiting any longer; {replica.id} goes on draining")
             raise
-        narrator.say(f"{replica.id} is drained and gone")
+        progress.note(f"{replica.id} is drained and gone")
 
 
 def interrupt(
@@ -82,6 +82,6 @@ def interrupt(
         raise typer.Exit(1)
     replica = replicas.interrupt(site, name, target, notice_s=notice_s, dry_run=dry_run)
     verb = "would be" if dry_run else "will be"
-    Narrator(quiet=quiet).say(
+    Progress(quiet=quiet).note(
         f"{replica.id} {verb} taken {warned}; see what is done about it: fleetctl why {replica.id}"
     )

@@ -9,7 +9,7 @@ import typer
 from fleetctl.cli.load_view import load_view, progress_line
 from fleetctl.cli.options import Output, Quiet
 from fleetctl.cli.output import Format, emit
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.errors import SloBreachError
 from fleetctl.operations import traffic
@@ -62,8 +62,8 @@ def load(
         api_key=api_key or base.api_key,
         seed=seed,
     )
-    narrator = Narrator(quiet=quiet)
-    report, is_early = traffic.run(spec, on_progress=lambda progress: narrator.say(progress_line(progress)))
+    progress = Progress(quiet=quiet)
+    report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
     objective = {"objective": profile.objective.fraction} if profile else {}
     judged = traffic.judge(report, spec.slos, **objective)
     emit(load_view(judged, spec.slos), output)

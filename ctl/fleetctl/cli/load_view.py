@@ -17,7 +17,7 @@ from fleetctl.views.table import NOTHING, Cell, text_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetctl.cli.output import Section
+    from fleetctl.cli.output import OutputSection
     from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.traffic import LaneFigures, LaneVerdict, LoadProgress, LoadReport, LoadVerdict
 
@@ -71,7 +71,7 @@ def _counts(lane: LaneFigures, verdict: LaneVerdict | None) -> tuple[str | Cell,
     )  # fmt: skip
 
 
-def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Section:
+def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> OutputSection:
     rows = []
     for lane in lanes:
         for metric in _SHOWN:

@@ -1,4 +1,4 @@
-"""The command line's front door: one place where errors become words and exit codes."""
+"""The command line's entry point: one place where errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _run(argv: list[str], opened: UserSite | GivenSite) -> int:
         return _report(error)
     except BrokenPipeError:
         raise
-    except Exception:  # noqa: BLE001  # the outermost door: a bug keeps its traceback and gets its own exit code
+    except Exception:  # noqa: BLE001  # the outermost frame: a bug keeps its traceback and gets its own exit code
         import traceback
 
         traceback.print_exc()

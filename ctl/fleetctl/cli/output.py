@@ -33,7 +33,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class OutputSection:
     """A titled table, or free lines."""
 
     title: str = ""
@@ -48,17 +48,19 @@ class View:
 
     value: object
     names: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = field(default_factory=tuple)
+    sections: tuple[OutputSection, ...] = field(default_factory=tuple)
 
 
-def section(table: Table, *, title: str = "") -> Section:
+def section(table: Table, *, title: str = "") -> OutputSection:
     """Return a table as a section; its columns since Layout.WIDE are kept for -o wide."""
-    return Section(title=title, table=table)
+    return OutputSection(title=title, table=table)
 
 
-def lines(*text: str | Cell, title: str = "", only: Format | None = None) -> Section:
+def lines(*text: str | Cell, title: str = "", only: Format | None = None) -> OutputSection:
     """Return free lines."""
-    return Section(title=title, text=tuple(cell(line) if isinstance(line, str) else line for line in text), only=only)
+    return OutputSection(
+        title=title, text=tuple(cell(line) if isinstance(line, str) else line for line in text), only=only
+    )
 
 
 def emit(view: View, output: Format) -> None:
@@ -133,7 +135,7 @@ def _people(view: View, face: Face, *, hidden: Format) -> str:
     return "\n".join(block for block in blocks if block)
 
 
-def _section(section: Section, face: Face, *, wide: bool) -> Iterator[str]:
+def _section(section: OutputSection, face: Face, *, wide: bool) -> Iterator[str]:
     if section.title:
         yield section.title
     for text in section.text:

@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
@@ -50,9 +50,9 @@ def plan(
     """
     site = site_of(ctx)
     found = find_profile(profile, fleet=name)
-    narrator = Narrator(quiet=quiet)
-    with narrator:
-        narrator.working(f"planning {found.name} ...")
+    progress = Progress(quiet=quiet)
+    with progress:
+        progress.working(f"planning {found.name} ...")
         planned = asyncio.run(
             plan_profile(
                 site,
@@ -65,11 +65,11 @@ def plan(
     changes = pending_changes(site, found, planned)
     if out:
         save_plan(planned, Path(out))
-        narrator.say(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
+        progress.note(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
     emit(plan_answer(found, planned, changes), output)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         for caution in planned.cautions:
-            narrator.caution(caution)
+            progress.caution(caution)
     if detailed_exitcode and not changes.is_empty:
         raise typer.Exit(_EXIT_PENDING)
 

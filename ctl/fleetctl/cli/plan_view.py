@@ -12,7 +12,7 @@ from fleetctl.views.plan_changes import format_plan_value
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
-    from fleetctl.cli.output import Section
+    from fleetctl.cli.output import OutputSection
     from fleetctl.core.plan.changes import PlanChange
     from fleetctl.model.plan import Forecast, LanePlan, Plan
     from fleetctl.model.profile import Profile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOURS_A_MONTH = 720  # as the published tables count one
 
 
-def plan_sections(profile: Profile, plan: Plan) -> tuple[Section, ...]:
+def plan_sections(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
     """Return the plan: replicas and cost, forecast, launch settings, latency budget, grounds, cautions."""
     head, *tail = plan_summary(profile, plan)
     binding = (f"{lane.lane}: {lane.reasons[0]}" for lane in plan.lanes if lane.reasons)
@@ -39,7 +39,7 @@ def plan_sections(profile: Profile, plan: Plan) -> tuple[Section, ...]:
     )
 
 
-def plan_summary(profile: Profile, plan: Plan) -> tuple[Section, ...]:
+def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
     """Return what a person says yes or no to: replicas, forecast, cost."""
     return (
         lines(f"Plan for {plan.fleet}: {profile.model.name} ({profile.model.quantization}), sizing {plan.sizing}"),
@@ -49,7 +49,7 @@ def plan_summary(profile: Profile, plan: Plan) -> tuple[Section, ...]:
     )
 
 
-def pending_section(fleet: str, pending: PendingChanges) -> Section:
+def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:
     """Return what `up` would change."""
     if pending.is_new:
         return lines(f"{fleet} is not up yet: all of this is new")
@@ -90,7 +90,7 @@ def _cost(plan: Plan) -> str:
     )
 
 
-def _replicas(plan: Plan) -> Section:
+def _replicas(plan: Plan) -> OutputSection:
     rows = (
         (
             lane.lane, str(lane.replicas), str(lane.spot), f"{lane.tensor_parallel} x {lane.gpu}",
@@ -102,7 +102,7 @@ def _replicas(plan: Plan) -> Section:
     return section(text_table("LANE >REPLICAS >SPOT GPUS ENGINE >PEAK_RPS BOUND_BY >$/H >$/1M +OFFERING", rows))
 
 
-def _forecast(profile: Profile, plan: Plan) -> Section:
+def _forecast(profile: Profile, plan: Plan) -> OutputSection:
     rows = []
     for lane in plan.lanes:
         slo, forecast = profile.lane(lane.lane).slo, lane.forecast
@@ -123,7 +123,7 @@ def _itl(f: Forecast) -> str:
     return f"{format_duration(f.itl_p99_s)} ({format_duration(f.itl_p99_low_s)}-{format_duration(f.itl_p99_high_s)})"
 
 
-def _launch(plan: Plan) -> Section:
+def _launch(plan: Plan) -> OutputSection:
     rows = (
         (
             lane.lane, str(lane.tensor_parallel), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
@@ -137,7 +137,7 @@ def _launch(plan: Plan) -> Section:
     return section(text_table(columns, rows), title="Launch settings")
 
 
-def _budget(profile: Profile, plan: Plan) -> Section:
+def _budget(profile: Profile, plan: Plan) -> OutputSection:
     budgeted = [lane for lane in plan.lanes if lane.budget]
     if not budgeted:
         return lines()

@@ -8,7 +8,7 @@ import typer
 
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.errors import ConfigError
 
 _STDOUT = "-"
@@ -41,7 +41,7 @@ def init(
         raise ConfigError(f"{file} exists", hint="name another file, or pass --force to overwrite it") from None
     except OSError as exc:
         raise ConfigError(f"{file} cannot be written: {exc.strerror}") from exc
-    Narrator(quiet=quiet).say(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
+    Progress(quiet=quiet).note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
 
 
 def validate(profile: ProfileName, output: Output = Format.TABLE) -> None:

@@ -1,4 +1,4 @@
-"""What goes to stderr: narration, progress and questions. Plain lines wherever nobody watches."""
+"""What goes to stderr: progress, cautions and questions. Plain lines wherever no terminal shows them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FRAMES = "|/-\\"
 
 
 @dataclass(slots=True, kw_only=True)
-class Narrator:
-    """Tells on stderr what goes on: one line redrawn on a terminal, a line per change elsewhere."""
+class Progress:
+    """Shows on stderr what goes on: one line redrawn on a terminal, a line per change elsewhere."""
 
     quiet: bool = False
     _drawn: str = field(default="", init=False)
@@ -29,7 +29,7 @@ class Narrator:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._erase()
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
             self._erase()
@@ -37,18 +37,18 @@ class Narrator:
             sys.stderr.flush()
 
     def caution(self, text: str) -> None:
-        """Print a line that must be seen, also when quiet."""
+        """Print a warning, also when quiet."""
         self._erase()
         yellow, plain = ("\x1b[33m", "\x1b[0m") if has_colour(is_tty=sys.stderr.isatty()) else ("", "")
         sys.stderr.write(f"{yellow}caution:{plain} {text}\n")
         sys.stderr.flush()
 
     def working(self, text: str) -> None:
-        """Say what takes a moment; only to somebody who is watching, and only until something else is said."""
+        """Show on a terminal what takes a moment, until the next line."""
         if sys.stderr.isatty():
-            self.progress(text)
+            self.update(text)
 
-    def progress(self, text: str) -> None:
+    def update(self, text: str) -> None:
         """Show how far it is; call it often, on a terminal the spinner turns."""
         if self.quiet:
             return

@@ -35,8 +35,8 @@ def exit_codes() -> dict[int, str]:
         if kind is errors.FleetctlError:
             found.setdefault(kind.exit_code, []).append("The answer is no: a declined question, a failed check.")
             continue
-        said = (inspect.getdoc(kind) or "").splitlines()[0]
-        found.setdefault(kind.exit_code, []).append(f"`{kind.__name__}`: {said}")
+        summary = (inspect.getdoc(kind) or "").splitlines()[0]
+        found.setdefault(kind.exit_code, []).append(f"`{kind.__name__}`: {summary}")
     return {code: " ".join(found[code]) for code in sorted(found)}
 
 
@@ -51,7 +51,7 @@ def _page() -> Iterator[str]:
     yield ""
     yield "<!-- Made by `python -m fleetctl.cli.reference > docs/cli.md`; a test keeps it true. -->"
     yield ""
-    yield f"Reads take `-o {'|'.join(Format)}`, and `--watch` where they change. Data goes to stdout, narration and"
+    yield f"Reads take `-o {'|'.join(Format)}`, and `--watch` where they change. Data goes to stdout, progress and"
     yield "questions to stderr; colour only to a terminal and never against `NO_COLOR`. Questions are asked on a terminal"
     yield "only; elsewhere `--yes` must have been given. `FLEET` may be left out while there is one fleet, or be set by"
     yield "`FLEETCTL_FLEET`."

@@ -8,7 +8,7 @@ import typer
 
 from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.profiles import find_profile
@@ -36,4 +36,4 @@ def render(
     planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
     written = render_to(site, found, planned, Path(directory), engine=engine, force=force)
     write("".join(f"{path}\n" for path in written))
-    Narrator(quiet=quiet).say(f"{len(written)} files in {directory}")
+    Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

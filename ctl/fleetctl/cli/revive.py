@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.progress import Narrator
+from fleetctl.cli.progress import Progress
 from fleetctl.errors import UnavailableError
 from fleetctl.operations.commands import ensure_controller, is_abandoned
 from fleetctl.operations.lookup import chosen_fleet, fleet_names
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def revived_fleet(site: Site, name: str = "") -> str:
     """Return the fleet meant, with a controller started if it and the gateway are both gone.
 
-    A fleet that cannot be revived is still shown, STALE: why is said on stderr.
+    A fleet that cannot be revived is still shown, STALE: why is shown on stderr.
     """
     fleet = chosen_fleet(site, name)
     revive(site, fleet)
@@ -33,9 +33,9 @@ def revive(site: Site, fleet: str) -> None:
     """Start the fleet's controller if nothing of the fleet lives that would."""
     if not is_abandoned(site, fleet):
         return
-    narrator = Narrator()
-    narrator.say(f"{fleet}: its controller and gateway are gone; starting a controller")
+    progress = Progress()
+    progress.note(f"{fleet}: its controller and gateway are gone; starting a controller")
     try:
         ensure_controller(site, fleet)
     except UnavailableError as error:
-        narrator.caution(error.message)
+        progress.caution(error.message)

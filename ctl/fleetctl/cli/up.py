@@ -11,7 +11,7 @@ import typer
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan_view import pending_section, plan_summary
-from fleetctl.cli.progress import Narrator, confirm
+from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
@@ -48,9 +48,9 @@ def up(
     cap = parse_usd(max_cost) if max_cost else None
     site = site_of(ctx)
     found = find_profile(profile, fleet=name, port=port)
-    narrator = Narrator(quiet=quiet)
-    with narrator:
-        narrator.working(f"planning {found.name} ...")
+    progress = Progress(quiet=quiet)
+    with progress:
+        progress.working(f"planning {found.name} ...")
         planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
     if name:
         planned = replace(planned, fleet=name)
@@ -58,20 +58,20 @@ def up(
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
         shown = View(value=planned, sections=(*plan_summary(found, planned), pending_section(found.name, changes)))
-        narrator.say(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
+        progress.note(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
     if dry_run:
-        narrator.say("dry run: nothing was changed")
+        progress.note("dry run: nothing was changed")
         return
     if not changes.is_empty and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
-    with narrator:
+    with progress:
         try:
             outcome = lifecycle.up(site, found, planned)
-            narrator.say(_CHANGED[outcome.change].format(fleet=found.name))
+            progress.note(_CHANGED[outcome.change].format(fleet=found.name))
             if not detach:
-                wait_ready(site, found.name, narrator, timeout_s=timeout_s)
+                wait_ready(site, found.name, progress, timeout_s=timeout_s)
         except KeyboardInterrupt:
-            _say_detached(site, found.name, narrator)
+            _note_detached(site, found.name, progress)
             raise
     write(f"{found.gateway.url}/v1\n")
 
@@ -83,12 +83,12 @@ _CHANGED = {
 }
 
 
-def wait_ready(site: Site, fleet: str, narrator: Narrator, *, timeout_s: float) -> None:
+def wait_ready(site: Site, fleet: str, progress: Progress, *, timeout_s: float) -> None:
     """Show how far the fleet is until it is ready."""
     begun_s = site.clock.monotonic_s()
     for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s):
-        narrator.progress(f"{fleet}: {_how_far(seen)}")
-    narrator.say(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
+        progress.update(f"{fleet}: {_how_far(seen)}")
+    progress.note(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
 
 
 def _how_far(seen: FleetStatus) -> str:
@@ -100,10 +100,10 @@ def _how_far(seen: FleetStatus) -> str:
     return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 
-def _say_detached(site: Site, fleet: str, narrator: Narrator) -> None:
+def _note_detached(site: Site, fleet: str, progress: Progress) -> None:
     if site.store.fleet(fleet) is None:
-        narrator.say("stopped; nothing was started")
+        progress.note("stopped; nothing was started")
         return
-    narrator.say(
+    progress.note(
         f"detached; {fleet} goes on coming up. Watch it: fleetctl top {fleet}. Take it down: fleetctl down {fleet}"
     )

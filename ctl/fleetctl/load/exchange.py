@@ -23,7 +23,7 @@ class FailureKind(StrEnum):
 
     CONNECT = "connect"  # refused, reset or closed before the status line
     TRUNCATED = "truncated"  # the stream ended without [DONE], or the connection in the middle of the body
-    ERROR_EVENT = "error-event"  # the stream said itself that it failed
+    ERROR_EVENT = "error-event"  # the stream reported itself that it failed
     TIMEOUT = "timeout"
     MALFORMED = "malformed"  # an answer that is no chat completion
     UNFINISHED = "unfinished"  # cut by the end of the run; not counted as a failure of the lane
@@ -60,7 +60,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
+class ClientExchange:
     """What one request came to. Times are seconds from its sending."""
 
     lane: str = ""
@@ -82,9 +82,9 @@ class Exchange:
 
 async def converse(
     session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], *, now_s: Callable[[], float]
-) -> Exchange:
+) -> ClientExchange:
     """Send one request and live through its answer. Never raises for what the other side does."""
-    exchange = Exchange(lane=headers.get(LANE_HEADER, ""))
+    exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""))
     sent_s = now_s()
     try:
         async with session.post(url, data=body, headers=headers) as response:
@@ -103,7 +103,7 @@ async def converse(
 
 
 async def _read(
-    response: aiohttp.ClientResponse, exchange: Exchange, sent_s: float, now_s: Callable[[], float]
+    response: aiohttp.ClientResponse, exchange: ClientExchange, sent_s: float, now_s: Callable[[], float]
 ) -> None:
     if response.status != 200:
         await response.read()
@@ -117,7 +117,7 @@ async def _read(
         _read_whole(await response.read(), exchange)
 
 
-def _read_whole(body: bytes, exchange: Exchange) -> None:
+def _read_whole(body: bytes, exchange: ClientExchange) -> None:
     try:
         answer = _decode_chunk(body)
     except msgspec.DecodeError:
@@ -129,7 +129,7 @@ def _read_whole(body: bytes, exchange: Exchange) -> None:
 
 
 async def _read_stream(
-    chunks: AsyncIterator[bytes], exchange: Exchange, sent_s: float, now_s: Callable[[], float]
+    chunks: AsyncIterator[bytes], exchange: ClientExchange, sent_s: float, now_s: Callable[[], float]
 ) -> None:
     """Follow the event stream to its [DONE]; stamp the first content and every gap between events with content."""
     rest = b""
@@ -161,7 +161,7 @@ async def _read_stream(
         exchange.failure = FailureKind.TRUNCATED
 
 
-def _has_content(event: bytes, exchange: Exchange) -> bool:
+def _has_content(event: bytes, exchange: ClientExchange) -> bool:
     """Whether an event carries generated text; notes its usage, or its failure."""
     try:
         chunk = _decode_chunk(event)
@@ -178,7 +178,7 @@ def _has_content(event: bytes, exchange: Exchange) -> bool:
     )
 
 
-def _count_usage(chunk: _Chunk, exchange: Exchange) -> None:
+def _count_usage(chunk: _Chunk, exchange: ClientExchange) -> None:
     if chunk.usage is not None:
         exchange.prompt_tokens = chunk.usage.prompt_tokens
         exchange.output_tokens = chunk.usage.completion_tokens

@@ -85,13 +85,13 @@ async def _next_line(worker: asyncio.subprocess.Process, spec: LoadSpec, complai
     except TimeoutError as error:
         raise UnavailableError("the load generator fell silent", hint="is this machine out of CPU?") from error
     if not raw:
-        said = await asyncio.wait_for(complaints, _END_S)
-        last = said.strip().rsplit("\n", 1)[-1] or "it said nothing"
+        stderr = await asyncio.wait_for(complaints, _END_S)
+        last = stderr.strip().rsplit("\n", 1)[-1] or "it wrote nothing"
         raise UnavailableError(f"the load generator died: {last}")
     try:
         return codec.decode(LoadLine, raw)
     except msgspec.DecodeError as error:
-        raise UnavailableError(f"the load generator said something else than a report: {error}") from error
+        raise UnavailableError(f"the load generator wrote something else than a report: {error}") from error
 
 
 def _error(exit_code: int) -> type[FleetctlError]:

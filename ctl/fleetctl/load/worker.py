@@ -14,10 +14,10 @@ import msgspec
 
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.errors import ConfigError, UnavailableError
-from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, Exchange, FailureKind, converse
+from fleetctl.load.counts import LoadCounts
+from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, FailureKind, converse
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
-from fleetctl.load.tally import Tally
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LoadRun:
         self._on_progress = on_progress
         self._stop, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._total, self._recent = Tally(spec.slos), Tally(spec.slos)
+        self._total, self._recent = LoadCounts(spec.slos), LoadCounts(spec.slos)
         self._lateness = QuantileSketch()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._offered = self._sent = self._overflow = self._in_flight_peak = self._unfinished = 0
@@ -122,7 +122,7 @@ class LoadRun:
         exchange = await converse(session, url, body, headers, now_s=self._clock.monotonic_s)
         self._count(exchange)
 
-    def _count(self, exchange: Exchange) -> None:
+    def _count(self, exchange: ClientExchange) -> None:
         if exchange.failure == FailureKind.UNFINISHED:
             self._unfinished += 1
             return
@@ -149,7 +149,7 @@ class LoadRun:
     def _progress(self) -> LoadProgress:
         now_s = self._clock.monotonic_s()
         interval_s, self._ticked_s = now_s - self._ticked_s, now_s
-        recent, self._recent = self._recent, Tally(self._spec.slos)
+        recent, self._recent = self._recent, LoadCounts(self._spec.slos)
         self._total.merge(recent)
         return LoadProgress(
             elapsed_s=now_s - self._start_s,

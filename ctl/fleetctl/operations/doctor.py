@@ -114,8 +114,8 @@ def _plugins() -> Iterator[Check]:
             except Exception as exc:  # noqa: BLE001  # a third party's package may fail in any way at its import
                 broken[name] = f"{type(exc).__name__}: {exc}"
         if broken:
-            words = "; ".join(f"{name} does not load ({why})" for name, why in broken.items())
-            yield _fail(kind, words, "install that package again, or remove it")
+            failures = "; ".join(f"{name} does not load ({why})" for name, why in broken.items())
+            yield _fail(kind, failures, "install that package again, or remove it")
         elif names:
             yield _ok(kind, ", ".join(names))
         else:
@@ -169,7 +169,7 @@ def _fleets(site: Site) -> Iterator[Check]:
     try:
         fleets = site.store.fleets()
     except FleetctlError:
-        return  # said by the state check
+        return  # the state check reports it
     for desired in fleets:
         processes = site.host.processes(desired.fleet)
         named = {"controller": processes.has_controller, "gateway": processes.has_gateway}
@@ -187,7 +187,7 @@ def _orphaned_processes(site: Site) -> Iterator[Check]:
         known = frozenset(desired.fleet for desired in site.store.fleets())
         found = site.host.orphaned_processes(owner=site.store.owner, fleets=known) if _has_state(site) else ()
     except FleetctlError:
-        return  # nothing can be told apart; the state check says why
+        return  # nothing can be told apart; the state check reports why
     if found:
         named = ", ".join(f"{p.pid} ({p.role} of {p.fleet})" for p in found)
         pids = " ".join(str(p.pid) for p in found)

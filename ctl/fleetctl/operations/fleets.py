@@ -72,7 +72,7 @@ class Explanation:
 
     fleet: str
     subject: Subject
-    now: str  # the latest words on it
+    now: str  # the latest reason
     lane: LaneStatus | None
     replica: ReplicaStatus | None
     plan: LanePlan | None  # of the subject's lane

@@ -105,7 +105,7 @@ async def _run(spec: LoadSpec, on_progress: Callable[[LoadProgress], None]) -> t
 
 
 class BackgroundLoad:
-    """Is a load that runs beside something else until it is stopped."""
+    """A load that runs beside something else until it is stopped."""
 
     def __init__(self, spec: LoadSpec) -> None:
         self._spec = spec

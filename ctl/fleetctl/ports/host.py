@@ -113,7 +113,7 @@ class GatewayRuntime(Protocol):
 
 
 class Host(Protocol):
-    """Is reached by the entry point group `fleetctl.host`; constructed without arguments.
+    """The place where fleets run; reached by the entry point group `fleetctl.host`; constructed without arguments.
 
     Its calls block, each within its stated deadline; in an event loop they belong in a thread. `stream` alone is async.
     """

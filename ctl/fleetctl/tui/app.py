@@ -1,4 +1,4 @@
-"""The screen: a worker hears statuses, handlers keep state, widgets show values they are given."""
+"""The screen: a worker takes in statuses, handlers keep state, widgets show values they are given."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from textual.widgets import Footer, Input
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import FleetctlError
 from fleetctl.model.status import FleetStatus
+from fleetctl.tui.command_dialogs import CommandDialogs
 from fleetctl.tui.explain_view import explanation_lines
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.header_view import Freshness
 from fleetctl.tui.keys import BINDINGS, WRITING, help_lines
-from fleetctl.tui.modals import Reading
-from fleetctl.tui.panels import Head, Moment, fill, lane_at, subject_at
-from fleetctl.tui.pulse import Pulse
-from fleetctl.tui.steering import Steering
+from fleetctl.tui.modals import TextDialog
+from fleetctl.tui.panels import FleetHeader, ScreenState, fill, lane_at, subject_at
+from fleetctl.tui.stream_health import StreamHealth
 from fleetctl.tui.tones import TONE_CSS
 from fleetctl.tui.trend_view import Trend
 from fleetctl.views.canvas import Canvas, glyphs
@@ -43,7 +43,7 @@ _TALL = 36  # lines from which on Trend has room under Replicas
 
 
 class FleetApp(App[None]):
-    """Shows one fleet live, and steers it unless `is_readonly`."""
+    """Shows one fleet live, and changes it unless `is_readonly`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS_PATH: ClassVar[str | PurePath | list[str | PurePath] | None] = "app.tcss"
@@ -81,19 +81,19 @@ class FleetApp(App[None]):
         self._marks = glyphs(is_ascii=is_ascii)
         self._latest: FleetStatus | None = None
         self._paused: FleetStatus | None = None  # what is shown instead, while paused
-        self._pulse = Pulse()
+        self._stream_health = StreamHealth()
         self._ended = ""
         self._trend = Trend()
-        self._steering = Steering(self, actions)
+        self._dialogs = CommandDialogs(self, actions)
         self._filtered = ""  # the panel the filter line is open for
 
     def compose(self) -> ComposeResult:
         """Lay out the panels; their places depend on the width, see app.tcss."""
-        yield Head()
+        yield FleetHeader()
         yield Grid("lanes", title="1 Lanes", marks=self._marks)
         with Container(id="lower"):
             yield Grid("replicas", title="2 Replicas", marks=self._marks, has_marks=True)
-            with Vertical(id="told"):
+            with Vertical(id="journal"):
                 yield Grid("trend", title="3 Trend", marks=self._marks)
                 yield Grid("decisions", title="4 Decisions", marks=self._marks, follows_tail=True)
         yield Input(id="pattern", placeholder="keep rows with this; !this hides them", compact=True)
@@ -120,7 +120,7 @@ class FleetApp(App[None]):
     def _keep(self, message: StatusArrived) -> None:
         self._latest = message.status
         if message.status.controller_alive:
-            self._pulse.beat(self._clock.monotonic_s())
+            self._stream_health.heard(self._clock.monotonic_s())
             self._trend.add(message.status)
         self._draw()
 
@@ -161,20 +161,20 @@ class FleetApp(App[None]):
         if self._paused is not None:
             return Freshness(is_live=False, is_paused=True)
         is_cut = self._latest is None or not self._latest.controller_alive or bool(self._ended)
-        return self._pulse.freshness(self._clock.monotonic_s(), is_cut=is_cut)
+        return self._stream_health.freshness(self._clock.monotonic_s(), is_cut=is_cut)
 
     def _draw(self) -> None:
         status = self.shown
         if status is None or not self.is_running:
             return
-        moment = Moment(
+        state = ScreenState(
             status=status,
             canvas=Canvas(width=self.size.width, marks=self._marks, zone=self._zone),
             now=status.at if self._paused is not None else self._clock.now(),
             freshness=self._freshness(),
             is_readonly=self.is_readonly,
         )
-        fill(self.screen_stack[0], moment, self._trend)
+        fill(self.screen_stack[0], state, self._trend)
 
     # Keys
 
@@ -197,7 +197,7 @@ class FleetApp(App[None]):
     def action_help(self) -> None:
         """List every key that works now."""
         bindings = [b for b in (*self.BINDINGS, *Grid.BINDINGS) if isinstance(b, Binding)]
-        self.push_screen(Reading("Keys", help_lines(bindings, is_readonly=self.is_readonly)))
+        self.push_screen(TextDialog("Keys", help_lines(bindings, is_readonly=self.is_readonly)))
 
     def action_pause(self) -> None:
         """Freeze the screen, or let it run on."""
@@ -249,19 +249,19 @@ class FleetApp(App[None]):
             return
         grid.marked.clear()
         self._draw()  # time may stand still until the next status: the marks go now
-        self.run_worker(self._steering.drain(targets), group="steer", exclusive=True)
+        self.run_worker(self._dialogs.drain(targets), group="command", exclusive=True)
 
     def action_scale(self) -> None:
         """Scale the lane under the cursor."""
         lane = self._lane_at_cursor()
         if lane is not None:
-            self.run_worker(self._steering.scale(lane), group="steer", exclusive=True)
+            self.run_worker(self._dialogs.scale(lane), group="command", exclusive=True)
 
     def action_shed(self) -> None:
         """Pin the lane under the cursor on a ladder step."""
         lane = self._lane_at_cursor()
         if lane is not None:
-            self.run_worker(self._steering.shed(lane), group="steer", exclusive=True)
+            self.run_worker(self._dialogs.shed(lane), group="command", exclusive=True)
 
     @work(exclusive=True, group="explain")
     async def action_explain(self) -> None:
@@ -274,7 +274,7 @@ class FleetApp(App[None]):
         except FleetctlError as exc:
             self.notify(exc.hint, title=exc.message, severity="error")
             return
-        self.push_screen(Reading(f"Why {subject}", explanation_lines(found, zone=self._zone)))
+        self.push_screen(TextDialog(f"Why {subject}", explanation_lines(found, zone=self._zone)))
 
     def _replicas(self) -> tuple[ReplicaStatus, ...]:
         return self.shown.replicas if self.shown is not None else ()

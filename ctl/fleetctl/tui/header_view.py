@@ -29,7 +29,7 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class HeaderItem:
     """A piece of the first line; where there is no room the highest `rank` goes first."""
 
     spans: tuple[Span, ...]
@@ -55,46 +55,46 @@ def header_lines(
     return _joined(parts, canvas), _second(status, freshness, canvas)
 
 
-def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> _Part:
+def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> HeaderItem:
     is_known = freshness.is_live or freshness.is_paused
     condition = fleet_condition(status).type if is_known else ConditionType.STALE
     tone = CONDITION_TONES[condition]
-    return _Part(
+    return HeaderItem(
         spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (condition.value, tone)), rank=0
     )
 
 
-def _counts(status: FleetStatus, layout: Layout) -> _Part:
+def _counts(status: FleetStatus, layout: Layout) -> HeaderItem:
     ready, wanted = sum(lane.ready for lane in status.lanes), sum(lane.wanted for lane in status.lanes)
     tone = Tone.WARN if ready < wanted else Tone.PLAIN
     lanes = "" if layout is Layout.COMPACT else f"{len(status.lanes)} lane{'s' if len(status.lanes) != 1 else ''} "
-    return _Part(spans=((lanes, Tone.PLAIN), (f"{ready}/{wanted} ready", tone)), rank=1)
+    return HeaderItem(spans=((lanes, Tone.PLAIN), (f"{ready}/{wanted} ready", tone)), rank=1)
 
 
-def _cost(status: FleetStatus, layout: Layout) -> _Part:
+def _cost(status: FleetStatus, layout: Layout) -> HeaderItem:
     cap = status.max_cost_usd_per_hour
     cost = status.cost_usd_per_hour
     tone = Tone.WARN if cap is not None and cost > cap else Tone.PLAIN
     spans: tuple[Span, ...] = ((f"{format_usd(cost)}/h", tone),)
     if cap is not None and layout is not Layout.COMPACT:
         spans = (*spans, (f" of {format_usd(cap)}", Tone.DIM))
-    return _Part(spans=spans, rank=2)
+    return HeaderItem(spans=spans, rank=2)
 
 
-def _cost_per_tokens(status: FleetStatus) -> list[_Part]:
+def _cost_per_tokens(status: FleetStatus) -> list[HeaderItem]:
     if status.cost_usd_per_1m_tokens is None:
         return []
-    return [_Part(spans=((f"{format_usd(status.cost_usd_per_1m_tokens)}/1M tok", Tone.PLAIN),), rank=4)]
+    return [HeaderItem(spans=((f"{format_usd(status.cost_usd_per_1m_tokens)}/1M tok", Tone.PLAIN),), rank=4)]
 
 
-def _mode(status: FleetStatus, *, is_readonly: bool) -> list[_Part]:
-    parts = [_Part(spans=((status.mode.value, Tone.WARN if status.mode is Mode.SHADOW else Tone.DIM),), rank=5)]
+def _mode(status: FleetStatus, *, is_readonly: bool) -> list[HeaderItem]:
+    parts = [HeaderItem(spans=((status.mode.value, Tone.WARN if status.mode is Mode.SHADOW else Tone.DIM),), rank=5)]
     if is_readonly:
-        parts.append(_Part(spans=(("read-only", Tone.DIM),), rank=6))
+        parts.append(HeaderItem(spans=(("read-only", Tone.DIM),), rank=6))
     return parts
 
 
-def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[_Part]:
+def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[HeaderItem]:
     deadlines = [
         r.record.notice_deadline for r in status.replicas if r.record.notice_deadline and r.record.state.is_live
     ]
@@ -103,20 +103,20 @@ def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[_Par
     spot = "" if layout is Layout.COMPACT else "spot "
     many = f"{len(deadlines)} {spot}notice{'s' if len(deadlines) > 1 else ''}"
     left_s = (min(deadlines) - now).total_seconds()
-    return [_Part(spans=((f"! {many} {countdown(left_s)}", Tone.WARN),), rank=1)]
+    return [HeaderItem(spans=((f"! {many} {countdown(left_s)}", Tone.WARN),), rank=1)]
 
 
-def _clock(status: FleetStatus, freshness: Freshness, *, zone: tzinfo | None) -> _Part:
+def _clock(status: FleetStatus, freshness: Freshness, *, zone: tzinfo | None) -> HeaderItem:
     clock = status.at.astimezone(zone).strftime("%H:%M:%S")
     if freshness.is_paused:
-        return _Part(spans=((clock, Tone.PLAIN), (" PAUSED", Tone.WARN)), rank=0)
+        return HeaderItem(spans=((clock, Tone.PLAIN), (" PAUSED", Tone.WARN)), rank=0)
     if freshness.is_live:
-        return _Part(spans=((clock, Tone.PLAIN), (" live", Tone.GOOD)), rank=0)
+        return HeaderItem(spans=((clock, Tone.PLAIN), (" live", Tone.GOOD)), rank=0)
     age = f" {format_duration(int(freshness.age_s))}" if freshness.age_s is not None else ""
-    return _Part(spans=((f"STALE{age}", Tone.BAD),), rank=0)
+    return HeaderItem(spans=((f"STALE{age}", Tone.BAD),), rank=0)
 
 
-def _joined(parts: list[_Part], canvas: Canvas) -> tuple[Span, ...]:
+def _joined(parts: list[HeaderItem], canvas: Canvas) -> tuple[Span, ...]:
     separator: Span = (f" {canvas.marks.separator} ", Tone.DIM)
     kept = list(parts)
     while len(kept) > 1 and sum(len(part) for part in kept) + len(separator[0]) * (len(kept) - 1) > canvas.width:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 AUTOMATIC = "auto"
 
 
-class Ask(ModalScreen[bool]):
+class ConfirmDialog(ModalScreen[bool]):
     """Asks yes or no, after saying what will happen. The answer is no unless it is y."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes", id="ask.yes"),
-        Binding("n,escape,q", "answer(False)", "No", id="ask.no"),
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("n,escape,q", "answer(False)", "No", id="confirm.no"),
     ]
 
     def __init__(self, question: str, consequences: tuple[str, ...]) -> None:
@@ -48,7 +48,7 @@ class Ask(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class AskReplicas(ModalScreen[str | None]):
+class ReplicasDialog(ModalScreen[str | None]):
     """Asks for a number of replicas, or `auto`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="replicas.cancel")]
@@ -72,7 +72,7 @@ class AskReplicas(ModalScreen[str | None]):
             self.dismiss(event.value)
 
 
-class AskStep(ModalScreen[str | None]):
+class StepDialog(ModalScreen[str | None]):
     """Asks for a step of the degradation ladder, or `auto`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="step.cancel")]
@@ -98,11 +98,11 @@ class AskStep(ModalScreen[str | None]):
         self.dismiss(event.option.id)
 
 
-class Reading(ModalScreen[None]):
+class TextDialog(ModalScreen[None]):
     """Shows lines to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,e,enter", "dismiss(None)", "Close", id="reading.close")
+        Binding("escape,q,question_mark,e,enter", "dismiss(None)", "Close", id="text.close")
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = TONE_CLASSES
     DEFAULT_CSS = TONE_CSS

@@ -1,4 +1,4 @@
-"""Fills the screen's panels with one moment of a fleet."""
+"""Fills the screen's panels with one status of a fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FRAME_LINES = 3  # of a panel: heading and borders
 _LANES_HEIGHT_MAX = 12
 
 
-class Head(Static):
+class FleetHeader(Static):
     """The two lines above the panels."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = TONE_CLASSES
@@ -46,7 +46,7 @@ class Head(Static):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class ScreenState:
     """What is shown: a status, and how it is to be looked at."""
 
     status: FleetStatus
@@ -61,12 +61,12 @@ class Moment:
         return not self.freshness.is_live and not self.freshness.is_paused
 
 
-def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
-    """Show the moment in every panel."""
-    status, canvas, is_stale = moment.status, moment.canvas, moment.is_stale
-    head = screen.query_one("#head", Head)
+def fill(screen: Screen[None], state: ScreenState, trend: Trend) -> None:
+    """Show the status in every panel."""
+    status, canvas, is_stale = state.status, state.canvas, state.is_stale
+    head = screen.query_one("#head", FleetHeader)
     first, second = header_lines(
-        status, canvas.narrowed(2), now=moment.now, freshness=moment.freshness, is_readonly=moment.is_readonly
+        status, canvas.narrowed(2), now=state.now, freshness=state.freshness, is_readonly=state.is_readonly
     )
     head.show((*first, ("\n", Tone.PLAIN), *second))
     height = min(len(status.lanes) + _FRAME_LINES, _LANES_HEIGHT_MAX)
@@ -74,7 +74,7 @@ def fill(screen: Screen[None], moment: Moment, trend: Trend) -> None:
     lanes.styles.height = trends.styles.height = height
     lanes.show(lanes_table(status, canvas, LANES_LIVE, is_stale=is_stale), empty="no lanes")
     trends.show(trend.table(status, canvas, is_stale=is_stale), empty="no lanes")
-    replicas = replicas_table(status, canvas, REPLICAS_LIVE, now=moment.now, is_stale=is_stale)
+    replicas = replicas_table(status, canvas, REPLICAS_LIVE, now=state.now, is_stale=is_stale)
     screen.query_one("#replicas", Grid).show(replicas, empty="no replicas")
     decisions = decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)
     screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")

@@ -1,4 +1,4 @@
-"""What the screen needs: a stream of statuses and a voice to steer with. Operations give both; tests give their own."""
+"""What the screen needs: a stream of statuses, and commands. Operations give both; tests give their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StatusSource(Protocol):
-    """Is where the screen's values come from."""
+    """The source of the screen's values."""
 
     def watch(self) -> AsyncIterator[FleetStatus]:
         """Yield a status whenever there is a new one; end when the fleet is forgotten."""
@@ -25,7 +25,7 @@ class StatusSource(Protocol):
 
 
 class Actions(Protocol):
-    """Is how the screen steers. Each returns what was done, or with `dry_run` would be, in the CLI's words.
+    """The commands of the screen. Each returns what was done, or with `dry_run` would be, as the CLI writes it.
 
     Raises FleetctlError.
     """

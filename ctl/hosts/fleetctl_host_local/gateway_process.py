@@ -29,8 +29,8 @@ _POLL_S = 0.05
 _GATEWAY_FINISH_S = 10
 
 
-class _Detached(subprocess.Popen[bytes]):
-    """Is a child that outlives its parent by design, so that forgetting its handle is no leak to warn of."""
+class _DetachedGateway(subprocess.Popen[bytes]):
+    """A child that outlives its parent by design, so that forgetting its handle is no leak to warn of."""
 
     def __del__(self) -> None:
         """Leave the child alone."""
@@ -49,7 +49,7 @@ class GatewayProcess:
         self._environ = environ
         self._argv = argv  # of this controller: how the gateway starts one that is missing
         self._lock = FileLock(paths.gateway_lock)
-        self._child: _Detached | None = None
+        self._child: _DetachedGateway | None = None
         self._listener = _inherited(environ)
         self._exit_watch = ExitWatch()
 
@@ -67,7 +67,7 @@ class GatewayProcess:
         fds, environ = to_inherit([listener], self._environ, argv=self._argv)
         self._paths.make()
         with (self._paths.logs / "gateway.log").open("ab") as log:
-            self._child = _Detached(
+            self._child = _DetachedGateway(
                 # The fleet's name stands right behind the module's, where a process of no fleet is told by it.
                 [sys.executable, "-m", "fleetctl.gateway", desired.fleet, "--stop-timeout-s", str(_GATEWAY_FINISH_S)],
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The host `local`: the processes of a fleet on this machine, found by their locks, spoken to over their sockets."""
+"""The host `local`: the processes of a fleet on this machine, found by their locks, asked over their sockets."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BACKOFF_S_MAX = 60.0
 
 
 class Watchdog:
-    """Is asked once a second while the fleet should be up; `now_s` is any clock that does not go back."""
+    """Starts missing controllers; asked once a second while the fleet should be up; `now_s` is any clock that does not go back."""
 
     def __init__(self, paths: FleetPaths, argv: list[str]) -> None:
         self._paths = paths

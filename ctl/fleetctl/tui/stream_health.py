@@ -8,15 +8,15 @@ _STALE_AFTER_S = 5.0
 _STALE_AFTER_GAPS = 3.0  # of a slower stream's own rhythm
 
 
-class Pulse:
+class StreamHealth:
     """Remembers when a live status came last, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._last_s: float | None = None
         self._gap_s = 0.0
 
-    def beat(self, now_s: float) -> None:
-        """Take note of a live status."""
+    def heard(self, now_s: float) -> None:
+        """Note when a live status came."""
         self._gap_s = now_s - self._last_s if self._last_s is not None else 0.0
         self._last_s = now_s
 

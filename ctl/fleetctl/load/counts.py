@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, classify
 from fleetctl.core.slo.sketch import QuantileSketch
-from fleetctl.load.exchange import Exchange, FailureKind
+from fleetctl.load.exchange import ClientExchange, FailureKind
 from fleetctl.load.report import LaneFigures
 
 if TYPE_CHECKING:
     from fleetctl.model.slo import LaneSlo
 
-UNNAMED_LANE = "-"  # no answer said which lane it was
+UNNAMED_LANE = "-"  # no answer named its lane
 _LANES_MAX = 64  # lane names come from the other side
 
 
-class LaneTally:
+class LaneCounts:
     """One lane's sums."""
 
     def __init__(self, slo: LaneSlo | None) -> None:
@@ -29,7 +29,7 @@ class LaneTally:
         self.breached: Counter[str] = Counter()
         self.ttft, self.itl, self.e2e = QuantileSketch(), QuantileSketch(), QuantileSketch()
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: ClientExchange) -> None:
         """Count one exchange."""
         self.requests += 1
         if exchange.status == 429:
@@ -43,7 +43,7 @@ class LaneTally:
         self._measure(exchange)
         self._judge(exchange)
 
-    def merge(self, other: LaneTally) -> None:
+    def merge(self, other: LaneCounts) -> None:
         """Add everything another tally of this lane counted."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -75,7 +75,7 @@ class LaneTally:
             e2e=self.e2e.summary(),
         )
 
-    def _measure(self, exchange: Exchange) -> None:
+    def _measure(self, exchange: ClientExchange) -> None:
         self.prompt_tokens += exchange.prompt_tokens
         self.output_tokens += exchange.output_tokens
         if exchange.ttft_s is not None:
@@ -86,7 +86,7 @@ class LaneTally:
             self.ok += 1
             self.e2e.add(max(0.0, exchange.e2e_s))
 
-    def _judge(self, exchange: Exchange) -> None:
+    def _judge(self, exchange: ClientExchange) -> None:
         if self.limits is None:
             self.good += exchange.is_ok
             return
@@ -120,18 +120,18 @@ _SUMS = (
 )
 
 
-class Tally:
+class LoadCounts:
     """Every lane's sums."""
 
     def __init__(self, slos: dict[str, LaneSlo]) -> None:
         self._slos = slos
-        self._lanes: dict[str, LaneTally] = {}
+        self._lanes: dict[str, LaneCounts] = {}
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: ClientExchange) -> None:
         """Count one exchange under the lane its answer named."""
         self._lane(exchange.lane or UNNAMED_LANE).add(exchange)
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: LoadCounts) -> None:
         """Add everything another tally counted."""
         for name, lane in other._lanes.items():
             self._lane(name).merge(lane)
@@ -144,7 +144,7 @@ class Tally:
 
     def total(self, *, duration_s: float, elapsed_s: float) -> LaneFigures:
         """Return all lanes as one; attainment counts the lanes that have an SLO."""
-        whole = LaneTally(None)
+        whole = LaneCounts(None)
         for lane in self._lanes.values():
             whole.merge(lane)
         figures = whole.figures("total", duration_s=duration_s, elapsed_s=elapsed_s)
@@ -152,15 +152,15 @@ class Tally:
         finished = sum(lane.requests - lane.refused for lane in judged)
         return replace(figures, attainment=sum(lane.good for lane in judged) / finished if finished else None)
 
-    def _lane(self, name: str) -> LaneTally:
+    def _lane(self, name: str) -> LaneCounts:
         if name not in self._lanes and len(self._lanes) >= _LANES_MAX:
             name = UNNAMED_LANE
         if name not in self._lanes:
-            self._lanes[name] = LaneTally(self._slos.get(name))
+            self._lanes[name] = LaneCounts(self._slos.get(name))
         return self._lanes[name]
 
 
-def _ending(exchange: Exchange) -> Ending:
+def _ending(exchange: ClientExchange) -> Ending:
     if exchange.is_ok:
         return Ending.COMPLETE
     if exchange.failure == FailureKind.TIMEOUT:
