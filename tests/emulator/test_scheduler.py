@@ -167,7 +167,7 @@ def test_preempted_sequence_is_the_latest_and_its_answer_is_not_cut():
 
 
 @pytest.mark.parametrize(("order", "first"), [(Order.LOW_FIRST, -1), (Order.HIGH_FIRST, 1), (Order.ARRIVAL, 0)])
-def test_priority_decides_who_is_seated_first(order, first):
+def test_priority_decides_who_is_admitted_first(order, first):
     bench = Bench(limits(order=order, max_num_seqs=1)).run(
         [Arrival(0.0, prompt_of(10, topic=t), 5, priority=p) for t, p in enumerate((0, 1, -1))]
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl_emulator.blocks import BLOCK_TOKENS
 from fleetctl_emulator.page import Page, Summary, Value
 from fleetctl_emulator.process_metrics import add_process_metrics
 from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.surfaces.vllm.cache_config import CacheConfig, cache_labels
+from fleetctl_emulator.surfaces.vllm.http_metrics import HttpMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence as Items
@@ -29,9 +29,6 @@ LATENCY_BOUNDS = (
     1920.0, 7680.0,
 )  # fmt: skip
 ITERATION_BOUNDS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-HTTP_FINE_BOUNDS = (
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60,
-)  # fmt: skip
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 _FLOPS_TEXT = "Estimated number of floating point operations per GPU (for Model Flops Utilization calculations)."
 
@@ -41,17 +38,6 @@ def one_two_five(highest: int) -> tuple[int, ...]:
     return tuple(
         mantissa * 10**power for power in range(10) for mantissa in (1, 2, 5) if mantissa * 10**power <= highest
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheConfig:
-    """What vllm:cache_config_info says of the launch settings."""
-
-    kv_blocks: int
-    gpu_memory_utilization: float
-    cache_dtype: str
-    prefix_caching: bool
-    max_model_len: int
 
 
 class VllmMetrics:
@@ -69,9 +55,9 @@ class VllmMetrics:
         self._add_tokens()
         self._add_requests(cache.max_model_len)
         self._page.family("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig").value(
-            _cache_labels(cache), read=lambda: 1.0
+            cache_labels(cache), read=lambda: 1.0
         )
-        self._http = _HttpMetrics(self._page)
+        self._http = HttpMetrics(self._page)
 
     def stepped(self, result: StepResult) -> None:
         """Count the tokens of an ended step, and the sequences it finished."""
@@ -270,79 +256,3 @@ class VllmMetrics:
 
     def _histogram(self, name: str, text: str, bounds: Items[float]) -> Summary:
         return self._page.family(f"vllm:{name}", "histogram", text, bounds=bounds).summary(self._labels)
-
-
-class _HttpMetrics:
-    """What prometheus-fastapi-instrumentator adds to vLLM's page."""
-
-    def __init__(self, page: Page) -> None:
-        self._requests = page.family(
-            "http_requests_total", "counter", "Total number of requests by method, status and handler."
-        )
-        only = "Only value of header is respected. Otherwise ignored. No percentile calculated. "
-        self._sizes = [
-            page.family(f"http_{way}_size_bytes", "summary", f"Content length of {what} by handler. {only}")
-            for way, what in (("request", "incoming requests"), ("response", "outgoing responses"))
-        ]
-        self._fine = page.family(
-            "http_request_duration_highr_seconds",
-            "histogram",
-            "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations. ",
-            bounds=HTTP_FINE_BOUNDS,
-        ).summary({})
-        self._by_route = page.family(
-            "http_request_duration_seconds",
-            "histogram",
-            "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
-            bounds=(0.1, 0.5, 1),
-        )
-
-    def answered(self, *, route: str, method: str, status: int, took_s: float, sizes: tuple[int, int]) -> None:
-        self._requests.value({"handler": route, "method": method, "status": f"{status // 100}xx"}).add()
-        for family, size in zip(self._sizes, sizes, strict=True):
-            family.summary({"handler": route}).observe(size)
-        self._fine.observe(took_s)
-        self._by_route.summary({"handler": route, "method": method}).observe(took_s)
-
-
-def _cache_labels(cache: CacheConfig) -> dict[str, str]:
-    tokens = cache.kv_blocks * BLOCK_TOKENS
-    return {
-        "_block_size_resolved": "True",
-        "block_size": str(BLOCK_TOKENS),
-        "cache_dtype": cache.cache_dtype,
-        "cache_hit_alignment_tokens": "None",
-        "effective_attention_block_size": str(BLOCK_TOKENS),
-        "enable_mamba_shared_prefix_checkpoint": "False",
-        "enable_prefix_caching": str(cache.prefix_caching),
-        "engine": "0",
-        "gpu_memory_utilization": str(cache.gpu_memory_utilization),
-        "hash_block_size": "None",
-        "is_attention_free": "False",
-        "kv_cache_dtype_skip_layers": "[]",
-        "kv_cache_layout": "None",
-        "kv_cache_max_concurrency": str(tokens / cache.max_model_len),
-        "kv_cache_memory_bytes": "None",
-        "kv_cache_size_tokens": str(tokens),
-        "kv_offloading_backend": "native",
-        "kv_offloading_size": "None",
-        "kv_sharing_fast_prefill": "False",
-        "mamba_block_size": "None",
-        "mamba_cache_dtype": "auto",
-        "mamba_cache_mode": "none",
-        "mamba_page_size_padded": "None",
-        "mamba_ssm_cache_dtype": "float32",
-        "num_cpu_blocks": "None",
-        "num_gpu_blocks": str(cache.kv_blocks),
-        "num_gpu_blocks_override": "None",
-        "prefix_cache_retention_interval": "0",
-        "prefix_caching_hash_algo": "sha256",
-        "prefix_match_unit": "None",
-        "replayssm_buffer_len": "16",
-        "skip_page_size_padded": "None",
-        "sliding_window": "None",
-        "swa_bounded_replay": "True",
-        "use_kda_recoverssm": "False",
-        "use_replayssm": "False",
-        "user_specified_block_size": "False",
-    }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl_emulator.surfaces.vllm.cache_config import CacheConfig
 from fleetctl_emulator.surfaces.vllm.dialect import VllmDialect
-from fleetctl_emulator.surfaces.vllm.metrics import CacheConfig, VllmMetrics
+from fleetctl_emulator.surfaces.vllm.metrics import VllmMetrics
 from fleetctl_emulator.surfaces.vllm.routes import VllmRoutes
 
 if TYPE_CHECKING:
