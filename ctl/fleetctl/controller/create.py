@@ -12,7 +12,7 @@ from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError
 from fleetctl.model.desired import Phase
 from fleetctl.model.node import CreateResult
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.subject import Subject
+from fleetctl.model.subject import FLEET, Subject
 from fleetctl.ports.store import IntentState
 from fleetctl.units import format_usd
 
@@ -133,7 +133,10 @@ class Creator:
             return batch
         taken = {r.port for r in self._records.all if r.state.is_live} | {a.port for a in self._addresses.values()}
         try:
-            addresses = await self._calls.listen_addresses(len(new), frozenset(taken))
+            addresses = await self._listen_addresses(len(new), frozenset(taken))
+        except AmbiguousOutcomeError as exc:  # it did not say in time; nothing was sent, and it is asked again
+            self._journal.failed(FLEET, "listen-addresses", exc)
+            return tuple(intent for intent in batch if intent.request.argv)
         except FleetctlError as exc:
             self._refuse(batch, exc)
             return ()
@@ -146,6 +149,14 @@ class Creator:
                 self.close(intent, fault, is_final=False)
         self._world.store.amend_intents(tuple(made.values()))
         return tuple(made.get(i.token, i) for i in batch if i.request.argv or i.token in made)
+
+    async def _listen_addresses(self, count: int, taken: frozenset[int]) -> tuple[ListenAddress, ...]:
+        while True:
+            try:
+                return await self._calls.listen_addresses(count, taken)
+            except ThrottledError:
+                if not self._is_wanted():
+                    raise
 
     def _commanded(self, desired: Desired, intent: Intent, address: ListenAddress) -> Intent:
         lane = intent.request.lane

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
 
 _BOOTING_S = 0.5  # a start is waited for by people
+# Of a large fleet's start no more than this: 200 engines that load want the processor for themselves.
+_BOOTING_PROBES_PER_S_MAX = 100.0
 _READY_S = 5.0
 _FAILING_S = 1.0  # once it failed: know soon whether it stays so
 _METRICS_S = 5.0
@@ -44,11 +46,14 @@ class Probes:
         self._background = background
         self._on_change = on_change
         self._pulses: dict[str, _ProbeState] = {}
+        self._booting_s = _BOOTING_S
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Start the probes that are due; forget replicas that are no longer probed."""
         probed = {r.id: r for r in records if r.state in _PROBED and r.port}
         self._pulses = {rid: self._pulses.get(rid) or self._new(number) for number, rid in enumerate(probed)}
+        booting = sum(record.ready_at is None for record in probed.values())
+        self._booting_s = max(_BOOTING_S, booting / _BOOTING_PROBES_PER_S_MAX)
         now_s = self._world.clock.monotonic_s()
         for record in probed.values():
             probe = self._pulses[record.id]
@@ -92,7 +97,7 @@ class Probes:
             healthy = await self._world.engines.is_healthy(record.host, record.port, path)
         except UnavailableError:
             healthy = False
-        interval_s = _BOOTING_S if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
+        interval_s = self._booting_s if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
         probe.health_due_s = self._world.clock.monotonic_s() + interval_s
         if healthy is not probe.healthy:
             probe.healthy = healthy

@@ -24,17 +24,17 @@ class ReplicaState(StrEnum):
     @property
     def is_live(self) -> bool:
         """Whether it may still hold a node."""
-        return self not in (ReplicaState.GONE, ReplicaState.FAILED)
+        return self not in _ENDED
 
     @property
     def counts_as_capacity(self) -> bool:
         """Whether it serves, or will without anybody's doing."""
-        return self in (
-            ReplicaState.PENDING,
-            ReplicaState.BOOTING,
-            ReplicaState.WARMING,
-            ReplicaState.READY,
-        )
+        return self in _CAPACITY
+
+
+# Asked of every replica several times a tick.
+_ENDED = frozenset({ReplicaState.GONE, ReplicaState.FAILED})
+_CAPACITY = frozenset({ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
     if lane.target.wanted == 0 or lane.memory.failures >= _FAILURES_BEFORE_DRAINING_ANYWAY:
         return False
     coming = bool(_capacity(lane))
-    return coming or not headroom.refusal(price_of(lane.plan, _next_market(lane, ())))
+    return coming or not headroom.refusal(price_of(lane.plan, _next_market(lane, _on_demand(_capacity(lane)))))
 
 
 def _drain_excess(lane: LaneState, context: ReconcileContext) -> LaneState:
@@ -138,13 +138,16 @@ def _plan_launches(
     launches: list[LaunchReplica] = []
     leaving = [o.id for o in lane.steps if _is_leaving(o)]
     left = headroom
+    have = _capacity(lane)
+    on_demand = _on_demand(have)
     for number in range(acted + shadowed):
-        market = _next_market(lane, launches)
+        market = _next_market(lane, on_demand)
         price = price_of(lane.plan, market)
         refusal = left.refusal(price)
         if refusal:
             return launches, headroom, (f"{acted + shadowed - number} more wanted, but {refusal}",)
-        launches.append(_launch(lane, market, leaving, shadow=number >= acted))
+        launches.append(_launch(lane, market, leaving, have=len(have), shadow=number >= acted))
+        on_demand += market is Market.ON_DEMAND
         left = left.without(price)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
         headroom = left if number < acted else headroom
@@ -170,10 +173,10 @@ def _unreplaced(lane: LaneState) -> list[ReplicaStep]:
     return [o for o in _drained_by_hand(lane) if o.id not in lane.memory.replaced]
 
 
-def _launch(lane: LaneState, market: Market, leaving: list[str], *, shadow: bool) -> LaunchReplica:
+def _launch(lane: LaneState, market: Market, leaving: list[str], *, have: int, shadow: bool) -> LaunchReplica:
     replaces = leaving.pop(0) if leaving else ""
-    have = f"{len(_capacity(lane))} of {lane.target.wanted} there or coming"
-    reason = f"replaces {replaces}; {have}" if replaces else f"{have}: {lane.target.reason}"
+    there = f"{have} of {lane.target.wanted} there or coming"
+    reason = f"replaces {replaces}; {there}" if replaces else f"{there}: {lane.target.reason}"
     return LaunchReplica(
         lane=lane.spec.name,
         market=market,
@@ -196,12 +199,15 @@ def _decided(
     return LaneDecision(steps=lane.steps, launches=tuple(launches), memory=memory, headroom=headroom, notes=notes)
 
 
-def _next_market(lane: LaneState, launches: Iterable[LaunchReplica]) -> Market:
+def _on_demand(steps: Iterable[ReplicaStep]) -> int:
+    return sum(o.replica.record.market is Market.ON_DEMAND for o in steps)
+
+
+def _next_market(lane: LaneState, on_demand: int) -> Market:
     """Return the on-demand baseline first, then spot as the profile allows and the provider sells it."""
-    have = [o.replica.record.market for o in _capacity(lane)] + [launch.market for launch in launches]
     if lane.plan.spot_offering is None or lane.spec.spot is SpotPolicy.NONE:
         return Market.ON_DEMAND
-    return Market.ON_DEMAND if have.count(Market.ON_DEMAND) < lane.plan.on_demand else Market.SPOT
+    return Market.ON_DEMAND if on_demand < lane.plan.on_demand else Market.SPOT
 
 
 def price_of(plan: LanePlan, market: Market) -> float:
