@@ -131,6 +131,7 @@ class Cloud:
         self.clock = LoopClock(EPOCH)
         self.provider = FaultProvider(self.clock, random.Random(self.seed + 1), self.faults, sold=self.sold)
         self.store = SqliteStore(self.home / "state.db", clock=self.clock)
+        self.store._owner = f"owner-{self.seed}"  # tokens are derived from it: the same seed lives the same life
         self.gateway = FakeGateway(self.clock)
         self.life = Life(steps_left=0, before_effect=True, is_over=True)
         self.living_most = 0

@@ -32,6 +32,7 @@ _SHOWN_S = 180.0
 # Without credentials nothing is ordered for this long; then one more attempt shows whether they were mended.
 _CREDENTIALS_AGAIN_S = 60.0
 _RETRY_AFTER_S_MIN = 0.1
+_OPEN_S = 1e-3  # a shorter wait may be lost in the rounding of a clock, and never end
 _FAULTS: tuple[tuple[type[FleetctlError], ProviderFault], ...] = (
     (CredentialsError, ProviderFault.CREDENTIALS),
     (QuotaError, ProviderFault.QUOTA),
@@ -132,7 +133,7 @@ class ProviderCalls:
         while True:
             at_s = max(self._open_at_s.get(operation, 0.0), self._open_at_s.get("account", 0.0))
             wait_s = at_s - self._clock.monotonic_s()
-            if wait_s <= 0:
+            if wait_s < _OPEN_S:
                 return
             await self._clock.sleep(wait_s)
 
