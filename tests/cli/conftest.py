@@ -64,9 +64,11 @@ def store() -> Iterator[SqliteStore]:
 def dead_fleet(store: SqliteStore) -> Iterator[str]:
     """A fleet on record, two of its replicas too, and no controller; its gateway lives, so no command starts one."""
     store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
-    for age_s, (name, state) in enumerate((("short-1", ReplicaState.READY), ("long-1", ReplicaState.BOOTING))):
+    for age_s, (name, lane, state) in enumerate(
+        (("r1", "short", ReplicaState.READY), ("r11", "long", ReplicaState.BOOTING))
+    ):
         at = samples.EPOCH + timedelta(seconds=age_s)
-        replica = samples.replica(name, state=state, reason="first start", created_at=at, changed_at=at)
+        replica = samples.replica(name, lane=lane, state=state, reason="first start", created_at=at, changed_at=at)
         store.begin_replica(replica, samples.node_request(f"token-{name}", replica_id=name), now=samples.EPOCH)
     store.append(
         (
@@ -75,7 +77,7 @@ def dead_fleet(store: SqliteStore) -> Iterator[str]:
                 reason="1 of 2 wanted", inputs={"pressure": 0.9312, "ready": 1.0},
             ),
             JournalEntry(
-                seq=0, at=samples.EPOCH, fleet="demo", kind=EntryKind.LIFECYCLE, subject=Subject.replica("long-1"), action="create",
+                seq=0, at=samples.EPOCH, fleet="demo", kind=EntryKind.LIFECYCLE, subject=Subject.replica("r11"), action="create",
                 reason="no stock", ok=False,
             ),
         )

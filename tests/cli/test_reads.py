@@ -10,7 +10,7 @@ from fleetctl.model.desired import Phase
 from fleetctl.model.subject import FLEET
 from fleetctl.testing import samples
 
-READS = (("ls",), ("status",), ("lanes",), ("events",), ("why",), ("why", "short"), ("why", "long-1"))
+READS = (("ls",), ("status",), ("lanes",), ("events",), ("why",), ("why", "short"), ("why", "r11"))
 
 
 @pytest.mark.parametrize("command", READS, ids=" ".join)
@@ -38,7 +38,7 @@ def test_names_are_one_a_line(dead_fleet, fleetctl):
     assert fleetctl("ls", "-o", "name").out == "demo\n"
     assert fleetctl("lanes", "-o", "name").out == "short\nlong\n"
     assert fleetctl("status", "-o", "name").out.split() == [
-        "fleet/demo", "lane/short", "lane/long", "replica/short-1", "replica/long-1",
+        "fleet/demo", "lane/short", "lane/long", "replica/r1", "replica/r11",
     ]  # fmt: skip
 
 
@@ -61,14 +61,14 @@ def test_why_tells_decisions_with_the_figures_they_stood_on(dead_fleet, fleetctl
     assert "because 1 of 2 wanted" in ran.out
     assert "given pressure 0.9312, ready 1" in ran.out
     assert "Planned  2 x L40S (TP 1), bound by itl" in ran.out
-    assert "create failed" in fleetctl("why", "long-1").out
+    assert "create failed" in fleetctl("why", "r11").out
 
 
 def test_why_of_nobody_names_who_there_is(dead_fleet, fleetctl):
     ran = fleetctl("why", "shrot")
     assert ran.code == 8
     assert "no lane or replica 'shrot'" in ran.err
-    assert "hint: known: short, long, short-1, long-1" in ran.err
+    assert "hint: known: short, long, r1, r11" in ran.err
 
 
 def test_without_a_fleet_reads_say_how_to_begin(fleetctl):

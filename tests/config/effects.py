@@ -117,9 +117,9 @@ def status(profile: Profile) -> object:
 def decisions(profile: Profile) -> object:
     """Return everything decided over ten minutes: overload, then calm, beside a replica that never gets ready."""
     fleet, memory, found = desired(profile), Memory(), []
-    names = [f"{lane.name}-{n}" for lane in profile.lanes for n in (1, 2)]
-    ready = [observed(name) for name in names if name != "long-2"]
-    stuck = observed("long-2", ReplicaState.BOOTING, record_created_at=worlds.at(3590), healthy=False)
+    serving = [lane.name for lane in profile.lanes for _ in range(1 if lane.name == "long" else 2)]
+    ready = [observed(f"r{number}", record_lane=lane) for number, lane in enumerate(serving, 1)]
+    stuck = observed("r9", ReplicaState.BOOTING, record_lane="long", record_created_at=worlds.at(3590), healthy=False)
     for passed_s in range(0, 600, 2):
         is_pressed = passed_s < 80
         short = traffic("short", ttft_s=0.9 if is_pressed else 0.01, rps=9.0 if is_pressed else 0.1)

@@ -49,7 +49,7 @@ def test_a_wish_becomes_a_warmed_fleet_in_rotation(on_rig):
         assert len(rig.provider.live_tokens) == 4
         assert rig.gateway.table is not None
         assert sorted(r.id for r in rig.gateway.table.replicas if r.in_rotation) == [
-            "long-1", "long-2", "short-1", "short-2",
+            "r1", "r2", "r3", "r4",
         ]  # fmt: skip
         assert status is not None
         assert [(lane.name, lane.ready, lane.wanted) for lane in status.lanes] == [("short", 2, 2), ("long", 2, 2)]
@@ -76,10 +76,10 @@ def test_a_dead_replica_is_replaced(on_rig):
         rig.up()
         async with rig.controller():
             await rig.clock.sleep(70)
-            rig.provider.end(rig.token("short-1"), "signal 9")
+            rig.provider.end(rig.token("r1"), "signal 9")
             await rig.clock.sleep(10)
-        assert [r.id for r in rig.replicas(STATE.READY) if r.lane == "short"] == ["short-2", "short-3"]
-        dead = next(r for r in rig.store.replicas(FLEET) if r.id == "short-1")
+        assert [r.id for r in rig.replicas(STATE.READY) if r.lane == "short"] == ["r2", "r5"]
+        dead = next(r for r in rig.store.replicas(FLEET) if r.id == "r1")
         assert (dead.state, dead.fault) == (STATE.FAILED, "died while ready: signal 9")
 
     on_rig(scenario)
@@ -116,10 +116,10 @@ def test_a_drain_by_hand_ends_with_a_new_replica_and_no_old_one(on_rig):
         rig.up()
         async with rig.controller() as controller:
             await rig.clock.sleep(10)
-            rig.store.request_drain(FLEET, "short-1", now=rig.clock.now())
+            rig.store.request_drain(FLEET, "r1", now=rig.clock.now())
             controller.wake()
             await rig.clock.sleep(10)
-        assert [r.id for r in rig.replicas(STATE.READY) if r.lane == "short"] == ["short-2", "short-3"]
+        assert [r.id for r in rig.replicas(STATE.READY) if r.lane == "short"] == ["r2", "r5"]
 
     on_rig(scenario)
 
@@ -296,15 +296,15 @@ def test_an_unhealthy_replica_is_taken_out_of_rotation_and_comes_back_warmed(on_
         rig.up()
         async with rig.controller():
             await rig.clock.sleep(20)
-            sick = next(r for r in rig.replicas(STATE.READY) if r.id == "short-1")
+            sick = next(r for r in rig.replicas(STATE.READY) if r.id == "r1")
             rig.engines.unhealthy.add(sick.port)
             await rig.clock.sleep(12)
             assert rig.gateway.table is not None
-            assert not {r.id: r.in_rotation for r in rig.gateway.table.replicas}["short-1"]
+            assert not {r.id: r.in_rotation for r in rig.gateway.table.replicas}["r1"]
             warmed = len(rig.engines.completions)
             rig.engines.unhealthy.clear()
             await rig.clock.sleep(10)
-            assert {r.id: r.in_rotation for r in rig.gateway.table.replicas}["short-1"]
+            assert {r.id: r.in_rotation for r in rig.gateway.table.replicas}["r1"]
             assert len(rig.engines.completions) > warmed
 
     on_rig(scenario)
@@ -315,11 +315,11 @@ def test_a_replica_that_fails_at_the_gateway_is_warmed_anew_before_it_serves(on_
         rig.up()
         async with rig.controller():
             await rig.clock.sleep(10)
-            rig.gateway.failures = {"short-1": 3}
+            rig.gateway.failures = {"r1": 3}
             await rig.clock.sleep(6)
             assert any("3 requests in a row" in line for line in rig.journal("mark-booting"))
             # The old failures speak against it no longer.
-            assert "short-1" in [r.id for r in rig.replicas(STATE.READY)]
+            assert "r1" in [r.id for r in rig.replicas(STATE.READY)]
             assert len(rig.journal("mark-booting")) == 1
 
     on_rig(scenario)
@@ -342,7 +342,7 @@ def test_shadow_mode_brings_the_fleet_up_and_then_keeps_its_hands_still(on_rig):
         async with rig.controller():
             await rig.clock.sleep(70)
             assert len(rig.replicas(STATE.READY)) == 4
-            rig.provider.end(rig.token("short-1"))
+            rig.provider.end(rig.token("r1"))
             await rig.clock.sleep(30)
         assert len(rig.provider.live_tokens) == 3
         ideas = [e for e in rig.store.journal(FLEET, limit=1000) if e.shadow]

@@ -46,9 +46,9 @@ def desired(**gateway: object) -> Desired:
     )
 
 
-def replica(replica_id: str, state: ReplicaState, *, served: bool = False) -> Replica:
+def replica(replica_id: str, state: ReplicaState, *, lane: str = "short", served: bool = False) -> Replica:
     ready_at = EPOCH if served or state in (STATE.READY, STATE.DRAINING) else None
-    return samples.replica(replica_id, state=state, host="127.0.0.1", port=20001, ready_at=ready_at)
+    return samples.replica(replica_id, lane=lane, state=state, host="127.0.0.1", port=20001, ready_at=ready_at)
 
 
 def table(*records: Replica, memory: Memory | None = None) -> RoutingTable:
@@ -69,8 +69,8 @@ def table(*records: Replica, memory: Memory | None = None) -> RoutingTable:
     ],
 )
 def test_only_ready_replicas_get_new_requests(state, served, listed, in_rotation):
-    routes = table(replica("short-1", state, served=served)).replicas
-    assert [r.id for r in routes] == (["short-1"] if listed else [])
+    routes = table(replica("r1", state, served=served)).replicas
+    assert [r.id for r in routes] == (["r1"] if listed else [])
     assert [r.in_rotation for r in routes] == ([in_rotation] if listed else [])
 
 
@@ -85,9 +85,9 @@ def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():
     wish = desired()
     short = replace(wish.profile.lane("short"), emulator=EmulatorSpec(flavour="tgi"))
     wish = replace(wish, profile=replace(wish.profile, lanes=(short, wish.profile.lane("long"))))
-    records = (replica("short-1", STATE.READY), replica("long-1", STATE.READY))
+    records = (replica("r1", STATE.READY), replica("r11", STATE.READY, lane="long"))
     routes = build_table(wish, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
-    assert {r.id: r.continues for r in routes} == {"short-1": False, "long-1": True}
+    assert {r.id: r.continues for r in routes} == {"r1": False, "r11": True}
 
 
 def test_a_faster_emulator_is_predicted_faster():
@@ -97,7 +97,7 @@ def test_a_faster_emulator_is_predicted_faster():
     wanted = desired()
     short = replace(wanted.profile.lane("short"), emulator=EmulatorSpec(speed=2.0))
     fast = replace(wanted, profile=replace(wanted.profile, lanes=(short, wanted.profile.lane("long"))))
-    records = (replica("short-1", STATE.READY),)
+    records = (replica("r1", STATE.READY),)
     (route,) = build_table(fast, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
     assert route.prefill_tokens_per_s == speed_2
 
@@ -111,7 +111,7 @@ class TestPublishing:
         async def scenario() -> list[RoutingTable]:
             rig = Rig(tmp_path)
             rig.gateway.up_at = 0.0
-            records = (replica("short-1", STATE.READY),)
+            records = (replica("r1", STATE.READY),)
             for number, version in enumerate(versions_at_work):
                 journal = Journal(rig.store, FLEET, rig.clock)
                 snapshot = None if version is None else await claimed(rig, version)

@@ -237,7 +237,7 @@ async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(f
     left_rotation = drained_at(fleet, victim)
     ended = [stream.ended_at for stream in streams if stream.replica == victim]
     assert max(ended) > left_rotation, "its streams had ended before it left rotation: nothing was shown"
-    assert {stream.replica for stream in streams} == {"short-1", "short-2"}
+    assert {stream.replica for stream in streams} == {"r1", "r2"}
     for stream in streams:
         assert stream.is_whole, stream.text[-500:]
     assert len(meanwhile) > 10

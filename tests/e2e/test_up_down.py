@@ -28,7 +28,7 @@ def test_two_ups_at_once_make_one_fleet(home):
     outcomes = sorted(err.count("already up, unchanged") for _, err in said)
     assert outcomes == [0, 1]
     replicas = [r["record"]["id"] for r in home.ask("status")["replicas"]]
-    assert sorted(replicas) == ["batch-1", "long-1", "long-2", "short-1", "short-2", "short-3"]
+    assert sorted(replicas) == [f"r{number}" for number in range(1, 7)]
     assert home.run("down", "--yes").code == 0
     assert_nothing_is_left(home)
 

@@ -168,8 +168,8 @@ def test_it_comes_up_is_read_serves_is_drained_and_goes_down(home: Home, profile
     assert status == 200
     assert text.endswith("data: [DONE]\n\n")
 
-    home.fleetctl("drain", "short-1", "--yes", timeout_s=120)
-    gone = next(r for r in home.status("anvils").replicas if r.record.id == "short-1")
+    home.fleetctl("drain", "r1", "--yes", timeout_s=120)
+    gone = next(r for r in home.status("anvils").replicas if r.record.id == "r1")
     assert gone.record.state is ReplicaState.GONE
     assert chat(port)[0] == 200
 

@@ -100,7 +100,7 @@ def test_a_taken_port_is_refused_and_a_free_one_is_free(host):
 
 
 def test_a_process_of_no_fleet_is_found_by_its_owner_tag(host):
-    tags = {"FLEETCTL_OWNER": "owner-1", "FLEETCTL_FLEET": "lost", "FLEETCTL_REPLICA": "short-7"}
+    tags = {"FLEETCTL_OWNER": "owner-1", "FLEETCTL_FLEET": "lost", "FLEETCTL_REPLICA": "r7"}
     sleeper = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(
         sleeper, env={**os.environ, **tags}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -111,7 +111,7 @@ def test_a_process_of_no_fleet_is_found_by_its_owner_tag(host):
         assert host.orphaned_processes(owner="owner-1", fleets=frozenset({"lost"})) == ()
         assert host.orphaned_processes(owner="owner-2", fleets=frozenset()) == ()
         process.communicate(b"\n", timeout=20)
-    assert (found.pid, found.fleet, found.role) == (process.pid, "lost", "replica short-7")
+    assert (found.pid, found.fleet, found.role) == (process.pid, "lost", "replica r7")
     assert host.orphaned_processes(owner="owner-1", fleets=frozenset()) == ()
 
 

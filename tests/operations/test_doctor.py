@@ -59,10 +59,10 @@ def test_a_fleet_of_which_all_lives_is_well(site, fleet, host, fakes):
 
 def test_processes_of_no_fleet_are_named(site, fleet, host):
     host.orphans = (
-        OrphanedProcess(pid=7, fleet="lost", role="replica short-7"), OrphanedProcess(pid=8, fleet=fleet, role="gateway"),
+        OrphanedProcess(pid=7, fleet="lost", role="replica r7"), OrphanedProcess(pid=8, fleet=fleet, role="gateway"),
     )  # fmt: skip
     check = found(site, "orphaned processes")
-    assert (check.verdict, check.found) == (Verdict.WARN, "processes of no fleet: 7 (replica short-7 of lost)")
+    assert (check.verdict, check.found) == (Verdict.WARN, "processes of no fleet: 7 (replica r7 of lost)")
 
 
 def test_a_taken_default_port_is_a_warning_unless_it_is_a_fleets(site, host, fleet, fakes):

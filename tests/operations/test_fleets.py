@@ -97,10 +97,10 @@ def test_of_several_fleets_one_must_be_named(site, fleet, store):
 
 def test_why_gives_a_replica_its_lanes_plan(site, controlled, store):
     store.begin_replica(samples.replica(), samples.node_request(), now=samples.EPOCH)
-    found = fleets.why(site, "demo", "short-1")
+    found = fleets.why(site, "demo", "r1")
     assert found.replica is not None
     assert found.plan is not None
-    assert (found.subject, found.plan.lane) == (Subject.replica("short-1"), "short")
+    assert (found.subject, found.plan.lane) == (Subject.replica("r1"), "short")
 
 
 def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_would_have_done(site, store):

@@ -15,34 +15,34 @@ if TYPE_CHECKING:
     from fleetctl.state.sqlite import SqliteStore
 
 
-def a_replica(store: SqliteStore, name: str = "short-1", **changes: Any) -> Replica:
+def a_replica(store: SqliteStore, name: str = "r1", **changes: Any) -> Replica:
     replica = samples.replica(name, **({"state": ReplicaState.READY, "node_id": f"node-{name}"} | changes))
     store.begin_replica(replica, samples.node_request(f"token-{name}", replica_id=name), now=samples.EPOCH)
     return replica
 
 
-@pytest.mark.parametrize("target", ["short-1", "node-short-1"])
+@pytest.mark.parametrize("target", ["r1", "node-r1"])
 def test_a_replica_is_drained_by_its_name_or_its_nodes(target, controlled, site, store, host):
     a_replica(store)
     assert replicas.drain(site, "demo", target).drain_requested
-    assert replicas.drain(site, "demo", target).id == "short-1"  # again is no error
+    assert replicas.drain(site, "demo", target).id == "r1"  # again is no error
     assert [e.action for e in store.journal("demo")] == ["drain"]
     assert host.calls["wake", "demo"] == 2
 
 
 def test_a_replica_that_ended_cannot_be_drained(controlled, site, store, host):
-    a_replica(store, "short-1")
-    a_replica(store, "short-2", state=ReplicaState.GONE)
+    a_replica(store, "r1")
+    a_replica(store, "r2", state=ReplicaState.GONE)
     with pytest.raises(NotFoundError) as caught:
-        replicas.drain(site, "demo", "short-2")
-    assert caught.value.hint == "live: short-1"
+        replicas.drain(site, "demo", "r2")
+    assert caught.value.hint == "live: r1"
 
 
 def test_following_a_drain_ends_when_the_node_is_gone(controlled, site, store, host):
     replica = a_replica(store)
     steps = iter((ReplicaState.DRAINING, ReplicaState.STOPPING, ReplicaState.GONE))
     seen = []
-    for record in replicas.follow_drain(site, "demo", "short-1", timeout_s=20):
+    for record in replicas.follow_drain(site, "demo", "r1", timeout_s=20):
         seen.append(record.state)
         if record.state.is_live:
             store.put_replica(replace(replica, state=next(steps), changed_at=samples.EPOCH))
@@ -50,8 +50,8 @@ def test_following_a_drain_ends_when_the_node_is_gone(controlled, site, store, h
 
 
 def test_only_spot_nodes_are_interrupted(controlled, site, store, host):
-    a_replica(store, "short-1")
-    a_replica(store, "long-1", market=Market.SPOT)
-    with pytest.raises(ConfigError, match="short-1 is on-demand") as caught:
-        replicas.interrupt(site, "demo", "short-1", notice_s=30)
-    assert "spot replicas: long-1" in caught.value.hint
+    a_replica(store, "r1")
+    a_replica(store, "r11", lane="long", market=Market.SPOT)
+    with pytest.raises(ConfigError, match="r1 is on-demand") as caught:
+        replicas.interrupt(site, "demo", "r1", notice_s=30)
+    assert "spot replicas: r11" in caught.value.hint

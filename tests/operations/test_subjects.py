@@ -64,7 +64,7 @@ def test_a_word_for_several_things_asks_which(seen, text, hint):
 
 def test_a_lane_called_gateway_keeps_its_own_reason():
     fleet = named_oddly()
-    replica = observed("short-1")
+    replica = observed("r1")
     decision = decide(fleet, replace(observation(replica), gateway=None, gateway_alive=False))
     assert "not running" in decision.reasons[GATEWAY]
     assert "by the plan" in decision.reasons[Subject.lane("gateway")]

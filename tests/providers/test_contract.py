@@ -55,14 +55,14 @@ async def test_create_is_idempotent_by_token(provider: Both, owner: str) -> None
     assert again.id == first.id
     assert list(await listed(provider, owner)) == ["t-1"]
     assert (first.owner, first.fleet, first.replica_id, first.host, first.port, first.market) == (
-        owner, "demo", "short-1", "127.0.0.1", 20001, Market.SPOT,
+        owner, "demo", "r1", "127.0.0.1", 20001, Market.SPOT,
     )  # fmt: skip
 
 
 async def test_a_token_cannot_be_used_for_another_replica(provider: Both, owner: str) -> None:
     await create(provider, order(owner, "t-1"))
-    with pytest.raises(ProviderError, match="already made short-1"):
-        await create(provider, order(owner, "t-1", replica_id="short-2"))
+    with pytest.raises(ProviderError, match="already made r1"):
+        await create(provider, order(owner, "t-1", replica_id="r2"))
 
 
 async def test_listing_is_by_owner_and_fleet(provider: Both, owner: str) -> None:

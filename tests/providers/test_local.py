@@ -78,7 +78,7 @@ async def said(owner_log: Path, word: str) -> None:
     await eventually(lambda: owner_log.exists() and word in owner_log.read_text())
 
 
-def log_of(replica: str = "short-1") -> Path:
+def log_of(replica: str = "r1") -> Path:
     return FleetPaths(fleet="demo").logs / f"{replica}.log"
 
 
@@ -124,9 +124,9 @@ async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: Local
     finally:
         del os.environ["FLEETCTL_LISTEN_FDS"]
     assert (node.state, node.token, node.owner, node.fleet, node.replica_id) == (
-        NodeState.RUNNING, "t-1", owner, "demo", "short-1",
+        NodeState.RUNNING, "t-1", owner, "demo", "r1",
     )  # fmt: skip
-    (pid,) = tagged_pids(owner, {"FLEETCTL_FLEET": "demo", "FLEETCTL_NODE_TOKEN": "t-1", "FLEETCTL_REPLICA": "short-1"})
+    (pid,) = tagged_pids(owner, {"FLEETCTL_FLEET": "demo", "FLEETCTL_NODE_TOKEN": "t-1", "FLEETCTL_REPLICA": "r1"})
     assert os.getsid(pid) == pid == os.getpgid(pid)
     await said(log_of(), "its own None")
     assert stat.S_IMODE(log_of().stat().st_mode) == 0o600
@@ -157,8 +157,8 @@ async def test_a_token_of_an_ended_node_starts_nothing_new(local: LocalProvider,
 
 async def test_a_token_belongs_to_one_replica(local: LocalProvider, owner: str) -> None:
     await create(local, order(owner))
-    with pytest.raises(ProviderError, match="already made short-1"):
-        await create(local, order(owner, replica_id="short-2"))
+    with pytest.raises(ProviderError, match="already made r1"):
+        await create(local, order(owner, replica_id="r2"))
 
 
 async def test_a_program_that_is_not_there_is_an_error_and_leaves_no_node(local: LocalProvider, owner: str) -> None:

@@ -55,7 +55,7 @@ async def main(path, owner, wanted, name):
                 intent.token, IntentState.ABANDONED, replica=replace(made, state=ReplicaState.FAILED)
             )
     while sum(r.state.is_live and r.lane == name for r in store.replicas("demo")) < wanted:
-        made = replica(f"{name}-{store.next_replica_number('demo', name)}", changed_at=SYSTEM_CLOCK.now())
+        made = replica(f"r{store.next_replica_number('demo')}", lane=name, changed_at=SYSTEM_CLOCK.now())
         request = node_request(
             made.id, owner=owner, replica_id=made.id, argv=("/bin/sleep", "600"),
             port=await listen_port(provider, avoid=frozenset()),
@@ -171,7 +171,7 @@ async def test_an_order_that_was_never_carried_out_is_no_node_and_may_be_given_a
     with registry.locked():
         registry.put(
             Record(
-                token="t-1", owner=owner, fleet="demo", replica_id="short-1", market=Market.SPOT, host="127.0.0.1",  # noqa: S106
+                token="t-1", owner=owner, fleet="demo", replica_id="r1", market=Market.SPOT, host="127.0.0.1",  # noqa: S106
                 port=20001, created_at=EPOCH,
             )
         )  # fmt: skip
@@ -222,7 +222,7 @@ asyncio.run(main())
 
 async def test_a_restarted_controllers_listing_is_the_old_ones(local: LocalProvider, owner: str) -> None:
     made = [
-        await create(local, node_request(f"t-{n}", owner=owner, replica_id=f"short-{n}", argv=("/bin/sleep", "600")))
+        await create(local, node_request(f"t-{n}", owner=owner, replica_id=f"r{n}", argv=("/bin/sleep", "600")))
         for n in range(3)
     ]
     before = await listed(local, owner=owner, fleet="demo")

@@ -27,7 +27,7 @@ from tests.reconcile.worlds import at, decide, observation, observed, of_kind, s
 
 STATE = ReplicaState
 PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
-TWO = (observed("short-1"), observed("short-2"))
+TWO = (observed("r1"), observed("r2"))
 
 
 def without_gateway(*replicas: ObservedReplica, alive: bool = False, now_s: float = 3600.0) -> Observation:
@@ -62,19 +62,19 @@ def test_a_gateway_that_lives_and_is_silent_is_ended():
 
 def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
     fleet = worlds.one_lane(2, phase=Phase.DOWN)
-    first = decide(fleet, observation(observed("short-1", in_flight=2), observed("short-2", STATE.BOOTING)), PLANNED)
-    assert [a.replica_id for a in of_kind(first, DrainReplica)] == ["short-1"]
+    first = decide(fleet, observation(observed("r1", in_flight=2), observed("r2", STATE.BOOTING)), PLANNED)
+    assert [a.replica_id for a in of_kind(first, DrainReplica)] == ["r1"]
     assert of_kind(first, DrainReplica)[0].deadline == at(3610)
-    assert [a.replica_id for a in of_kind(first, StopReplica)] == ["short-2"]
+    assert [a.replica_id for a in of_kind(first, StopReplica)] == ["r2"]
     assert of_kind(first, StopGateway) == []
-    last = decide(fleet, observation(observed("short-1", STATE.STOPPING, node=NodeState.GONE)), first.memory)
+    last = decide(fleet, observation(observed("r1", STATE.STOPPING, node=NodeState.GONE)), first.memory)
     assert [type(a) for a in last.actions] == [MarkGone, StopGateway]
     assert not last.is_down
 
 
 def test_it_is_down_when_nothing_is_left():
     fleet = worlds.one_lane(2, phase=Phase.DOWN)
-    decision = decide(fleet, without_gateway(observed("short-1", STATE.GONE)), PLANNED)
+    decision = decide(fleet, without_gateway(observed("r1", STATE.GONE)), PLANNED)
     assert decision.is_down
     assert decision.actions == ()
 
@@ -86,13 +86,13 @@ def test_it_is_not_down_while_the_provider_is_silent():
 
 def test_an_order_without_a_node_is_closed_when_going_down():
     fleet = worlds.one_lane(2, phase=Phase.DOWN)
-    cut = observed("short-1", STATE.PENDING, creating=False, absent_readings=2)
+    cut = observed("r1", STATE.PENDING, creating=False, absent_readings=2)
     assert [a.failed for a in of_kind(decide(fleet, observation(cut), PLANNED), MarkGone)] == [False]
-    never_sent = observed("short-1", STATE.PENDING, creating=False, was_ordered=False)
+    never_sent = observed("r1", STATE.PENDING, creating=False, was_ordered=False)
     assert of_kind(decide(fleet, observation(never_sent), PLANNED), MarkGone)
-    under_way = observed("short-1", STATE.PENDING, creating=True)
+    under_way = observed("r1", STATE.PENDING, creating=True)
     assert decide(fleet, observation(under_way), PLANNED).actions == ()
-    read_once = observed("short-1", STATE.PENDING, creating=False, absent_readings=1)
+    read_once = observed("r1", STATE.PENDING, creating=False, absent_readings=1)
     assert decide(fleet, observation(read_once), PLANNED).actions == ()
 
 
@@ -102,8 +102,8 @@ def test_shadow_mode_brings_up_what_was_ordered():
 
 
 def test_shadow_mode_only_thinks_of_replacing_the_dead():
-    dead = observed("short-1", node=NodeState.GONE, record_ready_at=at(0))
-    decision = decide(worlds.one_lane(2, mode=Mode.SHADOW), observation(dead, observed("short-2")), PLANNED)
+    dead = observed("r1", node=NodeState.GONE, record_ready_at=at(0))
+    decision = decide(worlds.one_lane(2, mode=Mode.SHADOW), observation(dead, observed("r2")), PLANNED)
     assert [(type(a), a.shadow) for a in decision.actions] == [(MarkGone, False), (LaunchReplica, True)]
 
 
@@ -113,16 +113,16 @@ def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
     gateway = snapshot(traffic("short", ttft_s=0.5))
     grown = decide(fleet, observation(*TWO, gateway=gateway), memory)
     assert [(type(a), a.shadow) for a in grown.actions] == [(LaunchReplica, True)]
-    noticed = observed("short-1", notice_deadline=at(3720))
-    heeded = decide(fleet, observation(noticed, observed("short-2")), PLANNED)
+    noticed = observed("r1", notice_deadline=at(3720))
+    heeded = decide(fleet, observation(noticed, observed("r2")), PLANNED)
     assert all(a.shadow for a in heeded.actions)
     assert {type(a) for a in heeded.actions} == {LaunchReplica, DrainReplica}
 
 
 def test_shadow_mode_does_what_a_person_asks():
-    asked = observed("short-1", record_drain_requested=True)
+    asked = observed("r1", record_drain_requested=True)
     fleet = worlds.one_lane(2, mode=Mode.SHADOW)
-    drained = decide(fleet, observation(asked, observed("short-2")), PLANNED)
+    drained = decide(fleet, observation(asked, observed("r2")), PLANNED)
     assert [(type(a), a.shadow) for a in drained.actions] == [(LaunchReplica, False), (DrainReplica, False)]
     scaled = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 3}))
     assert [a.shadow for a in of_kind(decide(scaled, observation(*TWO), PLANNED), LaunchReplica)] == [False]

@@ -20,7 +20,7 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
 
 STEP = LadderStep
-TWO = (observed("short-1"), observed("short-2"))
+TWO = (observed("r1"), observed("r2"))
 
 
 def passed(
@@ -91,7 +91,7 @@ def batch_steps(fleet: Desired, ratios: Iterable[float]) -> tuple[list[tuple[int
     steps = []
     for second, ratio in enumerate(ratios):
         gateway = snapshot(traffic("short", wait_s=0.24 * ratio), traffic("batch"), now_s=3600 + second)
-        seen = observation(observed("short-1"), observed("batch-1"), gateway=gateway, now_s=3600 + second)
+        seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway, now_s=3600 + second)
         decision = decide(fleet, seen, memory)
         memory = decision.memory
         steps += [(second, a.step) for a in of_kind(decision, SetStep) if a.lane == "batch"]
@@ -116,7 +116,7 @@ def test_a_paused_lane_is_not_grown_for_waiting():
     gateway = snapshot(
         traffic("short", wait_s=0.23), traffic("batch", queued=9, oldest_wait_s=30.0, rps=0.1), now_s=3600
     )
-    decision = decide(fleet, observation(observed("short-1"), observed("batch-1"), gateway=gateway), memory)
+    decision = decide(fleet, observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway), memory)
     assert decision.memory.lanes["batch"].wanted == 1
 
 

@@ -41,26 +41,26 @@ def test_an_empty_fleet_launches_what_the_plan_says_on_demand_first():
 
 
 def test_booting_replicas_count_so_none_is_ordered_twice():
-    seen = observation(observed("short-1", STATE.PENDING), observed("short-2", STATE.BOOTING))
+    seen = observation(observed("r1", STATE.PENDING), observed("r2", STATE.BOOTING))
     assert of_kind(decide(worlds.one_lane(2), seen), LaunchReplica) == []
 
 
 def test_a_healthy_replica_is_warmed_and_only_then_admitted():
-    booting = observed("short-1", STATE.BOOTING, healthy=True)
+    booting = observed("r1", STATE.BOOTING, healthy=True)
     assert of_kind(decide(worlds.one_lane(1), observation(booting)), WarmReplica)
-    warming = observed("short-1", STATE.WARMING)
+    warming = observed("r1", STATE.WARMING)
     assert decide(worlds.one_lane(1), observation(warming)).actions == ()
-    warmed = observed("short-1", STATE.WARMING, warmed=True)
+    warmed = observed("r1", STATE.WARMING, warmed=True)
     assert of_kind(decide(worlds.one_lane(1), observation(warmed)), AdmitReplica)
 
 
 def test_a_warm_up_lost_with_the_last_controller_is_sent_again():
-    seen = observation(observed("short-1", STATE.WARMING, warming=False))
-    assert [a.replica_id for a in of_kind(decide(worlds.one_lane(1), seen), WarmReplica)] == ["short-1"]
+    seen = observation(observed("r1", STATE.WARMING, warming=False))
+    assert [a.replica_id for a in of_kind(decide(worlds.one_lane(1), seen), WarmReplica)] == ["r1"]
 
 
 def test_a_replica_whose_warm_ups_fail_is_stopped_and_its_successor_backed_off():
-    seen = observation(observed("short-1", STATE.WARMING, warm_failures=3))
+    seen = observation(observed("r1", STATE.WARMING, warm_failures=3))
     decision = decide(worlds.one_lane(1), seen, settled(1))
     assert of_kind(decision, StopReplica)[0].fault == "3 warm-up completions failed"
     assert of_kind(decision, LaunchReplica) == []
@@ -68,14 +68,14 @@ def test_a_replica_whose_warm_ups_fail_is_stopped_and_its_successor_backed_off()
 
 
 def test_a_replica_that_does_not_start_in_time_is_a_failed_start():
-    slow = observed("short-1", STATE.BOOTING, healthy=False, record_created_at=at(3600 - 601))
+    slow = observed("r1", STATE.BOOTING, healthy=False, record_created_at=at(3600 - 601))
     decision = decide(worlds.one_lane(1), observation(slow), settled(1))
     assert "not ready in 10m1s" in of_kind(decision, StopReplica)[0].fault
     assert decision.memory.lanes["short"].failures == 1
 
 
 def test_a_controller_back_from_a_long_absence_looks_before_it_condemns():
-    old = observed("short-1", STATE.BOOTING, healthy=None, record_created_at=at(0))
+    old = observed("r1", STATE.BOOTING, healthy=None, record_created_at=at(0))
     assert decide(worlds.one_lane(1), observation(old), settled(1)).actions == ()
 
 
@@ -89,38 +89,38 @@ def test_failed_starts_back_off_exponentially_up_to_two_minutes(failures, wait_s
 
 def test_a_success_forgets_the_failures():
     memory = settled(1, failures=4, last_failure=at(3590))
-    decision = decide(worlds.one_lane(1), observation(observed("short-1", STATE.WARMING, warmed=True)), memory)
+    decision = decide(worlds.one_lane(1), observation(observed("r1", STATE.WARMING, warmed=True)), memory)
     assert decision.memory.lanes["short"].failures == 0
 
 
 def test_a_dead_replica_is_noted_and_replaced_in_the_same_breath():
-    dead = observed("short-1", node=NodeState.GONE, exit_reason="signal 9", record_ready_at=at(0))
-    decision = decide(worlds.one_lane(2), observation(dead, observed("short-2")), settled(2))
-    assert [(a.replica_id, a.failed) for a in of_kind(decision, MarkGone)] == [("short-1", True)]
+    dead = observed("r1", node=NodeState.GONE, exit_reason="signal 9", record_ready_at=at(0))
+    decision = decide(worlds.one_lane(2), observation(dead, observed("r2")), settled(2))
+    assert [(a.replica_id, a.failed) for a in of_kind(decision, MarkGone)] == [("r1", True)]
     assert "signal 9" in of_kind(decision, MarkGone)[0].reason
-    assert [a.replaces for a in of_kind(decision, LaunchReplica)] == ["short-1"]
+    assert [a.replaces for a in of_kind(decision, LaunchReplica)] == ["r1"]
 
 
 def test_one_that_dies_right_after_it_became_ready_backs_off_its_successor():
-    dead = observed("short-1", node=NodeState.GONE, record_ready_at=at(3590))
+    dead = observed("r1", node=NodeState.GONE, record_ready_at=at(3590))
     decision = decide(worlds.one_lane(1), observation(dead), settled(1))
     assert of_kind(decision, LaunchReplica) == []
     assert decision.memory.lanes["short"].failures == 1
 
 
 def test_an_unlisted_node_is_told_to_end_after_half_a_minute_not_at_once():
-    missing = observation(observed("short-1", node=None, healthy=False))
+    missing = observation(observed("r1", node=None, healthy=False))
     first = decide(worlds.one_lane(1), missing, settled(1))
     assert first.actions == ()
-    later = observation(observed("short-1", node=None, healthy=False), now_s=3631)
+    later = observation(observed("r1", node=None, healthy=False), now_s=3631)
     decision = decide(worlds.one_lane(1), later, first.memory)
     assert of_kind(decision, StopReplica)
     assert of_kind(decision, MarkGone) == []
 
 
 def test_a_notice_launches_the_replacement_before_the_drain_begins():
-    noticed = observed("short-1", notice_deadline=at(3720), in_flight=3)
-    decision = decide(worlds.one_lane(1, spot=1), observation(noticed, observed("short-2")), settled(2))
+    noticed = observed("r1", notice_deadline=at(3720), in_flight=3)
+    decision = decide(worlds.one_lane(1, spot=1), observation(noticed, observed("r2")), settled(2))
     assert [type(a) for a in decision.actions] == [LaunchReplica, DrainReplica]
     drain = of_kind(decision, DrainReplica)[0]
     assert drain.deadline == at(3700)
@@ -128,66 +128,66 @@ def test_a_notice_launches_the_replacement_before_the_drain_begins():
 
 
 def test_a_short_notice_leaves_a_margin_before_the_node_is_taken():
-    noticed = observed("short-1", notice_deadline=at(3630))
+    noticed = observed("r1", notice_deadline=at(3630))
     drain = of_kind(decide(worlds.one_lane(1), observation(noticed), settled(1)), DrainReplica)[0]
     assert drain.deadline == at(3624)
 
 
 def test_a_drain_ends_once_the_gateway_sends_it_nothing_and_nothing_is_in_flight():
-    draining = observed("short-1", STATE.DRAINING, in_flight=0, excluded=False, record_drain_deadline=at(3700))
+    draining = observed("r1", STATE.DRAINING, in_flight=0, excluded=False, record_drain_deadline=at(3700))
     calm = worlds.one_lane(1)
-    assert of_kind(decide(calm, observation(draining, observed("short-2")), settled(1)), StopReplica) == []
-    busy = observed("short-1", STATE.DRAINING, in_flight=2, excluded=True, record_drain_deadline=at(3700))
-    assert of_kind(decide(calm, observation(busy, observed("short-2")), settled(1)), StopReplica) == []
-    empty = observed("short-1", STATE.DRAINING, in_flight=0, excluded=True, record_drain_deadline=at(3700))
-    assert of_kind(decide(calm, observation(empty, observed("short-2")), settled(1)), StopReplica)
+    assert of_kind(decide(calm, observation(draining, observed("r2")), settled(1)), StopReplica) == []
+    busy = observed("r1", STATE.DRAINING, in_flight=2, excluded=True, record_drain_deadline=at(3700))
+    assert of_kind(decide(calm, observation(busy, observed("r2")), settled(1)), StopReplica) == []
+    empty = observed("r1", STATE.DRAINING, in_flight=0, excluded=True, record_drain_deadline=at(3700))
+    assert of_kind(decide(calm, observation(empty, observed("r2")), settled(1)), StopReplica)
 
 
 def test_a_drain_is_over_at_its_deadline_whatever_is_in_flight():
-    late = observed("short-1", STATE.DRAINING, in_flight=2, excluded=True, record_drain_deadline=at(3599))
-    stop = of_kind(decide(worlds.one_lane(1), observation(late, observed("short-2")), settled(1)), StopReplica)[0]
+    late = observed("r1", STATE.DRAINING, in_flight=2, excluded=True, record_drain_deadline=at(3599))
+    stop = of_kind(decide(worlds.one_lane(1), observation(late, observed("r2")), settled(1)), StopReplica)[0]
     assert "2 in flight" in stop.reason
 
 
 def test_a_drain_by_hand_starts_at_once_while_others_serve():
-    asked = observed("short-1", record_drain_requested=True, in_flight=1)
-    decision = decide(worlds.one_lane(2), observation(asked, observed("short-2")), settled(2))
+    asked = observed("r1", record_drain_requested=True, in_flight=1)
+    decision = decide(worlds.one_lane(2), observation(asked, observed("r2")), settled(2))
     assert [type(a) for a in decision.actions] == [LaunchReplica, DrainReplica]
-    assert of_kind(decision, LaunchReplica)[0].replaces == "short-1"
+    assert of_kind(decision, LaunchReplica)[0].replaces == "r1"
 
 
 def test_the_lanes_last_replica_serves_until_its_replacement_is_ready():
-    asked = observed("short-1", record_drain_requested=True)
+    asked = observed("r1", record_drain_requested=True)
     fleet = worlds.one_lane(1)
     first = decide(fleet, observation(asked), settled(1))
     assert [type(a) for a in first.actions] == [LaunchReplica]
     assert "once its replacement is ready" in reason_of(first, "short")
-    with_new = observation(asked, observed("short-2"))
+    with_new = observation(asked, observed("r2"))
     assert of_kind(decide(fleet, with_new, first.memory), DrainReplica)
 
 
 def test_an_unhealthy_replica_leaves_rotation_and_is_replaced_if_it_stays_so():
-    unhealthy = observed("short-1", healthy=False)
+    unhealthy = observed("r1", healthy=False)
     memory = settled(2)
-    first = decide(worlds.one_lane(2), observation(unhealthy, observed("short-2")), memory)
+    first = decide(worlds.one_lane(2), observation(unhealthy, observed("r2")), memory)
     assert first.actions == ()
-    second = decide(worlds.one_lane(2), observation(unhealthy, observed("short-2"), now_s=3606), first.memory)
-    assert [a.replica_id for a in of_kind(second, MarkBooting)] == ["short-1"]
-    stayed = observed("short-1", STATE.BOOTING, healthy=False, record_ready_at=at(0), record_changed_at=at(3606))
-    third = decide(worlds.one_lane(2), observation(stayed, observed("short-2"), now_s=3667), second.memory)
+    second = decide(worlds.one_lane(2), observation(unhealthy, observed("r2"), now_s=3606), first.memory)
+    assert [a.replica_id for a in of_kind(second, MarkBooting)] == ["r1"]
+    stayed = observed("r1", STATE.BOOTING, healthy=False, record_ready_at=at(0), record_changed_at=at(3606))
+    third = decide(worlds.one_lane(2), observation(stayed, observed("r2"), now_s=3667), second.memory)
     assert "not recovered" in of_kind(third, StopReplica)[0].fault
     assert of_kind(third, LaunchReplica)
 
 
 def test_three_failures_in_a_row_at_the_gateway_take_it_out_of_rotation():
-    seen = observation(observed("short-1", consecutive_failures=3), observed("short-2"))
+    seen = observation(observed("r1", consecutive_failures=3), observed("r2"))
     marked = of_kind(decide(worlds.one_lane(2), seen, settled(2)), MarkBooting)
     assert "3 requests in a row" in marked[0].reason
 
 
 def test_one_that_falls_sick_again_and_again_is_replaced():
     fleet, memory = worlds.one_lane(2), settled(2)
-    seen = observation(observed("short-1", consecutive_failures=3), observed("short-2"))
+    seen = observation(observed("r1", consecutive_failures=3), observed("r2"))
     for _ in range(2):
         decision = decide(fleet, seen, memory)
         assert of_kind(decision, MarkBooting)
@@ -198,39 +198,39 @@ def test_one_that_falls_sick_again_and_again_is_replaced():
 
 
 def test_a_node_that_does_not_end_is_told_again():
-    told = observed("short-1", STATE.STOPPING, record_changed_at=at(3579))
-    assert of_kind(decide(worlds.one_lane(1), observation(told, observed("short-2")), settled(1)), StopReplica)
+    told = observed("r1", STATE.STOPPING, record_changed_at=at(3579))
+    assert of_kind(decide(worlds.one_lane(1), observation(told, observed("r2")), settled(1)), StopReplica)
 
 
 def test_an_order_that_was_cut_off_waits_for_its_node_to_be_adopted():
-    cut = observed("short-1", STATE.PENDING, creating=False, node=NodeState.RUNNING)
+    cut = observed("r1", STATE.PENDING, creating=False, node=NodeState.RUNNING)
     assert decide(worlds.one_lane(1), observation(cut), settled(1)).actions == ()
 
 
 def test_an_unlisted_replica_that_does_not_answer_is_told_to_end_and_not_believed_gone():
-    lost = observed("short-1", node=None, healthy=False)
-    memory = replace(settled(1), missing_since={"short-1": at(3569)})
+    lost = observed("r1", node=None, healthy=False)
+    memory = replace(settled(1), missing_since={"r1": at(3569)})
     decision = decide(worlds.one_lane(1), observation(lost), memory)
-    assert [a.replica_id for a in of_kind(decision, StopReplica)] == ["short-1"]
+    assert [a.replica_id for a in of_kind(decision, StopReplica)] == ["r1"]
     assert of_kind(decision, MarkGone) == []
 
 
 def test_an_unlisted_replica_that_answers_is_kept():
-    lost = observed("short-1", node=None, healthy=True)
-    memory = replace(settled(1), missing_since={"short-1": at(1000)})
+    lost = observed("r1", node=None, healthy=True)
+    memory = replace(settled(1), missing_since={"r1": at(1000)})
     assert decide(worlds.one_lane(1), observation(lost), memory).actions == ()
 
 
 @pytest.mark.parametrize(("readings", "is_gone"), [(0, False), (1, False), (2, True)])
 def test_a_stopped_node_is_believed_gone_at_the_second_reading_without_it(readings, is_gone):
-    told = observed("short-1", STATE.STOPPING, node=None, absent_readings=readings, record_changed_at=at(3599))
-    decision = decide(worlds.one_lane(1), observation(told, observed("short-2")), settled(1))
+    told = observed("r1", STATE.STOPPING, node=None, absent_readings=readings, record_changed_at=at(3599))
+    decision = decide(worlds.one_lane(1), observation(told, observed("r2")), settled(1))
     assert bool(of_kind(decision, MarkGone)) is is_gone
 
 
 def test_a_stop_is_asked_for_again_only_when_the_providers_deadline_has_passed():
-    told = observed("short-1", STATE.STOPPING, record_changed_at=at(3500))
-    seen = replace(observation(told, observed("short-2")), stop_deadline_s=120.0)
+    told = observed("r1", STATE.STOPPING, record_changed_at=at(3500))
+    seen = replace(observation(told, observed("r2")), stop_deadline_s=120.0)
     assert of_kind(decide(worlds.one_lane(1), seen, settled(1)), StopReplica) == []
 
 
@@ -244,19 +244,17 @@ def test_without_credentials_nothing_is_ordered_and_the_reason_comes_first():
 
 
 def test_a_stray_node_is_ended_once_it_was_seen_for_five_seconds():
-    stray = worlds.node("node-9", "short-9")
-    first = decide(worlds.one_lane(1), observation(observed("short-1"), orphaned_nodes=(stray,)), settled(1))
+    stray = worlds.node("node-9", "r9")
+    first = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(stray,)), settled(1))
     assert of_kind(first, StopOrphanedNode) == []
-    again = decide(
-        worlds.one_lane(1), observation(observed("short-1"), orphaned_nodes=(stray,), now_s=3606), first.memory
-    )
+    again = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(stray,), now_s=3606), first.memory)
     assert [a.node_id for a in of_kind(again, StopOrphanedNode)] == ["node-9"]
 
 
 def test_replicas_of_a_lane_that_left_the_profile_are_drained():
-    seen = observation(observed("short-1"), observed("old-1"))
+    seen = observation(observed("r1"), observed("r9", record_lane="old"))
     drained = of_kind(decide(worlds.one_lane(1), seen, settled(1)), DrainReplica)
-    assert [a.replica_id for a in drained] == ["old-1"]
+    assert [a.replica_id for a in drained] == ["r9"]
 
 
 def test_no_launch_beyond_the_node_cap_and_the_reason_says_so():
@@ -274,6 +272,6 @@ def test_no_launch_beyond_the_cost_cap():
 
 
 def test_a_drain_deadline_before_the_next_tick_is_looked_at_in_time():
-    late = observed("short-1", STATE.DRAINING, in_flight=1, record_drain_deadline=at(3600.4))
+    late = observed("r1", STATE.DRAINING, in_flight=1, record_drain_deadline=at(3600.4))
     fleet = worlds.one_lane(1, control=ControlSpec(tick_s=1.0))
-    assert decide(fleet, observation(late, observed("short-2")), settled(1)).requeue_at == at(3600.4)
+    assert decide(fleet, observation(late, observed("r2")), settled(1)).requeue_at == at(3600.4)

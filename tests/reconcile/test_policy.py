@@ -118,9 +118,9 @@ def test_no_rate_is_better_than_a_wrong_one(before: EngineSignals, after: Engine
 
 
 def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None:
-    one = observed("short-1", engine=signals(5, waiting=3, kv_usage=0.4, prefill_tokens_per_s=400.0))
-    two = observed("short-2", engine=signals(5, waiting=2, running=1, kv_usage=0.9, prefill_tokens_per_s=100.0))
-    starting = observed("short-3", STATE.BOOTING)
+    one = observed("r1", engine=signals(5, waiting=3, kv_usage=0.4, prefill_tokens_per_s=400.0))
+    two = observed("r2", engine=signals(5, waiting=2, running=1, kv_usage=0.9, prefill_tokens_per_s=100.0))
+    starting = observed("r3", STATE.BOOTING)
     assert engine_load([one, two, starting]) == EngineLoad(
         validity=Validity.OK, running=1, waiting=5, kv_usage_max=0.9, prefill_tokens_per_s=500.0
     )
@@ -132,10 +132,10 @@ def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None
 def test_boot_times_are_the_median_per_offering_and_the_plans_without_any() -> None:
     slow, fast = samples.offering().key, "other"
     records = [
-        samples.replica("short-1", offering=offering, ready_at=EPOCH + timedelta(seconds=seconds), state=STATE.GONE)
+        samples.replica("r1", offering=offering, ready_at=EPOCH + timedelta(seconds=seconds), state=STATE.GONE)
         for offering, seconds in ((slow, 300), (slow, 60), (slow, 90), (fast, 5))
     ]
-    measured = boot_times_s([*records, samples.replica("short-2")])
+    measured = boot_times_s([*records, samples.replica("r2")])
     assert measured == {slow: 90.0, fast: 5.0}
     plan = samples.lane_plan("short")
     assert expected_boot_s(plan, measured) == 90.0
@@ -146,7 +146,7 @@ def test_a_lane_is_seen_with_its_percentiles_its_engines_and_its_boot_time() -> 
     lane = traffic("short", ttft_s=0.2)
     lane = replace(lane, windows=tuple(replace(w, itl=quantiles(0.03)) for w in lane.windows))
     seen = observation(
-        observed("short-1", engine=signals(5, waiting=3)), gateway=snapshot(lane), boot_s={samples.offering().key: 42.0}
+        observed("r1", engine=signals(5, waiting=3)), gateway=snapshot(lane), boot_s={samples.offering().key: 42.0}
     )
     fleet, counts = desired(), {name: Counts(ready=1, pending=0) for name in ("short", "long")}
     view = lane_views(fleet, seen, Memory(), seen.at, counts)["short"]

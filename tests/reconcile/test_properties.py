@@ -53,8 +53,9 @@ def replicas(draw: st.DrawFn, number: int) -> ObservedReplica:
     has_served = state in (ReplicaState.READY, ReplicaState.DRAINING) or draw(st.booleans())
     market = draw(st.sampled_from(Market))
     return worlds.observed(
-        f"{draw(st.sampled_from(['short', 'long', 'batch', 'dropped']))}-{number}",
+        f"r{number}",
         state,
+        record_lane=draw(st.sampled_from(["short", "long", "batch", "dropped"])),
         node=draw(st.sampled_from([None, *NodeState])),
         absent_readings=draw(st.integers(0, 2)),
         was_ordered=draw(st.booleans()),
@@ -127,8 +128,8 @@ def observations(draw: st.DrawFn) -> Observation:
     snapshot = worlds.snapshot(*(draw(lanes(name)) for name in ("short", "long", "batch")))
     orphaned_nodes = tuple(
         worlds.node(
-            f"stray-{number}",
-            f"short-{900 + number}",
+            f"node-of-nobody-{number}",
+            f"r{900 + number}",
             state=draw(st.sampled_from([NodeState.STARTING, NodeState.RUNNING, NodeState.STOPPING])),
         )
         for number in range(draw(st.integers(0, 2)))
@@ -158,14 +159,16 @@ lane_memories = st.builds(
     failures=st.integers(0, 6),
     last_failure=instants,
 )
-ids = st.sampled_from([f"{lane}-{n}" for lane in ("short", "long", "batch") for n in range(5)])
+ids = st.sampled_from([f"r{number}" for number in range(9)])
 memories = st.builds(
     Memory,
     lanes=st.dictionaries(st.sampled_from(["short", "long", "batch"]), lane_memories),
     missing_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
     unhealthy_count=st.dictionaries(ids, st.integers(1, 3)),
     unhealthy_since=st.dictionaries(ids, st.floats(0, NOW_S).map(worlds.at)),
-    orphaned_since=st.dictionaries(st.sampled_from(["stray-0", "stray-1"]), st.floats(0, NOW_S).map(worlds.at)),
+    orphaned_since=st.dictionaries(
+        st.sampled_from(["node-of-nobody-0", "node-of-nobody-1"]), st.floats(0, NOW_S).map(worlds.at)
+    ),
     gateway_missing_since=instants,
     gateway_started_at=instants,
     gateway_starts=st.integers(0, 5),

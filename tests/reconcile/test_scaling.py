@@ -26,7 +26,7 @@ from tests.reconcile.worlds import at, decide, observation, observed, of_kind, r
 
 # The sample plan: 2 rps on two replicas, so one replica is planned for 1 rps.
 PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
-TWO = (observed("short-1"), observed("short-2"))
+TWO = (observed("r1"), observed("r2"))
 
 
 def step(fleet: Desired, memory: Memory, now_s: float, *replicas: ObservedReplica, **figures: Any) -> Decision:
@@ -55,7 +55,7 @@ def test_a_dip_below_the_limit_starts_the_wait_afresh():
 def test_a_replica_on_its_way_is_waited_for():
     fleet = worlds.one_lane(2)
     memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=2, requested=2, up_since=at(3000))})
-    seen = (*TWO, observed("short-3", ReplicaState.BOOTING))
+    seen = (*TWO, observed("r3", ReplicaState.BOOTING))
     decision = step(fleet, memory, 3600, *seen, ttft_s=0.9)
     assert decision.memory.lanes["short"].wanted == 3
     assert "2 of 3 ready, 1 pending" in reason_of(decision, "short")
@@ -113,18 +113,18 @@ def test_a_calm_lane_gives_up_one_replica_after_the_wait():
     early = step(fleet, first.memory, 3899, *TWO, rps=0.1)
     assert of_kind(early, DrainReplica) == []
     drained = of_kind(step(fleet, early.memory, 3900, *TWO, rps=0.1), DrainReplica)
-    assert [a.replica_id for a in drained] == ["short-2"]
+    assert [a.replica_id for a in drained] == ["r2"]
 
 
 def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():
     fleet = worlds.one_lane(1, spot=1)
     memory = Memory(lanes={"short": LaneMemory(wanted=1, planned=2, requested=2)})
-    spot = observed("short-1", record_market=Market.SPOT)
-    decision = step(fleet, memory, 3600, spot, observed("short-2"), rps=0.1)
-    assert [a.replica_id for a in of_kind(decision, DrainReplica)] == ["short-1"]
-    booting = observed("short-3", ReplicaState.BOOTING)
-    decision = step(fleet, memory, 3600, observed("short-2"), booting, rps=0.1)
-    assert [a.replica_id for a in of_kind(decision, StopReplica)] == ["short-3"]
+    spot = observed("r1", record_market=Market.SPOT)
+    decision = step(fleet, memory, 3600, spot, observed("r2"), rps=0.1)
+    assert [a.replica_id for a in of_kind(decision, DrainReplica)] == ["r1"]
+    booting = observed("r3", ReplicaState.BOOTING)
+    decision = step(fleet, memory, 3600, observed("r2"), booting, rps=0.1)
+    assert [a.replica_id for a in of_kind(decision, StopReplica)] == ["r3"]
 
 
 @pytest.mark.parametrize(

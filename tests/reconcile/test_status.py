@@ -19,7 +19,7 @@ from tests.reconcile.worlds import EPOCH, decide, desired, observation, observed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SEEN = observation(observed("short-1"), observed("short-2", ReplicaState.BOOTING), observed("long-1"))
+SEEN = observation(observed("r1"), observed("r2", ReplicaState.BOOTING), observed("r11", record_lane="long"))
 DECIDED = Memory(lanes={"short": LaneMemory(wanted=4, planned=2, step=LadderStep.SHED)})
 
 

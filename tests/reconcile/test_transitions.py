@@ -17,7 +17,15 @@ from fleetctl.core.transitions import (
     notice_seen,
     transition,
 )
-from fleetctl.model.decision import AdmitReplica, DrainReplica, MarkBooting, MarkGone, StopReplica, WarmReplica
+from fleetctl.model.decision import (
+    AdmitReplica,
+    AssignReplica,
+    DrainReplica,
+    MarkBooting,
+    MarkGone,
+    StopReplica,
+    WarmReplica,
+)
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 
 STATE = ReplicaState
 NOW = EPOCH + timedelta(seconds=90)
-ID = "short-1"
+ID = "r1"
 ACTIONS: tuple[ReplicaAction, ...] = (
     WarmReplica(replica_id=ID, reason="healthy"),
     AdmitReplica(replica_id=ID, reason="warmed"),
@@ -39,9 +47,16 @@ ACTIONS: tuple[ReplicaAction, ...] = (
     MarkGone(replica_id=ID, reason="died while ready: signal 9", failed=True),
     MarkGone(replica_id=ID, reason="exit 0, as it was asked", failed=False),
     MarkBooting(replica_id=ID, reason="/health fails for 5 s"),
+    AssignReplica(replica_id=ID, reason="short has one to spare", lane="long"),
 )
 # What an action may change beside the state, its instant and its reason.
-MAY_CHANGE = {AdmitReplica: {"ready_at"}, DrainReplica: {"drain_deadline"}, StopReplica: {"fault"}, MarkGone: {"fault"}}
+MAY_CHANGE = {
+    AssignReplica: {"lane", "assigned_at"},
+    AdmitReplica: {"ready_at"},
+    DrainReplica: {"drain_deadline"},
+    StopReplica: {"fault"},
+    MarkGone: {"fault"},
+}
 
 instants = st.none() | st.integers(0, 89).map(lambda s: EPOCH + timedelta(seconds=s))
 records = st.builds(
@@ -64,7 +79,10 @@ def test_an_action_is_done_or_refused_and_never_half_done(record: Replica, actio
             transition(record, action, now=NOW)
         return
     after = transition(record, action, now=NOW)
-    assert (after.changed_at, after.reason) == (NOW, action.reason)
+    changed_at = (
+        record.changed_at if isinstance(action, AssignReplica) else NOW
+    )  # the state's, which an assignment keeps
+    assert (after.changed_at, after.reason) == (changed_at, action.reason)
     allowed = {"state", "changed_at", "reason"} | MAY_CHANGE.get(type(action), set())
     changed = {name for name in record.__slots__ if getattr(record, name) != getattr(after, name)}
     assert changed <= allowed
@@ -108,6 +126,8 @@ def test_a_life_step_by_step(before: STATE, action: ReplicaAction, after: STATE)
 @pytest.mark.parametrize(
     ("before", "action"),
     [
+        (STATE.PENDING, ACTIONS[8]),  # its order names its lane
+        (STATE.DRAINING, ACTIONS[8]),
         (STATE.PENDING, ACTIONS[0]),  # nobody is warmed before there is a node
         (STATE.BOOTING, ACTIONS[1]),  # nobody serves cold
         (STATE.READY, ACTIONS[0]),
@@ -119,7 +139,7 @@ def test_a_life_step_by_step(before: STATE, action: ReplicaAction, after: STATE)
     ],
 )
 def test_what_was_decided_on_another_state_is_refused(before: STATE, action: ReplicaAction) -> None:
-    with pytest.raises(UnlawfulTransitionError, match=f"short-1, which is {before}"):
+    with pytest.raises(UnlawfulTransitionError, match=f"r1, which is {before}"):
         transition(samples.replica(ID, state=before), action, now=NOW)
 
 

@@ -12,12 +12,14 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
     AnyAction,
+    AssignReplica,
     Decision,
     DrainReplica,
     LaunchReplica,
     MarkBooting,
     MarkGone,
     Memory,
+    OneReplicaAction,
     ReplicaAction,
     StartGateway,
     StopGateway,
@@ -94,7 +96,7 @@ def observed(replica_id: str, state: ReplicaState = ReplicaState.READY, **change
     of_view = {key: value for key, value in changes.items() if not key.startswith("record_")}
     base: dict[str, Any] = {"state": state}
     if state is not ReplicaState.PENDING:
-        base |= {"node_id": f"node-{replica_id}"}
+        base |= {"node_id": f"node-{replica_id}", "host": "127.0.0.1", "port": 20001}
     if state in (ReplicaState.READY, ReplicaState.DRAINING):
         base |= {"ready_at": EPOCH}
     if state is ReplicaState.DRAINING:
@@ -213,7 +215,7 @@ def after(seen: Observation, decision: Decision, fleet: Desired) -> Observation:
         if action.shadow:
             continue
         if isinstance(action, LaunchReplica):
-            new = _launched(action, fleet, f"{action.lane}-{next(numbers)}", now)
+            new = _launched(action, fleet, f"r{next(numbers)}", now)
             replicas[new.record.id] = new
         elif isinstance(action, StartGateway):
             seen = replace(seen, gateway_alive=True)
@@ -224,7 +226,7 @@ def after(seen: Observation, decision: Decision, fleet: Desired) -> Observation:
                 n if n.id != action.node_id else replace(n, state=NodeState.STOPPING) for n in seen.orphaned_nodes
             )
             seen = replace(seen, orphaned_nodes=kept)
-        elif isinstance(action, WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting):
+        elif isinstance(action, OneReplicaAction):
             replicas[action.replica_id] = _moved(replicas[action.replica_id], action, now)
     return replace(seen, replicas=tuple(replicas.values()))
 
@@ -235,6 +237,7 @@ def _launched(action: LaunchReplica, fleet: Desired, replica_id: str, now: datet
     return observed(
         replica_id,
         ReplicaState.PENDING,
+        record_lane=action.lane,
         record_market=action.market,
         record_price_usd_per_hour=sold.price_usd_per_hour,
         record_created_at=now,
@@ -254,5 +257,5 @@ def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> Ob
             return replace(replica, node=NodeState.STOPPING, absent_readings=0)
         case MarkBooting():
             return replace(replica, healthy=None, warmed=False, consecutive_failures=0)
-        case DrainReplica() | MarkGone():
+        case DrainReplica() | AssignReplica() | MarkGone():
             return replica

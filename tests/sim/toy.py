@@ -13,11 +13,13 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
     AnyAction,
+    AssignReplica,
     DrainReplica,
     LaunchReplica,
     MarkBooting,
     MarkGone,
     Memory,
+    OneReplicaAction,
     ReplicaAction,
     SetStep,
     StartGateway,
@@ -81,7 +83,7 @@ class Toy:
     records: dict[str, Replica] = field(default_factory=dict)
     nodes: dict[str, ToyNode] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
+    launched: int = 0
     creating: dict[str, float] = field(default_factory=dict)  # replica -> when its create answers
     excluded: set[str] = field(default_factory=set)
     gateway_up_at: float | None = None
@@ -333,16 +335,16 @@ class Toy:
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
             case SetStep():
                 pass
-            case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
+            case OneReplicaAction():
                 self._change(self.records[action.replica_id], action)
 
     def _launch(self, action: LaunchReplica) -> None:
-        number = self.numbers.get(action.lane, 0) + 1
-        self.numbers[action.lane] = number
-        replica_id = f"{action.lane}-{number}"
+        self.launched += 1
+        replica_id = f"r{self.launched}"
         spot = action.market is Market.SPOT
         self.records[replica_id] = samples.replica(
             replica_id,
+            lane=action.lane,
             market=action.market,
             price_usd_per_hour=0.7444 if spot else 1.861,
             created_at=self.at(self.now_s),
@@ -365,7 +367,7 @@ class Toy:
             case MarkBooting():
                 if node is not None:
                     node.warm, node.warm_done_at = False, None
-            case DrainReplica() | MarkGone():
+            case DrainReplica() | AssignReplica() | MarkGone():
                 pass
         self.records[record.id] = transition(record, action, now=self.at(self.now_s))
 

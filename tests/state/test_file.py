@@ -37,11 +37,11 @@ store = SqliteStore(Path(sys.argv[1]))
 lane, writes = sys.argv[2], int(sys.argv[3])
 print("open", flush=True)
 for _ in range(writes):
-    number = store.next_replica_number("demo", lane)
-    made = replica(f"{lane}-{number}")
-    store.begin_replica(made, node_request(f"token-{lane}-{number}"), now=EPOCH)
+    number = store.next_replica_number("demo")
+    made = replica(f"r{number}", lane=lane)
+    store.begin_replica(made, node_request(f"token-{number}"), now=EPOCH)
     booting = replace(made, state=ReplicaState.BOOTING, node_id="node")
-    store.settle_intent(f"token-{lane}-{number}", IntentState.DONE, replica=booting)
+    store.settle_intent(f"token-{number}", IntentState.DONE, replica=booting)
     print(number, flush=True)
 """
 
@@ -62,7 +62,7 @@ def test_a_file_of_schema_1_opens_with_everything_in_it(tmp_path: Path) -> None:
     assert [(i.token, i.state, i.request.port) for i in store.open_intents("demo")] == [
         ("token-2", IntentState.OPEN, 20002)
     ]
-    assert store.next_replica_number("demo", "short") == 8
+    assert store.next_replica_number("demo") == 8
     assert [(e.seq, e.subject.path, e.reason) for e in store.journal("demo")] == [(41, "lane/short", "one is missing")]
     assert store.memory("demo").lanes["short"].wanted == 3
     store.close()
@@ -99,7 +99,7 @@ def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_pa
     Database(tmp_path / "state.db", steps=newer).close()
     connection = sqlite3.connect(tmp_path / "state.db")
     assert version_of(connection) == NEXT
-    assert connection.execute("SELECT last FROM numbers").fetchall() == [(7,)]
+    assert connection.execute("SELECT fleet, last FROM replica_numbers").fetchall() == [("demo", 7)]
     assert connection.execute("SELECT note FROM fleets").fetchall() == []
     assert migrate(connection, newer) == ()
     connection.close()
@@ -197,14 +197,14 @@ def spawn_writer(path: Path, lane: str, writes: int) -> subprocess.Popen[str]:
 
 def test_eight_processes_lose_no_write(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    # All eight also race to create the file; two share each lane, so numbers are contended for.
+    # All eight also race to create the file; and take their numbers from one row.
     writers = [spawn_writer(path, f"lane{n % 4}", 34) for n in range(8)]
     for writer in writers:
         writer.communicate(timeout=50)
         assert writer.returncode == 0
     store = SqliteStore(path)
     kept = store.replicas("demo")
-    assert sorted(r.id for r in kept) == sorted(f"lane{lane}-{n}" for lane in range(4) for n in range(1, 69))
+    assert sorted(r.id for r in kept) == sorted(f"r{n}" for n in range(1, 273))
     assert {r.state for r in kept} == {ReplicaState.BOOTING}
     assert store.open_intents("demo") == ()
     store.close()
@@ -232,7 +232,7 @@ def test_killed_writers_leave_a_consistent_store_and_lose_nothing_they_had_said(
     assert len(said) == len(set(said))
     store = SqliteStore(path)
     settled = {r.id for r in store.replicas("demo") if r.state is ReplicaState.BOOTING}
-    assert {f"short-{n}" for n in said} <= settled
+    assert {f"r{n}" for n in said} <= settled
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.begin_replica(replica("new-1"), node_request("token-new"), now=EPOCH)
     store.close()

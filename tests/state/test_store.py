@@ -111,10 +111,10 @@ def test_intent_and_pending_replica_appear_together_and_are_settled_together(sto
 def test_a_token_or_replica_is_begun_once(store: SqliteStore) -> None:
     store.begin_replica(replica(), node_request(), now=EPOCH)
     with pytest.raises(StateError, match="begun before"):
-        store.begin_replica(replica("short-2"), node_request(), now=EPOCH)
+        store.begin_replica(replica("r2"), node_request(), now=EPOCH)
     with pytest.raises(StateError, match="begun before"):
         store.begin_replica(replica(), node_request("token-2"), now=EPOCH)
-    assert [r.id for r in store.replicas("demo")] == ["short-1"]
+    assert [r.id for r in store.replicas("demo")] == ["r1"]
     assert [i.token for i in store.open_intents("demo")] == ["token-1"]
 
 
@@ -125,21 +125,21 @@ def test_settling_an_unknown_token_is_an_error(store: SqliteStore) -> None:
 
 def test_replicas_come_oldest_first_and_ended_ones_stay_for_an_hour(store: SqliteStore, clock: ManualClock) -> None:
     for number in (10, 2, 1):
-        store.put_replica(replica(f"short-{number}"))
-    store.put_replica(replica("long-1", created_at=EPOCH - timedelta(minutes=1)))
-    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-1", "short-2", "short-10"]
-    store.put_replica(replica("short-1", state=ReplicaState.GONE))
-    store.put_replica(replica("short-2", state=ReplicaState.FAILED))
+        store.put_replica(replica(f"r{number}"))
+    store.put_replica(replica("r11", lane="long", created_at=EPOCH - timedelta(minutes=1)))
+    assert [r.id for r in store.replicas("demo")] == ["r11", "r1", "r2", "r10"]
+    store.put_replica(replica("r1", state=ReplicaState.GONE))
+    store.put_replica(replica("r2", state=ReplicaState.FAILED))
     clock.jump(3599)
-    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-1", "short-2", "short-10"]
+    assert [r.id for r in store.replicas("demo")] == ["r11", "r1", "r2", "r10"]
     clock.jump(2)
-    assert [r.id for r in store.replicas("demo")] == ["long-1", "short-10"]
+    assert [r.id for r in store.replicas("demo")] == ["r11", "r10"]
 
 
 def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: SqliteStore) -> None:
     ready = replica(state=ReplicaState.READY)
     store.put_replica(ready)
-    assert store.request_drain("demo", "short-1", now=EPOCH).drain_requested
+    assert store.request_drain("demo", "r1", now=EPOCH).drain_requested
     store.put_replica(replace(ready, reason="still ready"))
     assert store.replicas("demo")[0].drain_requested
     assert store.replicas("demo")[0].reason == "still ready"
@@ -148,17 +148,17 @@ def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: SqliteSt
 def test_draining_an_unknown_replica_lists_the_live_ones(store: SqliteStore) -> None:
     store.put_replica(replica())
     with pytest.raises(NotFoundError) as caught:
-        store.request_drain("demo", "short-7", now=EPOCH)
-    assert "short-1" in caught.value.hint
+        store.request_drain("demo", "r7", now=EPOCH)
+    assert "r1" in caught.value.hint
 
 
 def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store: SqliteStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
-    assert [store.next_replica_number("demo", "short") for _ in range(3)] == [1, 2, 3]
-    assert store.next_replica_number("demo", "long") == 1
+    assert [store.next_replica_number("demo") for _ in range(3)] == [1, 2, 3]
+    assert store.next_replica_number("other") == 1
     store.set_phase("demo", Phase.DOWN, now=EPOCH)
     store.remove_fleet("demo")
-    assert store.next_replica_number("demo", "short") == 4
+    assert store.next_replica_number("demo") == 4
 
 
 def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: SqliteStore) -> None:

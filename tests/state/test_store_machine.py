@@ -32,7 +32,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = ManualClock(EPOCH)
         self.store = SqliteStore(self.directory / "state.db", clock=self.clock)
         self.owner = self.store.owner
-        self.numbers = {"short": 0, "long": 0}
+        self.number = 0
         self.replicas: dict[str, Replica] = {}
         self.open: dict[str, Intent] = {}
         self.entries = 0
@@ -44,11 +44,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(lane=LANES)
     def begin(self, lane: str) -> None:
-        number = self.store.next_replica_number("demo", lane)
-        assert number == self.numbers[lane] + 1
-        self.numbers[lane] = number
+        number = self.store.next_replica_number("demo")
+        assert number == self.number + 1
+        self.number = number
         now = self.clock.now()
-        made = replica(f"{lane}-{number}", created_at=now, changed_at=now)
+        made = replica(f"r{number}", lane=lane, created_at=now, changed_at=now)
         self.open[made.id] = self.store.begin_replica(made, node_request(made.id, replica_id=made.id), now=now)
         self.replicas[made.id] = made
 

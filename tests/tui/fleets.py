@@ -67,27 +67,32 @@ def lanes() -> tuple[LaneStatus, ...]:
 def replicas() -> tuple[ReplicaStatus, ...]:
     spot: dict[str, Any] = {"market": Market.SPOT, "price_usd_per_hour": 0.7444}
 
-    def one(replica_id: str, state: ReplicaState, minutes: float, **changes: Any) -> ReplicaStatus:
+    def one(replica_id: str, lane: str, state: ReplicaState, minutes: float, **changes: Any) -> ReplicaStatus:
         kv = float(changes.pop("kv", 0.5))
         running = int(kv * 40)
         record = replica(
-            replica_id, state=state, created_at=EPOCH - timedelta(minutes=minutes), changed_at=EPOCH, **changes
+            replica_id,
+            lane=lane,
+            state=state,
+            created_at=EPOCH - timedelta(minutes=minutes),
+            changed_at=EPOCH,
+            **changes,
         )
         ok = state in (ReplicaState.READY, ReplicaState.DRAINING)
         engine = EngineSignals(validity=Validity.OK, at=EPOCH, running=running, waiting=int(kv * 3), kv_usage=kv)
         return ReplicaStatus(record=record, engine=engine if ok else EngineSignals(), in_flight=running if ok else 0)
 
     return (
-        one("short-1", ReplicaState.READY, 184, kv=0.38, reason="in rotation"),
-        one("short-2", ReplicaState.READY, 184, kv=0.35, reason="in rotation"),
-        one("short-3", ReplicaState.READY, 61, kv=0.41, reason="in rotation", **spot),
-        one("long-10", ReplicaState.BOOTING, 0.6, reason="waiting for /health", **spot),
-        one("long-1", ReplicaState.READY, 184, kv=0.94, reason="in rotation"),
-        one("long-2", ReplicaState.DRAINING, 184, kv=0.82, reason="interruption notice; long-10 replaces it",
+        one("r1", "short", ReplicaState.READY, 184, kv=0.38, reason="in rotation"),
+        one("r2", "short", ReplicaState.READY, 184, kv=0.35, reason="in rotation"),
+        one("r3", "short", ReplicaState.READY, 61, kv=0.41, reason="in rotation", **spot),
+        one("r20", "long", ReplicaState.BOOTING, 0.6, reason="waiting for /health", **spot),
+        one("r11", "long", ReplicaState.READY, 184, kv=0.94, reason="in rotation"),
+        one("r12", "long", ReplicaState.DRAINING, 184, kv=0.82, reason="interruption notice; r20 replaces it",
             notice_deadline=EPOCH + timedelta(seconds=97), **spot),
-        one("batch-1", ReplicaState.READY, 12, kv=0.0, reason="in rotation", **spot),
-        one("batch-2", ReplicaState.FAILED, 30, fault="exit 1 while booting", **spot),
-        one("batch-3", ReplicaState.GONE, 300, reason="scaled down", **spot),
+        one("r31", "batch", ReplicaState.READY, 12, kv=0.0, reason="in rotation", **spot),
+        one("r32", "batch", ReplicaState.FAILED, 30, fault="exit 1 while booting", **spot),
+        one("r33", "batch", ReplicaState.GONE, 300, reason="scaled down", **spot),
     )  # fmt: skip
 
 
@@ -103,13 +108,13 @@ def decisions() -> tuple[JournalEntry, ...]:
         return replace(base, **changes)
 
     return (
-        one(101, 184, "lifecycle", "batch-2", "mark-gone", "exit 1 while booting; the next try waits 20 s", ok=False),
+        one(101, 184, "lifecycle", "r32", "mark-gone", "exit 1 while booting; the next try waits 20 s", ok=False),
         one(102, 122, "operator", "short", "scale", "replicas 2 -> 3, by hand"),
         one(103, 60, "decision", "batch", "set-step", "pause-batch: long is above 0.8"),
         one(104, 48, "decision", "short", "launch", "would add one; shadow", shadow=True),
         one(105, 36, "decision", "long", "launch", "+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93"),
-        one(106, 23, "notice", "long-2", "drain", "interruption notice: taken in 120 s; out of rotation at once"),
-        one(107, 23, "decision", "long", "launch", "long-10 replaces long-2"),
+        one(106, 23, "notice", "r12", "drain", "interruption notice: taken in 120 s; out of rotation at once"),
+        one(107, 23, "decision", "long", "launch", "r20 replaces r12"),
         one(108, 2, "decision", "long", "set-step", "spill: pressure 0.93 for 10 s"),
     )
 
@@ -134,5 +139,5 @@ def calm() -> FleetStatus:
                                      windows=()), pressure=None, reason="as planned")
         for lane in lanes()
     )  # fmt: skip
-    kept = tuple(r for r in replicas() if r.record.id in ("short-1", "short-2", "long-1", "batch-1"))
+    kept = tuple(r for r in replicas() if r.record.id in ("r1", "r2", "r11", "r31"))
     return busy(lanes=quiet, replicas=kept, decisions=(), cost_usd_per_1m_tokens=None, max_cost_usd_per_hour=None)

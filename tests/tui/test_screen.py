@@ -58,7 +58,7 @@ async def test_a_silent_stream_turns_stale_and_hides_its_figures(same_picture: C
         text = stage.text()
         assert "STALE 12s" in text
         assert "212ms" not in text
-        assert "short-1" in text
+        assert "r1" in text
         same_picture(stage.picture())
         await stage.feed(busy())
         assert "212ms" in stage.text()
@@ -94,25 +94,25 @@ def without(*gone: str) -> FleetStatus:
 
 
 async def test_the_cursor_stays_on_its_replica_when_rows_come_and_go_above_it() -> None:
-    async with staged(without("short-2", "short-3")) as stage:
+    async with staged(without("r2", "r3")) as stage:
         await stage.press("down", "down")
         grid = stage.app.grid("replicas")
-        assert grid.cursor_key == "long-2"
+        assert grid.cursor_key == "r12"
         await stage.feed(busy())
-        assert grid.cursor_key == "long-2"
-        await stage.feed(without("short-1", "short-2"))
-        assert grid.cursor_key == "long-2"
-        await stage.feed(without("short-1", "short-2", "long-2"))
-        assert grid.cursor_key == "long-10"  # what now stands where it stood
+        assert grid.cursor_key == "r12"
+        await stage.feed(without("r1", "r2"))
+        assert grid.cursor_key == "r12"
+        await stage.feed(without("r1", "r2", "r12"))
+        assert grid.cursor_key == "r20"  # what now stands where it stood
 
 
 async def test_the_cursors_row_keeps_its_place_on_the_screen_while_rows_come_above_it() -> None:
-    async with staged(without("short-2", "short-3"), size=(80, 24)) as stage:
+    async with staged(without("r2", "r3"), size=(80, 24)) as stage:
         await stage.press("end", "up")
-        before = _line_of(stage.text(), "batch-2")
+        before = _line_of(stage.text(), "r32")
         await stage.feed(busy())
-        assert stage.app.grid("replicas").cursor_key == "batch-2"
-        assert _line_of(stage.text(), "batch-2") == before
+        assert stage.app.grid("replicas").cursor_key == "r32"
+        assert _line_of(stage.text(), "r32") == before
 
 
 def _line_of(text: str, word: str) -> int:
@@ -146,16 +146,16 @@ async def test_digits_focus_their_panels_and_3_opens_and_closes_the_trend() -> N
 
 async def test_filter_narrows_the_focused_panel_and_escape_lets_go() -> None:
     async with staged() as stage:
-        await stage.press("slash", *"long-")
-        assert [row.key for row in stage.app.grid("replicas").rows] == ["long-1", "long-2", "long-10"]
+        await stage.press("slash", *"long")
+        assert [row.key for row in stage.app.grid("replicas").rows] == ["r11", "r12", "r20"]
         assert len(stage.app.grid("decisions").rows) == len(decisions())
         await stage.press("enter")
         assert stage.app.focused_grid.id == "replicas"
-        assert "/long-" in stage.text()
+        assert "/long" in stage.text()
         await stage.press("escape")
         assert len(stage.app.grid("replicas").rows) == 9
         await stage.press("slash", "exclamation_mark", *"spot", "enter")
-        assert [row.key for row in stage.app.grid("replicas").rows] == ["short-1", "short-2", "long-1"]
+        assert [row.key for row in stage.app.grid("replicas").rows] == ["r1", "r2", "r11"]
         await stage.press("slash", "escape")
         assert len(stage.app.grid("replicas").rows) == 9
 
@@ -163,7 +163,7 @@ async def test_filter_narrows_the_focused_panel_and_escape_lets_go() -> None:
 async def test_drain_asks_first_and_does_nothing_on_no() -> None:
     async with staged() as stage:
         await stage.press("d")
-        assert "Drain short-1?" in stage.text()
+        assert "Drain r1?" in stage.text()
         assert "15 requests are in flight there." in stage.text()
         await stage.press("n")
         assert stage.modal == ""
@@ -173,11 +173,11 @@ async def test_drain_asks_first_and_does_nothing_on_no() -> None:
 async def test_drain_takes_the_marked_replicas_else_the_cursors() -> None:
     async with staged() as stage:
         await stage.press("d", "y")
-        assert stage.actions.done == [("drain", "short-1", None)]
+        assert stage.actions.done == [("drain", "r1", None)]
         await stage.press("down", "space", "space")
         assert "2 marked" in stage.text()
         await stage.press("1", "d", "y")
-        assert stage.actions.done[1:] == [("drain", "short-2", None), ("drain", "short-3", None)]
+        assert stage.actions.done[1:] == [("drain", "r2", None), ("drain", "r3", None)]
         assert "marked" not in stage.text()
 
 
@@ -225,27 +225,27 @@ async def test_shed_pins_the_chosen_step() -> None:
 async def test_explain_tells_the_row_under_the_cursor_in_any_panel() -> None:
     async with staged() as stage:
         await stage.press("e")
-        assert "Why short-1" in stage.text()
-        assert "short-1 is as it should be" in stage.text()
+        assert "Why r1" in stage.text()
+        assert "r1 is as it should be" in stage.text()
         await stage.press("escape", "1", "down", "e")
         assert "Why long" in stage.text()
         assert "forecast 6.9 rps" in stage.text()
         await stage.press("escape", "4", "home", "enter")
-        assert "Why batch-2" in stage.text()
+        assert "Why r32" in stage.text()
 
 
 async def test_pause_freezes_what_is_shown_and_lets_the_newest_in_again() -> None:
     async with staged() as stage:
         await stage.press("p")
         assert "PAUSED" in stage.text()
-        await stage.feed(without("short-1"))
+        await stage.feed(without("r31"))
         await stage.pass_time(60)
-        assert "short-1" in stage.text()
+        assert "r31" in stage.text()
         assert "STALE" not in stage.text()
         await stage.press("p")
-        await stage.feed(without("short-1"))
+        await stage.feed(without("r31"))
         assert "PAUSED" not in stage.text()
-        assert "short-1" not in stage.text()
+        assert "r31" not in stage.text()
 
 
 async def test_help_lists_exactly_the_keys_that_work() -> None:
@@ -277,19 +277,19 @@ async def test_a_click_puts_the_cursor_on_the_row() -> None:
     async with staged() as stage:
         await stage.pilot.click("#replicas", offset=(10, 4))
         await stage.settle()
-        assert stage.app.grid("replicas").cursor_key == "short-3"
+        assert stage.app.grid("replicas").cursor_key == "r3"
 
 
 async def test_a_large_fleet_scrolls_and_keeps_its_heading() -> None:
-    one = next(r for r in replicas() if r.record.id == "short-1")
-    many = tuple(replace(one, record=replace(one.record, id=f"short-{n}")) for n in range(1, 301))
+    one = next(r for r in replicas() if r.record.id == "r1")
+    many = tuple(replace(one, record=replace(one.record, id=f"r{n}")) for n in range(1, 301))
     async with staged(busy(replicas=many), size=(80, 24)) as stage:
         await stage.press("end")
-        assert stage.app.grid("replicas").cursor_key == "short-300"
-        assert "short-300" in stage.text()
+        assert stage.app.grid("replicas").cursor_key == "r300"
+        assert "r300" in stage.text()
         assert "IN-FLIGHT" in stage.text()
         await stage.press("home", "pagedown")
-        assert "short-1 " not in stage.app.grid("replicas").cursor_key
+        assert "r1 " not in stage.app.grid("replicas").cursor_key
 
 
 async def test_a_resize_changes_the_layout() -> None:

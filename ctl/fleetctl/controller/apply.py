@@ -9,11 +9,13 @@ from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
     AdmitReplica,
     AnyAction,
+    AssignReplica,
     DrainReplica,
     EntryKind,
     LaunchReplica,
     MarkBooting,
     MarkGone,
+    OneReplicaAction,
     SetStep,
     StartGateway,
     StopGateway,
@@ -117,7 +119,7 @@ class Applier:
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
             case SetStep():
                 pass  # the step is in the decision's memory, and the routing table is built from that
-            case WarmReplica() | AdmitReplica() | DrainReplica() | StopReplica() | MarkGone() | MarkBooting():
+            case OneReplicaAction():
                 self._change(desired, action)
             case _ as never:
                 assert_never(never)
@@ -133,7 +135,7 @@ class Applier:
                 self._warmups.begin(record, desired.profile.model.name)
             case AdmitReplica():
                 self._observer.admitted(record.id)
-            case DrainReplica():
+            case DrainReplica() | AssignReplica():
                 pass  # the routing table is built from its record
             case StopReplica():
                 self._forget(record.id)

@@ -10,8 +10,9 @@ from fleetctl.errors import CapacityError, FleetctlError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import NodeRequest
-from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 from fleetctl.model.subject import Subject
+from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ class Launcher:
         offering, *others = self._choices(desired, action, begun)
         now = world.clock.now()
         record = Replica(
-            id=f"{action.lane}-{world.store.next_replica_number(world.fleet, action.lane)}",
+            id=f"r{world.store.next_replica_number(world.fleet)}",
             fleet=world.fleet,
             lane=action.lane,
             engine=lane_plan.engine,
@@ -80,6 +81,7 @@ class Launcher:
             created_at=now,
             changed_at=now,
             reason=action.reason,
+            capacity=self._capacity(desired, action.lane),
         )
         request = NodeRequest(
             token=token_of(world.store.owner, record),
@@ -103,6 +105,16 @@ class Launcher:
             },
         )
         return record, request
+
+    def _capacity(self, desired: Desired, lane: str) -> ReplicaCapacity:
+        launch = desired.plan.lane(lane).launch
+        engine = visible_engine(self._world.engine_of, desired.profile.lane(lane))
+        return ReplicaCapacity(
+            max_model_len=launch.max_model_len,
+            max_num_seqs=launch.max_num_seqs,
+            precision=launch.quantization,
+            continues_streams=engine.capabilities.continues_streams,
+        )
 
     def _choices(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> list[Offering]:
         """Return where to launch, best first: the market asked for, else on-demand where spot has none.

@@ -92,15 +92,17 @@ def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engin
     lane_plan = desired.plan.lane(record.lane)
     spec = desired.profile.lane(record.lane)
     emulation = engine_of(spec.engine).emulation(spec)
+    capacity = record.capacity
+    continues = visible_engine(engine_of, spec).capabilities.continues_streams
     return RouteReplica(
         id=record.id,
         lane=record.lane,
         host=record.host,
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
-        concurrency_max=lane_plan.launch.max_num_seqs,
+        concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),
-        continues=visible_engine(engine_of, spec).capabilities.continues_streams,
+        continues=capacity.continues_streams if capacity else continues,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.model.decision import (
     AdmitReplica,
+    AssignReplica,
     DrainReplica,
     MarkBooting,
     MarkGone,
@@ -29,6 +30,7 @@ _LAWFUL_FROM: dict[type[ReplicaAction], frozenset[ReplicaState]] = {
     AdmitReplica: frozenset({ReplicaState.WARMING}),
     DrainReplica: frozenset({ReplicaState.READY}),
     MarkBooting: frozenset({ReplicaState.PENDING, ReplicaState.WARMING, ReplicaState.READY}),
+    AssignReplica: frozenset({ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY}),
     StopReplica: _LIVE,
     MarkGone: _LIVE,
 }
@@ -51,20 +53,24 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
     moved = replace(record, changed_at=now, reason=action.reason)
     match action:
         case WarmReplica():
-            return replace(moved, state=ReplicaState.WARMING)
+            moved = replace(moved, state=ReplicaState.WARMING)
         case AdmitReplica():
-            return replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now)
+            moved = replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now)
         case DrainReplica():
-            return replace(moved, state=ReplicaState.DRAINING, drain_deadline=action.deadline)
+            moved = replace(moved, state=ReplicaState.DRAINING, drain_deadline=action.deadline)
         case StopReplica():
-            return replace(moved, state=ReplicaState.STOPPING, fault=record.fault or action.fault)
+            moved = replace(moved, state=ReplicaState.STOPPING, fault=record.fault or action.fault)
         case MarkGone():
             fault = record.fault or (action.reason if action.failed else "")
-            return replace(moved, state=ReplicaState.FAILED if action.failed else ReplicaState.GONE, fault=fault)
+            moved = replace(moved, state=ReplicaState.FAILED if action.failed else ReplicaState.GONE, fault=fault)
         case MarkBooting():
-            return replace(moved, state=ReplicaState.BOOTING)
+            moved = replace(moved, state=ReplicaState.BOOTING)
+        case AssignReplica():
+            # `changed_at` is the state's, which stays.
+            moved = replace(moved, changed_at=record.changed_at, lane=action.lane, assigned_at=now)
         case _ as never:
             assert_never(never)
+    return moved
 
 
 def node_created(record: Replica, node: Node, *, reason: str, now: datetime) -> Replica:

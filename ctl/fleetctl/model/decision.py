@@ -151,6 +151,20 @@ class MarkGone(OneReplicaAction, frozen=True, kw_only=True, tag="mark-gone"):
     failed: bool
 
 
+class AssignReplica(OneReplicaAction, frozen=True, kw_only=True, tag="assign"):
+    """Have a replica serve `lane` from now on: its engine runs on, what it carries finishes where it was."""
+
+    kind: ClassVar[EntryKind] = EntryKind.DECISION
+    order: ClassVar[int] = 45
+
+    lane: str
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """The lane it goes to."""
+        return {"to_lane": self.lane}
+
+
 class MarkBooting(OneReplicaAction, frozen=True, kw_only=True, tag="mark-booting"):
     """Record that a replica was healthy no longer or came back; it is out of rotation until warmed again."""
 
@@ -197,7 +211,7 @@ class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
     order: ClassVar[int] = 100
 
 
-ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting
+ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica
 AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGateway | StopGateway
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetctl.model.catalogue import Market
+from fleetctl.model.catalogue import Market, Precision
 
 
 class ReplicaState(StrEnum):
@@ -38,8 +38,18 @@ _CAPACITY = frozenset({ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCapacity:
+    """What a replica's engine can hold by the settings it was started with, whatever lane it serves."""
+
+    max_model_len: int  # prompt and output tokens of one request
+    max_num_seqs: int  # requests at once
+    precision: Precision
+    continues_streams: bool  # it can go on with what another replica has begun to say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What the store remembers of one replica. `id` is lane-N, N never reused within a fleet."""
+    """What the store remembers of one replica. `id` is rN, N never reused within a fleet; `lane` may change meanwhile."""
 
     id: str
     fleet: str
@@ -61,4 +71,6 @@ class Replica:
     ready_at: datetime | None = None  # first admitted into rotation; None: never was
     drain_deadline: datetime | None = None  # while draining: stopped then, whatever is in flight
     stopped_at: datetime | None = None  # the provider first took the order to end its node
+    assigned_at: datetime | None = None  # to `lane`; None: it serves the lane it was launched for
+    capacity: ReplicaCapacity | None = None  # None: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go

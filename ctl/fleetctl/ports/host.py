@@ -46,7 +46,7 @@ class OrphanedProcess:
 
     pid: int
     fleet: str
-    role: str  # "controller", "gateway", "replica short-1"
+    role: str  # "controller", "gateway", "replica r1"
 
 
 class GatewayHost(Protocol):

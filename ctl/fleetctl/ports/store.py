@@ -113,8 +113,8 @@ class StateStore(Protocol):
         """Mark a replica to be drained. Raises NotFoundError."""
         ...
 
-    def next_replica_number(self, fleet: str, lane: str) -> int:
-        """Return a number never given before to this lane."""
+    def next_replica_number(self, fleet: str) -> int:
+        """Return a number never given before, not even in an earlier fleet of this name."""
         ...
 
     def memory(self, fleet: str) -> Memory:

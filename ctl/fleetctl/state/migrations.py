@@ -65,7 +65,17 @@ _TYPED_SUBJECTS = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS)
+# A replica's id names no lane any longer, so a fleet numbers its replicas as one.
+_NUMBERS_BY_FLEET = Step(
+    version=3,
+    statements=(
+        "CREATE TABLE replica_numbers (fleet TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO replica_numbers (fleet, last) SELECT fleet, max(last) FROM numbers GROUP BY fleet",
+        "DROP TABLE numbers",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

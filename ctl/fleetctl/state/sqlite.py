@@ -190,14 +190,14 @@ class SqliteStore:
                 )
             return rows.write_replica(db, replace(replica, drain_requested=True))
 
-    def next_replica_number(self, fleet: str, lane: str) -> int:
-        """Return a number never given before to this lane, not even to an earlier fleet of this name."""
+    def next_replica_number(self, fleet: str) -> int:
+        """Return a number never given before, not even in an earlier fleet of this name."""
         # The durable commit of the replica that gets it takes this one along.
         with self._database.write(durable=False) as db:
             row = db.execute(
-                "INSERT INTO numbers (fleet, lane, last) VALUES (?, ?, 1) "
-                "ON CONFLICT (fleet, lane) DO UPDATE SET last = last + 1 RETURNING last",
-                (fleet, lane),
+                "INSERT INTO replica_numbers (fleet, last) VALUES (?, 1) "
+                "ON CONFLICT (fleet) DO UPDATE SET last = last + 1 RETURNING last",
+                (fleet,),
             ).fetchone()
         return int(row[0])
 

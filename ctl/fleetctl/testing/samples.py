@@ -134,12 +134,12 @@ def plan(fleet: str = "demo") -> Plan:
     )
 
 
-def replica(replica_id: str = "short-1", *, fleet: str = "demo", **changes: Any) -> Replica:  # noqa: ANN401
-    """Return a PENDING on-demand replica of the lane its id names."""
+def replica(replica_id: str = "r1", *, fleet: str = "demo", lane: str = "short", **changes: Any) -> Replica:  # noqa: ANN401
+    """Return a PENDING on-demand replica."""
     base = Replica(
         id=replica_id,
         fleet=fleet,
-        lane=replica_id.rsplit("-", 1)[0],
+        lane=lane,
         engine="emulator",
         state=ReplicaState.PENDING,
         market=Market.ON_DEMAND,
@@ -153,12 +153,12 @@ def replica(replica_id: str = "short-1", *, fleet: str = "demo", **changes: Any)
 
 
 def node_request(token: str = "token-1", **changes: Any) -> NodeRequest:  # noqa: ANN401, S107  # an intent's id
-    """Return an order for `short-1`'s node; `argv` names a program that does not exist."""
+    """Return an order for `r1`'s node; `argv` names a program that does not exist."""
     base = NodeRequest(
         token=token,
         owner="owner-1",
         fleet="demo",
-        replica_id="short-1",
+        replica_id="r1",
         lane="short",
         offering=offering().key,
         market=Market.ON_DEMAND,

@@ -72,7 +72,7 @@ def is_shown(record: Replica, *, now: datetime) -> bool:
 
 
 def number_of(replica_id: str) -> tuple[int, str]:
-    """Return what sorts short-2 before short-10."""
+    """Return what sorts r2 before r10."""
     found = re.search(r"(\d+)$", replica_id)
     return (int(found[1]) if found else 0, replica_id)
 

@@ -109,7 +109,10 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     It is told to end by its id, for its node may be there and billed; until then nothing is recorded as gone.
     """
     record = replica.record
-    if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or replica.node is not None or replica.healthy:
+    if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or replica.node is not None:
+        return None
+    # Whoever can be asked is asked first: one just taken out of rotation has not answered afresh yet.
+    if replica.healthy or (replica.healthy is None and record.port):
         return None
     missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
     if not context.listing_ok or missing_s < MISSING_BELIEVED_S:
