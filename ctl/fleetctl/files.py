@@ -19,6 +19,17 @@ def write_whole(path: Path, raw: bytes, *, mode: int, is_durable: bool = False) 
                 os.fsync(file.fileno())
         draft.chmod(mode)
         draft.replace(path)
+        if is_durable:
+            _flush_directory(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _flush_directory(directory: Path) -> None:
+    """Wait until a directory's names are on the disk: a rename alone may not outlive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

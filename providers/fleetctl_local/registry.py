@@ -15,6 +15,7 @@ import msgspec
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
 from fleetctl.errors import ProviderError
+from fleetctl.files import write_whole
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
 from fleetctl.paths import state_dir
@@ -148,20 +149,7 @@ class Registry:
 
     def put(self, record: Record) -> Record:
         """Store a record so that it outlives a power cut, whole or not at all."""
-        path = self._path(record.token)
-        draft = path.with_suffix(".draft")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.write(fd, encode(record))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        draft.replace(path)
-        directory = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_whole(self._path(record.token), encode(record), mode=0o600, is_durable=True)
         return record
 
     def remove(self, token: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.core.perf.step import step_model
-from fleetctl.core.plan.checks import LaneState, evaluate
+from fleetctl.core.plan.checks import OperatingPoint, evaluate
 from fleetctl.core.plan.replica import OVERHEAD_S, ReplicaModel
 from fleetctl.core.plan.workload import LaneDemand, lane_demands
 from fleetctl.model.catalogue import Precision
@@ -27,7 +27,7 @@ CASES = {
 }
 
 
-def lane(case: str, load: float) -> LaneState:
+def lane(case: str, load: float) -> OperatingPoint:
     prompt, output, replicas, chunk, seqs, gpu = CASES[case]
     demand = lane_demands(wish(prompt=prompt, output=output))["all"]
     step = step_model(

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from fleetctl.config.section import Section
+from fleetctl.config.section import ProfileSection
 from fleetctl.model.profile import EmulatorSpec, LaneMatch, LaneSpec, LaunchOverrides, ModelSpec, Profile, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
@@ -30,7 +30,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
     )
 
 
-def build(noun: type[T], section: Section, **given: Any) -> T:  # noqa: ANN401  # any field of the noun
+def build(noun: type[T], section: ProfileSection, **given: Any) -> T:  # noqa: ANN401  # any field of the noun
     """Return the noun: every field is the section's of the same name, those in `given` apart.
 
     Sections in it become nouns too, lists tuples. Raises AttributeError for a field that is in neither.
@@ -45,7 +45,7 @@ def build(noun: type[T], section: Section, **given: Any) -> T:  # noqa: ANN401  
 
 
 def _value(kind: Any, value: object) -> object:  # noqa: ANN401  # annotations have no narrower type
-    if isinstance(value, Section):
+    if isinstance(value, ProfileSection):
         noun = next(part for part in (kind, *get_args(kind)) if part is not NoneType and is_dataclass(part))
         return build(noun, value)  # type: ignore[arg-type]  # is_dataclass admits instances too
     return tuple(value) if isinstance(value, list) else value

@@ -56,7 +56,7 @@ def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
     try:
         found = [_MatchedLane(name=name, match=_match(lane.get("match"))) for name, lane in lanes.items()]
     except ValueError:
-        return  # told as a fault of that key; what it would take is not known
+        return  # reported as a fault of that key; what the lane would take is not known
     if not found:
         return
     choice = LaneChoice(found)

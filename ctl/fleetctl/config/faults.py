@@ -1,4 +1,4 @@
-"""Faults of a profile: collected, placed on their line, and told all at once."""
+"""Faults of a profile: collected, placed on their line, and reported all at once."""
 
 from __future__ import annotations
 

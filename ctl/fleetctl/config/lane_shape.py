@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fleetctl.config.fields import Duration, EngineName, OpenShare, PlayedEngineName, Spot, TokenRange, is_reference
-from fleetctl.config.section import Count, Positive, Section
+from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
 
 _EMULATOR = EmulatorSpec()
 
 
-class PercentilesShape(Section):
+class PercentilesShape(ProfileSection):
     """One latency's limits, by percentile."""
 
     p50: Duration | None = Field(default=None, description="Half of all requests stay at or under this.")
@@ -39,7 +39,7 @@ class PercentilesShape(Section):
         return [(percentile, limit_s) for percentile, limit_s in limits if limit_s is not None]
 
 
-class LaneSloShape(Section):
+class LaneSloShape(ProfileSection):
     """What a lane promises."""
 
     ttft: PercentilesShape | None = Field(default=None, description="Submission to first token.")
@@ -55,7 +55,7 @@ class LaneSloShape(Section):
         return self
 
 
-class MatchShape(Section):
+class MatchShape(ProfileSection):
     """Which requests a lane takes when no header names it. Lanes are tried in the order they are written."""
 
     uncached_prompt_tokens: TokenRange | None = Field(
@@ -67,7 +67,7 @@ class MatchShape(Section):
     batch: bool = Field(default=False, description="Takes the requests that carry the batch hint, and no others.")
 
 
-class ReplicasShape(Section):
+class ReplicasShape(ProfileSection):
     """Hard limits on a lane's replicas."""
 
     min: int = Field(ge=0, le=10_000, description="Never fewer; 0 lets the lane go away when idle.")
@@ -109,7 +109,7 @@ Replicas = Annotated[
 ]
 
 
-class EmulatorShape(Section):
+class EmulatorShape(ProfileSection):
     """How emulated engines look and behave. A lane's own section changes only the keys it names."""
 
     flavour: PlayedEngineName = Field(default=_EMULATOR.flavour, description="The engine it looks like from outside.")
@@ -136,7 +136,7 @@ def _names_a_secret(name: str) -> bool:
     return any(word in ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS") for word in words)
 
 
-class LaunchShape(Section):
+class LaunchShape(ProfileSection):
     """Launch settings pinned by hand; what is not pinned is computed by the plan."""
 
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
@@ -157,7 +157,7 @@ class LaunchShape(Section):
     )
 
 
-class LaneShape(Section):
+class LaneShape(ProfileSection):
     """One lane: who enters, what is promised, how long one may wait, what it runs on."""
 
     match: MatchShape = Field(

@@ -1,4 +1,4 @@
-"""Is this YAML a profile? Text in, `Profile` or every fault at once out."""
+"""Reads a profile's YAML: text in, a `Profile` or every fault at once out."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[
 
 
 def _fault(detail: ErrorDetails) -> ProfileFault:
-    """Return one of pydantic's findings in our words, at its path."""
+    """Return one of pydantic's findings as a fault at its path."""
     path: KeyPath = tuple(detail["loc"])
     if path and path[-1] == "[key]":
         path = path[:-1]
@@ -123,7 +123,7 @@ def _unknown_key(path: KeyPath) -> ProfileFault:
 
 def _message(detail: ErrorDetails) -> str:
     context = detail.get("ctx", {})
-    if "error" in context:  # raised by a validator of ours, which words it itself
+    if "error" in context:  # raised by a validator of ours, whose message is final
         return str(context["error"])
     wanted = _WANTED.get(detail["type"])
     if wanted is None:

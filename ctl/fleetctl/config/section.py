@@ -16,7 +16,7 @@ def key_of(field: str) -> str:
     return re.sub(r"_(s|bytes|usd)(?=_|$)", "", field)
 
 
-class Section(BaseModel):
+class ProfileSection(BaseModel):
     """Base of every section: unknown keys are faults, and 5 is not "5".
 
     A field is called as in the noun that `build` makes of the section: `max_wait_s` is written `max_wait: 10ms`.

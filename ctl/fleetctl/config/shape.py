@@ -25,7 +25,7 @@ from fleetctl.config.fields import (
     Usd,
 )
 from fleetctl.config.lane_shape import EmulatorShape, LaneShape
-from fleetctl.config.section import Count, Positive, Section
+from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, SpotPolicy
 
@@ -35,7 +35,7 @@ _CAPACITY = CapacitySpec()
 _OBJECTIVE = Objective()
 
 
-class DistributionShape(Section):
+class DistributionShape(ProfileSection):
     """A long-tailed quantity by its median and its 99th percentile."""
 
     p50: Positive = Field(description="The median, in tokens.")
@@ -48,7 +48,7 @@ class DistributionShape(Section):
         return self
 
 
-class ModelShape(Section):
+class ModelShape(ProfileSection):
     """Which weights are served, in which precision."""
 
     id: Annotated[str, Field(min_length=1)] = Field(
@@ -64,7 +64,7 @@ class ModelShape(Section):
     )
 
 
-class WorkloadShape(Section):
+class WorkloadShape(ProfileSection):
     """The demand to plan for, over all lanes, at the peak minute."""
 
     peak_rps: Positive | None = Field(
@@ -99,7 +99,7 @@ class WorkloadShape(Section):
         return self
 
 
-class ObjectiveShape(Section):
+class ObjectiveShape(ProfileSection):
     """The share of requests that must be good, and over how long."""
 
     fraction: OpenShare = Field(
@@ -108,7 +108,7 @@ class ObjectiveShape(Section):
     window_s: Duration = Field(default=_OBJECTIVE.window_s, description="The window the error budget is counted over.")
 
 
-class CapacityShape(Section):
+class CapacityShape(ProfileSection):
     """What may be bought."""
 
     on_demand: OnDemand = Field(
@@ -130,7 +130,7 @@ class CapacityShape(Section):
     )
 
 
-class LadderShape(Section):
+class LadderShape(ProfileSection):
     """What the degradation ladder's steps cut to."""
 
     cap_context: ContextCapChoice = Field(
@@ -143,7 +143,7 @@ class LadderShape(Section):
     )
 
 
-class ControlShape(Section):
+class ControlShape(ProfileSection):
     """How the controller acts."""
 
     mode: ControlMode = Field(
@@ -184,7 +184,7 @@ class ControlShape(Section):
         return self
 
 
-class GatewayShape(Section):
+class GatewayShape(ProfileSection):
     """The public endpoint."""
 
     host: Annotated[str, Field(min_length=1)] = Field(
@@ -204,7 +204,7 @@ class GatewayShape(Section):
     body_bytes_max: Bytes = Field(default=_GATEWAY.body_bytes_max, description="Largest request body.")
 
 
-class ProfileShape(Section):
+class ProfileShape(ProfileSection):
     """A fleet of LLM inference engines: one model, lanes with SLOs, the demand, the limits."""
 
     api_version: Literal["fleetctl/v1"] = Field(alias="apiVersion", description="The profile language: fleetctl/v1.")
@@ -242,13 +242,13 @@ def _entries(path: tuple[str | int, ...]) -> dict[str, str]:
     kind: Any = ProfileShape
     for part in path:
         kind = _section_below(kind, part)
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if isinstance(kind, type) and issubclass(kind, ProfileSection):
         return {entry.alias or name: entry.description or "" for name, entry in kind.model_fields.items()}
     return {}
 
 
 def _section_below(kind: Any, part: str | int) -> Any:  # noqa: ANN401  # annotations have no narrower type
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if isinstance(kind, type) and issubclass(kind, ProfileSection):
         found = [entry for name, entry in kind.model_fields.items() if (entry.alias or name) == part]
         return _unwrap(found[0].annotation) if found else None
     return kind[0] if isinstance(kind, tuple) else None
@@ -256,7 +256,7 @@ def _section_below(kind: Any, part: str | int) -> Any:  # noqa: ANN401  # annota
 
 def _unwrap(annotation: Any) -> Any:  # noqa: ANN401
     """Return the section an annotation names; a one-tuple of it when it is a mapping of sections."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, ProfileSection):
         return annotation
     inner = [_unwrap(part) for part in getattr(annotation, "__args__", ())]
     sections = [part for part in inner if part is not None]

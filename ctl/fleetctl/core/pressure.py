@@ -27,7 +27,7 @@ _UNMET = frozenset({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """One figure over its limit: 1.0 is at the limit. `words` say both with units."""
+    """One figure over its limit: 1.0 is at the limit. `message` says both with units."""
 
     ratio: float
     message: str

@@ -24,8 +24,8 @@ QUEUE_SHARE_MAX = 0.8  # of a TTFT promise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneState:
-    """A replica count under examination: `replicas` of these share the lane's demand."""
+class OperatingPoint:
+    """A lane's steady state when `replicas` of one kind share its demand."""
 
     replica: ReplicaModel
     replicas: int
@@ -76,12 +76,12 @@ def ttft_ceiling(limit_s: float) -> float:
     return TTFT_CEILINGS[-1][1]
 
 
-def evaluate(replica: ReplicaModel, replicas: int) -> LaneState | None:
+def evaluate(replica: ReplicaModel, replicas: int) -> OperatingPoint | None:
     """Return the lane's steady state over this many replicas, or None where they are saturated."""
     state = replica.operate(replica.demand.rps / replicas)
     if state is None or not replica.has_room(state):
         return None
-    return LaneState(replica=replica, replicas=replicas, state=state, ttft=ttft_tail(replica, state, replicas))
+    return OperatingPoint(replica=replica, replicas=replicas, state=state, ttft=ttft_tail(replica, state, replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,10 @@ _OF_METRIC = {
 }
 
 
-def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, batch_slots: Constraint) -> Failure | None:
-    """Return the first promise or limit that fails, or None. `seats` is what limits the sequences in a batch."""
+def failure(
+    lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel, batch_slots: Constraint
+) -> Failure | None:
+    """Return the first promise or limit that fails, or None. `batch_slots` is what limits the sequences in a batch."""
     if found is None:
         return saturation(replica, batch_slots)
     for target in lane.slo.targets:
@@ -134,7 +136,7 @@ def failure(lane: LaneSpec, found: LaneState | None, replica: ReplicaModel, batc
 
 
 def saturation(replica: ReplicaModel, batch_slots: Constraint) -> Failure:
-    """Say what piles up at the knee: prompts, or sequences without a seat."""
+    """Return what a replica runs out of at its knee: prompt throughput, or slots in the batch."""
     at_knee = replica.operate(replica.knee_rps)
     if at_knee is None or at_knee.prefill_load > 0.97:
         return Failure(constraint=Constraint.PREFILL, why="prompts would pile up faster than they are processed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneAnswer, assemble, budget_items, with_error
-from fleetctl.core.plan.checks import LaneState, ceiling, evaluate, saturation
+from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturation
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizedInstance
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
@@ -41,7 +41,7 @@ def binding(sized: SizedInstance, markets: Markets) -> Constraint:
     return sized.fewer.constraint
 
 
-def forecast(state: LaneState) -> Forecast:
+def forecast(state: OperatingPoint) -> Forecast:
     """Return the full model's forecast at the peak minute."""
     return with_error(
         ttft_p50_s=state.ttft.quantile_s(0.5),
@@ -54,7 +54,7 @@ def forecast(state: LaneState) -> Forecast:
     )
 
 
-def ttft_budget(lane: LaneSpec, state: LaneState) -> tuple[BudgetItem, ...]:
+def ttft_budget(lane: LaneSpec, state: OperatingPoint) -> tuple[BudgetItem, ...]:
     """Return the TTFT of the requests at the promised percentile, by component; with headroom it sums to the limit.
 
     Lanes without a TTFT promise get the parts of their P99 and no headroom.
@@ -65,7 +65,7 @@ def ttft_budget(lane: LaneSpec, state: LaneState) -> tuple[BudgetItem, ...]:
     return budget_items(lane, {"running step": running_s, "queue": queue_s, "prefill": prefill_s})
 
 
-def _reasons(lane: LaneSpec, sized: SizedInstance, demand: LaneDemand, state: LaneState) -> tuple[str, ...]:
+def _reasons(lane: LaneSpec, sized: SizedInstance, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
     settings, replica = sized.settings, sized.state.replica
     plural = "replica keeps" if sized.needed == 1 else "replicas keep"
     enough = f"{sized.needed} {plural} every promise at {demand.rps:,.4g} rps"

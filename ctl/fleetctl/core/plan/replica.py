@@ -76,7 +76,7 @@ class ReplicaModel:
         return self.step.step_s(StepBatch(prompt_tokens, attended, running, running * self.resident_tokens))
 
     def chunk_tokens(self, running: float) -> int:
-        """Return the prompt tokens an iteration has room for beside `running` sequences."""
+        """Return the prompt tokens that fit into an iteration beside `running` sequences."""
         return max(1, math.floor(self.batched_tokens_max - running))
 
     def operate(self, rps: float) -> SteadyState | None:
@@ -130,12 +130,12 @@ class ReplicaModel:
         return {}
 
     def has_room(self, state: SteadyState) -> bool:
-        """Whether a sequence finds a seat 99 times in 100."""
+        """Whether a sequence finds a slot in the batch 99 times in 100."""
         return state.running_p99 <= self.seqs_max
 
     @cached_property
     def knee_rps(self) -> float:
-        """The rate at which a replica saturates: prompts pile up, or no seat is free."""
+        """The rate at which a replica saturates: prompts pile up, or no slot in the batch is free."""
         low, high = 0.0, 1.0
         while self._sustains(high) and high < 1e5:
             low, high = high, high * 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.step import StepBatch
-from fleetctl.core.plan.checks import Failure, LaneState, evaluate, failure
+from fleetctl.core.plan.checks import Failure, OperatingPoint, evaluate, failure
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.model.plan import Constraint
@@ -48,7 +48,7 @@ class SizedInstance:
     instance: Instance
     settings: Settings
     needed: int  # replicas
-    state: LaneState  # at `needed`
+    state: OperatingPoint  # at `needed`
     fewer: Failure | None  # what fails with one replica less; None at one replica
 
 
@@ -133,7 +133,7 @@ def _seqs_within_itl(lane: LaneSpec, probe: ReplicaModel) -> int:
 
 
 def worst_step_s(replica: ReplicaModel, seqs: int) -> float:
-    """Return the longest iteration with up to `seqs` decoding, and prompt in all the room they leave."""
+    """Return the longest iteration with up to `seqs` decoding, and prompt in all that they leave of the step."""
     return max(_full_step_s(replica, 1), _full_step_s(replica, seqs))
 
 
