@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,3 +56,16 @@ def test_only_spot_nodes_are_interrupted(controlled, site, store, host):
     with pytest.raises(ConfigError, match="r1 is on-demand") as caught:
         replicas.interrupt(site, "demo", "r1", notice_s=30)
     assert "spot replicas: r11" in caught.value.hint
+
+
+def test_a_spot_node_is_given_notice_and_the_controller_is_woken(controlled, site, store, host, fakes):
+    request = samples.node_request(market=Market.SPOT)
+    (created,) = asyncio.run(fakes.provider.create((request,), resolve_secrets=dict))
+    node = created.node
+    a_replica(store, "r1", market=Market.SPOT, node_id=node.id)
+    replicas.interrupt(site, "demo", "r1", notice_s=30, dry_run=True)
+    assert store.journal("demo") == ()
+    assert replicas.interrupt(site, "demo", node.id, notice_s=30).id == "r1"
+    assert [(e.action, e.reason) for e in store.journal("demo")] == [("interrupt", "a drill, with 30s notice")]
+    assert [call.subject for call in fakes.provider.calls if call.name == "interrupt"] == [node.id]
+    assert host.calls["wake", "demo"] == 1
