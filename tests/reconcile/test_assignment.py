@@ -11,6 +11,7 @@ from fleetctl.core.reconcile import reconcile
 from fleetctl.core.scaling import Target
 from fleetctl.model.decision import AssignReplica, LaunchReplica, MarkBooting, StopReplica
 from fleetctl.model.desired import Overrides
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
@@ -44,7 +45,9 @@ class Mover:
         )
         decision = reconcile(desired, replace(observation, replicas=seen), memory, now, scaling=_as_it_is)
         if any(r.record.id == self.moving and r.record.lane != "long" for r in observation.replicas):
-            action = AssignReplica(replica_id=self.moving, lane="long", reason="short has one to spare")
+            action = AssignReplica(
+                replica_id=self.moving, lane="long", code=ReasonCode.LANE_REASSIGNED, reason="short has one to spare"
+            )
             return replace(decision, actions=(*decision.actions, action))
         return decision
 
@@ -113,7 +116,9 @@ def test_the_built_in_policy_takes_a_moved_replica_for_one_of_its_new_lane() -> 
 
 
 def test_an_assignment_goes_through_json_as_every_action_does() -> None:
-    action = AssignReplica(replica_id="r1", lane="long", reason="short has one to spare")
+    action = AssignReplica(
+        replica_id="r1", lane="long", code=ReasonCode.LANE_REASSIGNED, reason="short has one to spare"
+    )
     assert msgspec.json.decode(msgspec.json.encode(action), type=AssignReplica) == action
 
 

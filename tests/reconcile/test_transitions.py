@@ -26,6 +26,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
@@ -39,15 +40,17 @@ STATE = ReplicaState
 NOW = EPOCH + timedelta(seconds=90)
 ID = "r1"
 ACTIONS: tuple[ReplicaAction, ...] = (
-    WarmReplica(replica_id=ID, reason="healthy"),
-    AdmitReplica(replica_id=ID, reason="warmed"),
-    DrainReplica(replica_id=ID, reason="one too many", deadline=NOW + timedelta(seconds=30)),
-    StopReplica(replica_id=ID, reason="drained", grace_s=20.0),
-    StopReplica(replica_id=ID, reason="not ready in 90 s", grace_s=3.0, fault="not ready in 90 s"),
-    MarkGone(replica_id=ID, reason="died while ready: signal 9", failed=True),
-    MarkGone(replica_id=ID, reason="exit 0, as it was asked", failed=False),
-    MarkBooting(replica_id=ID, reason="/health fails for 5 s"),
-    AssignReplica(replica_id=ID, reason="short has one to spare", lane="long"),
+    WarmReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="healthy"),
+    AdmitReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="warmed"),
+    DrainReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="one too many", deadline=NOW + timedelta(seconds=30)),
+    StopReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="drained", grace_s=20.0),
+    StopReplica(
+        replica_id=ID, code=ReasonCode.UNKNOWN, reason="not ready in 90 s", grace_s=3.0, fault="not ready in 90 s"
+    ),
+    MarkGone(replica_id=ID, code=ReasonCode.UNKNOWN, reason="died while ready: signal 9", failed=True),
+    MarkGone(replica_id=ID, code=ReasonCode.UNKNOWN, reason="exit 0, as it was asked", failed=False),
+    MarkBooting(replica_id=ID, code=ReasonCode.UNKNOWN, reason="/health fails for 5 s"),
+    AssignReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="short has one to spare", lane="long"),
 )
 # What an action may change beside the state, its instant and its reason.
 MAY_CHANGE = {

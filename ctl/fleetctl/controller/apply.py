@@ -23,6 +23,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import GATEWAY, Subject
 from fleetctl.ports.store import IntentState
@@ -185,4 +186,4 @@ class Applier:
         except FleetctlError as exc:
             self._journal.failed(GATEWAY, "start-gateway", exc)
         else:
-            self._journal.note(EntryKind.GATEWAY, GATEWAY, "started", f"as process {pid}")
+            self._journal.note(EntryKind.GATEWAY, GATEWAY, "started", ReasonCode.GATEWAY_STARTED, f"as process {pid}")

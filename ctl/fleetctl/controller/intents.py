@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import Phase
 from fleetctl.model.node import NodeState
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 
@@ -72,7 +73,11 @@ class Resolver:
             self._creator.close(intent, fault, is_final=False)
         elif node is not None:
             self._journal.note(
-                EntryKind.LIFECYCLE, Subject.replica(intent.replica_id), "adopt", f"node {node.id} found by its token"
+                EntryKind.LIFECYCLE,
+                Subject.replica(intent.replica_id),
+                "adopt",
+                ReasonCode.ADOPTED,
+                f"node {node.id} found by its token",
             )
             self._creator.created(intent, node)
         elif settled_by is None:
@@ -91,7 +96,11 @@ class Resolver:
             return
         self._begun_s = {intent.token: now_s, **{t: s for t, s in self._begun_s.items() if now_s - s < _AGAIN_S}}
         self._journal.note(
-            EntryKind.LIFECYCLE, Subject.replica(intent.replica_id), "create", f"{why}: ordered again by the same token"
+            EntryKind.LIFECYCLE,
+            Subject.replica(intent.replica_id),
+            "create",
+            ReasonCode.CREATE_REPEATED,
+            f"{why}: ordered again by the same token",
         )
         self._creator.begin_again(desired, intent)
 

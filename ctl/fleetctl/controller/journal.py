@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
-from fleetctl.model.decision import AnyAction, DrainReplica, EntryKind, JournalEntry
+from fleetctl.model.decision import AnyAction, EntryKind, JournalEntry
+from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
@@ -45,13 +46,14 @@ class Journal:
         kind: EntryKind,
         subject: Subject,
         action: str,
+        code: ReasonCode,
         reason: str,
         *,
         inputs: dict[str, float | str] | None = None,
     ) -> None:
         """Write one line on what happened."""
         _log.info("%s %s: %s", action, subject, reason)
-        self._store.append((self._line(kind, subject, action, reason, inputs=inputs or {}),))
+        self._store.append((self._line(kind, subject, action, code, reason, inputs=inputs or {}),))
 
     def failed(self, subject: Subject, action: str, error: BaseException) -> None:
         """Write that something did not work, unless that was said a moment ago."""
@@ -65,14 +67,22 @@ class Journal:
         self._reported_s[key] = now_s
         is_bug = not isinstance(error, FleetctlError | TimeoutError)
         _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
-        self._store.append((self._line(EntryKind.ERROR, subject, action, reason or type(error).__name__, ok=False),))
+        self._store.append(
+            (self._line(EntryKind.ERROR, subject, action, ReasonCode.FAILED, reason or type(error).__name__, ok=False),)
+        )
 
     def _entry(self, action: AnyAction, decision: Decision, lanes: dict[Subject, Subject]) -> JournalEntry:
-        kind, subject = _kind(action), action.subject
+        kind, subject = action.entry_kind, action.subject
         is_decided = kind in (EntryKind.DECISION, EntryKind.NOTICE)
         inputs = decision.inputs.get(lanes.get(subject, subject).name, {}) if is_decided else {}
         return self._line(
-            kind, subject, action.name, action.reason, inputs={**inputs, **action.figures}, shadow=action.shadow
+            kind,
+            subject,
+            action.name,
+            action.code,
+            action.reason,
+            inputs={**inputs, **action.figures},
+            shadow=action.shadow,
         )
 
     def _line(  # noqa: PLR0913  # a journal line's own columns
@@ -80,6 +90,7 @@ class Journal:
         kind: EntryKind,
         subject: Subject,
         action: str,
+        code: ReasonCode,
         reason: str,
         *,
         inputs: dict[str, float | str] | None = None,
@@ -93,16 +104,12 @@ class Journal:
             kind=kind,
             subject=subject,
             action=action,
+            code=code,
             reason=reason,
             shadow=shadow,
             ok=ok,
             inputs=inputs or {},
         )
-
-
-def _kind(action: AnyAction) -> EntryKind:
-    is_notice = isinstance(action, DrainReplica) and action.reason.startswith("spot notice")
-    return EntryKind.NOTICE if is_notice else action.kind
 
 
 def _news(action: AnyAction) -> str:

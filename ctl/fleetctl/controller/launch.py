@@ -10,6 +10,7 @@ from fleetctl.errors import CapacityError, FleetctlError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import NodeRequest
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.ports.engine import visible_engine
@@ -150,7 +151,10 @@ class Launcher:
         """Try the next offerings as a new replica: a token belongs to the offerings it was sent with."""
         self._offerings.note_unobtainable(intent.request, why)
         again = LaunchReplica(
-            lane=intent.request.lane, market=intent.request.market, reason=f"{intent.request.offering}: {why.message}"
+            lane=intent.request.lane,
+            market=intent.request.market,
+            code=ReasonCode.OFFERING_UNOBTAINABLE,
+            reason=f"{intent.request.offering}: {why.message}",
         )
         self.launch(desired, [again])
 
@@ -160,6 +164,7 @@ class Launcher:
             EntryKind.LIFECYCLE,
             Subject.replica(record.id),
             "ordered",
+            ReasonCode.ORDERED,
             f"{record.reason}; on {record.offering}",
             inputs=inputs,
         )

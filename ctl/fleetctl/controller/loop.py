@@ -25,6 +25,7 @@ from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.model.decision import EntryKind
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Controller:
             return
         if self._world.gateway_host.release_port() and not decision.is_down:
             reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
-            parts.journal.note(EntryKind.GATEWAY, GATEWAY, "release-port", reason)
+            parts.journal.note(EntryKind.GATEWAY, GATEWAY, "release-port", ReasonCode.GATEWAY_SILENT, reason)
 
     async def _pause(self) -> None:
         """Wait for the next tick, or for a wake; longer after failures."""

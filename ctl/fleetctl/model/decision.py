@@ -12,6 +12,7 @@ import msgspec
 from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import GATEWAY, Subject
 
 T = TypeVar("T")
@@ -38,8 +39,14 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
     # Among the actions of one decision: facts are recorded first, a replacement is launched before anything leaves rotation.
     order: ClassVar[int]
 
-    reason: str
+    code: ReasonCode
+    reason: str  # the code in words, with its figures
     shadow: bool = False
+
+    @property
+    def entry_kind(self) -> EntryKind:
+        """How the journal files it."""
+        return type(self).kind
 
     @property
     def name(self) -> str:
@@ -122,6 +129,11 @@ class DrainReplica(OneReplicaAction, frozen=True, kw_only=True, tag="drain"):
     order: ClassVar[int] = 40
 
     deadline: datetime
+
+    @property
+    def entry_kind(self) -> EntryKind:
+        """A notice where the provider takes the node, else a decision."""
+        return EntryKind.NOTICE if self.code is ReasonCode.SPOT_NOTICE else EntryKind.DECISION
 
     @property
     def figures(self) -> dict[str, float | str]:
@@ -280,6 +292,7 @@ class JournalEntry:
     kind: EntryKind
     subject: Subject
     action: str  # "launch", "drain", "set-step", ...
+    code: ReasonCode = ReasonCode.UNKNOWN
     reason: str
     shadow: bool = False
     ok: bool = True  # the action succeeded

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.desired import Phase
+from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,7 +26,14 @@ def exclusive(site: Site, fleet: str) -> AbstractContextManager[None]:
 def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, reason: str) -> JournalEntry:
     """Journal what a person did."""
     entry = JournalEntry(
-        seq=0, at=site.clock.now(), fleet=fleet, kind=EntryKind.OPERATOR, subject=subject, action=action, reason=reason
+        seq=0,
+        at=site.clock.now(),
+        fleet=fleet,
+        kind=EntryKind.OPERATOR,
+        subject=subject,
+        action=action,
+        code=ReasonCode.OPERATOR,
+        reason=reason,
     )
     return site.store.append((entry,))[0]
 

@@ -14,6 +14,7 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import LaneSpec, SpotPolicy
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
@@ -76,7 +77,9 @@ def _drain_requested(
     others = sum(o.state is ReplicaState.READY and not _is_asked(o) for o in lane.steps)
     waits = serving[:1] if serving and not others and _replacement_may_come(lane, headroom) else []
     changed = [
-        _way_out(o, context, "drain asked for by a person") for o in lane.steps if _is_asked(o) and o not in waits
+        _way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
+        for o in lane.steps
+        if _is_asked(o) and o not in waits
     ]
     notes = tuple(f"{o.id} drains once its replacement is ready: it is the lane's last in rotation" for o in waits)
     return _with(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
@@ -101,18 +104,21 @@ def _drain_excess(lane: LaneState, context: ReconcileContext) -> LaneState:
     over_requested = (len(_capacity_if_shadow(lane)) - lane.requested) if lane.shadow else over_target
     by_id = {o.id: o for o in capacity if o.state is not ReplicaState.PENDING}
     order = scale_down_order(o.replica for o in by_id.values())[: max(0, over_target, over_requested)]
-    changed = [_way_out(by_id[r.record.id], context, f"one too many: {lane.target.reason}") for r in order]
+    changed = [
+        _way_out(by_id[r.record.id], context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}")
+        for r in order
+    ]
     requested = [replace(o, origin=Origin.OPERATOR) for o in changed[: max(0, over_requested)]]
     memory = replace(lane.memory, requested=max(0, lane.memory.requested - len(requested)))
     return _with(replace(lane, memory=memory), [*requested, *changed[len(requested) :]])
 
 
-def _way_out(step: ReplicaStep, context: ReconcileContext, why: str) -> ReplicaStep:
+def _way_out(step: ReplicaStep, context: ReconcileContext, code: ReasonCode, why: str) -> ReplicaStep:
     """Return the way out: a drain for what has served, the end for what has not."""
     replica = step.replica
     if replica.record.state is ReplicaState.READY:
-        return drain(replica, context, f"{why}; {replica.in_flight} in flight")
-    return stop(replica, f"{why}; it serves nobody")
+        return drain(replica, context, code, f"{why}; {replica.in_flight} in flight")
+    return stop(replica, code, f"{why}; it serves nobody")
 
 
 def _launch_lacking(
@@ -181,6 +187,7 @@ def _launch(lane: LaneState, market: Market, leaving: list[str], *, have: int, s
         lane=lane.spec.name,
         market=market,
         replaces=replaces,
+        code=ReasonCode.REPLICA_REPLACED if replaces else ReasonCode.REPLICA_LACKING,
         reason=reason,
         shadow=shadow,
     )

@@ -9,6 +9,7 @@ from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reason
 from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
@@ -28,7 +29,7 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     actions += stop_orphaned_nodes(observation, context)
     left = sum(step.state.is_live for step in steps)
     if left == 0 and observation.gateway_alive:
-        actions.append(StopGateway(reason="the fleet is down: no replica is left"))
+        actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason="the fleet is down: no replica is left"))
     is_down = not live and not observation.orphaned_nodes and observation.listing_ok and not observation.gateway_alive
     return Decision(
         actions=tuple(actions),
@@ -50,9 +51,13 @@ def _way_out(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         return following
     if state is ReplicaState.READY:
         return drain(
-            replica, context, "the fleet is going down", timeout_s=min(DOWN_DRAIN_S, context.control.drain_timeout_s)
+            replica,
+            context,
+            ReasonCode.FLEET_DOWN,
+            "the fleet is going down",
+            timeout_s=min(DOWN_DRAIN_S, context.control.drain_timeout_s),
         )
-    return stop(replica, "the fleet is going down")
+    return stop(replica, ReasonCode.FLEET_DOWN, "the fleet is going down")
 
 
 def _leave_pending(replica: ObservedReplica) -> ReplicaStep:
@@ -61,7 +66,7 @@ def _leave_pending(replica: ObservedReplica) -> ReplicaStep:
         # A node that is there is adopted by its token first: it can only be ended by its id.
         return ReplicaStep(replica=replica, state=ReplicaState.PENDING)
     reason = "the fleet is going down; no node was made for it"
-    action = MarkGone(replica_id=replica.record.id, failed=False, reason=reason)
+    action = MarkGone(replica_id=replica.record.id, failed=False, code=ReasonCode.FLEET_DOWN, reason=reason)
     return ReplicaStep(replica=replica, state=ReplicaState.GONE, action=action)
 
 

@@ -22,6 +22,7 @@ from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
 from fleetctl.model.desired import Phase
 from fleetctl.model.profile import Mode
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
@@ -117,8 +118,8 @@ def _retire(step: ReplicaStep, context: ReconcileContext) -> ReplicaStep:
     if not step.state.counts_as_capacity or step.state is ReplicaState.PENDING:
         return replace(step, origin=Origin.OPERATOR)
     if step.replica.record.state is ReplicaState.READY:
-        return replace(drain(step.replica, context, reason), origin=Origin.OPERATOR)
-    return replace(stop(step.replica, reason), origin=Origin.OPERATOR)
+        return replace(drain(step.replica, context, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
+    return replace(stop(step.replica, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
 
 
 def _as_done(step: ReplicaStep, desired: Desired) -> ReplicaStep:
@@ -191,7 +192,15 @@ def _step(desired: Desired, lane: str, ladder: StepDecision) -> list[AnyAction]:
     if not ladder.changed:
         return []
     shadow = desired.profile.control.mode is Mode.SHADOW and not ladder.pinned
-    return [SetStep(lane=lane, step=ladder.memory.step, reason=ladder.reason, shadow=shadow)]
+    return [
+        SetStep(
+            lane=lane,
+            step=ladder.memory.step,
+            code=ReasonCode.OPERATOR if ladder.pinned else ReasonCode.LADDER_STEP,
+            reason=ladder.reason,
+            shadow=shadow,
+        )
+    ]
 
 
 def _look_again(observation: Observation, context: ReconcileContext) -> datetime:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import GATEWAY_SILENT_S, GATEWAY_START_S, backoff_s, since_s
 from fleetctl.model.decision import AnyAction, StartGateway, StopGateway
+from fleetctl.model.reason import ReasonCode
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def keep_gateway(observation: Observation, memory: Memory, now: datetime) -> tup
         return None, memory, f"{memory.gateway_starts} starts failed; the next in {format_duration(wait_s)}"
     reason = f"not running; {memory.gateway_starts} starts in a row without an answer"
     started = replace(memory, gateway_started_at=now, gateway_starts=memory.gateway_starts + 1)
-    return StartGateway(reason=reason), started, reason
+    return StartGateway(code=ReasonCode.GATEWAY_MISSING, reason=reason), started, reason
 
 
 def _silent(memory: Memory, silent_s: float, started_s: float) -> tuple[AnyAction | None, Memory, str]:
@@ -37,4 +38,8 @@ def _silent(memory: Memory, silent_s: float, started_s: float) -> tuple[AnyActio
     if silent_s < GATEWAY_SILENT_S or is_starting:
         return None, memory, f"alive, no answer for {format_duration(silent_s)}"
     reason = f"alive, but no answer for {format_duration(silent_s)}: ended, to be started afresh"
-    return StopGateway(reason=reason), replace(memory, gateway_missing_since=None), reason
+    return (
+        StopGateway(code=ReasonCode.GATEWAY_SILENT, reason=reason),
+        replace(memory, gateway_missing_since=None),
+        reason,
+    )

@@ -35,6 +35,7 @@ from fleetctl.model.decision import (
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
@@ -98,7 +99,12 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.FAILED if failed else ReplicaState.GONE,
-        action=MarkGone(replica_id=record.id, failed=failed, reason=_death(replica, how, asked=asked)),
+        action=MarkGone(
+            replica_id=record.id,
+            failed=failed,
+            code=ReasonCode.ENDED if asked and not record.fault else ReasonCode.DIED,
+            reason=_death(replica, how, asked=asked),
+        ),
         failed_start=not asked and _is_early(replica, context),
     )
 
@@ -121,7 +127,9 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
-        action=StopReplica(replica_id=record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, reason=fault),
+        action=StopReplica(
+            replica_id=record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, code=ReasonCode.MISSING, reason=fault
+        ),
         failed_start=record.state is not ReplicaState.DRAINING and _is_early(replica, context),
     )
 
@@ -145,7 +153,12 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.FAILED,
-            action=MarkGone(replica_id=record.id, failed=True, reason=f"its node could not be had: {record.fault}"),
+            action=MarkGone(
+                replica_id=record.id,
+                failed=True,
+                code=ReasonCode.CREATE_REFUSED,
+                reason=f"its node could not be had: {record.fault}",
+            ),
             failed_start=True,
         )
     age_s = since_s(record.created_at, context.now)
@@ -154,7 +167,7 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.FAILED,
-            action=MarkGone(replica_id=record.id, failed=True, reason=reason),
+            action=MarkGone(replica_id=record.id, failed=True, code=ReasonCode.CREATE_OVERDUE, reason=reason),
             failed_start=True,
         )
     return _stay(replica)
@@ -174,7 +187,9 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if replica.healthy:
         reason = f"healthy {format_duration(since_s(record.created_at, context.now))} after it was ordered"
         return ReplicaStep(
-            replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
+            replica=replica,
+            state=ReplicaState.WARMING,
+            action=WarmReplica(replica_id=record.id, code=ReasonCode.HEALTHY, reason=reason),
         )
     return _overdue(replica, context) or _stay(replica)
 
@@ -186,10 +201,12 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if replica.warmed and replica.healthy is not False:
         reason = f"warmed {format_duration(since_s(record.created_at, context.now))} after it was ordered"
         return ReplicaStep(
-            replica=replica, state=ReplicaState.READY, action=AdmitReplica(replica_id=record.id, reason=reason)
+            replica=replica,
+            state=ReplicaState.READY,
+            action=AdmitReplica(replica_id=record.id, code=ReasonCode.WARMED, reason=reason),
         )
     if replica.warm_failures >= WARM_FAILURES_MAX:
-        return _stop_faulty(replica, f"{replica.warm_failures} warm-up completions failed")
+        return _stop_faulty(replica, ReasonCode.WARM_UP_FAILED, f"{replica.warm_failures} warm-up completions failed")
     # Late but healthy, it is given one attempt to prove itself.
     overdue = _overdue(replica, context) if replica.warm_failures else None
     return overdue or _keep_warming(replica, context)
@@ -201,38 +218,46 @@ def _keep_warming(replica: ObservedReplica, context: ReconcileContext) -> Replic
     if unhealthy_s >= UNHEALTHY_AFTER_S:
         reason = f"/health fails for {format_duration(unhealthy_s)} while warming"
         return ReplicaStep(
-            replica=replica, state=ReplicaState.BOOTING, action=MarkBooting(replica_id=record.id, reason=reason)
+            replica=replica,
+            state=ReplicaState.BOOTING,
+            action=MarkBooting(replica_id=record.id, code=ReasonCode.UNHEALTHY, reason=reason),
         )
     if not replica.warming:
         reason = "no warm-up is on its way"
         return ReplicaStep(
-            replica=replica, state=ReplicaState.WARMING, action=WarmReplica(replica_id=record.id, reason=reason)
+            replica=replica,
+            state=ReplicaState.WARMING,
+            action=WarmReplica(replica_id=record.id, code=ReasonCode.WARM_UP_LOST, reason=reason),
         )
     return _stay(replica)
 
 
 def _noticed_early(replica: ObservedReplica) -> ReplicaStep:
-    return stop(replica, "spot notice before it served")
+    return stop(replica, ReasonCode.SPOT_NOTICE, "spot notice before it served")
 
 
 def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
     """Return the stop of a replica that takes too long: to start, or to come back after it served."""
     record = replica.record
     if record.ready_at is None:
-        age_s, limit_s, what = since_s(record.created_at, context.now), context.control.start_timeout_s, "not ready"
+        age_s, limit_s = since_s(record.created_at, context.now), context.control.start_timeout_s
+        code, what = ReasonCode.START_OVERDUE, "not ready"
     else:
-        age_s, limit_s, what = since_s(record.changed_at, context.now), RECOVER_S, "not recovered"
+        age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
+        code, what = ReasonCode.RECOVERY_OVERDUE, "not recovered"
     # A controller that was away asks first: what it has not looked at yet may long be healthy.
     if age_s < limit_s or replica.healthy is None:
         return None
-    return _stop_faulty(replica, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
+    return _stop_faulty(replica, code, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
 
 
-def _stop_faulty(replica: ObservedReplica, fault: str) -> ReplicaStep:
+def _stop_faulty(replica: ObservedReplica, code: ReasonCode, fault: str) -> ReplicaStep:
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
-        action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, reason=fault),
+        action=StopReplica(
+            replica_id=replica.record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, code=code, reason=fault
+        ),
         failed_start=replica.record.ready_at is None,
         origin=Origin.CONTROLLER,
     )
@@ -244,17 +269,20 @@ def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     if notice is not None:
         left_s = (notice - context.now).total_seconds()
         reason = f"spot notice: the node is taken in {format_duration(left_s)}; {replica.in_flight} in flight"
-        return drain(replica, context, reason)
+        return drain(replica, context, ReasonCode.SPOT_NOTICE, reason)
     unhealthy = _unhealthy_reason(replica, context)
     if unhealthy and context.memory.unhealthy_count.get(record.id, 0) >= UNHEALTHY_MAX:
         return drain(
-            replica, context, f"{unhealthy}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight"
+            replica,
+            context,
+            ReasonCode.UNHEALTHY_AGAIN,
+            f"{unhealthy}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight",
         )
     if unhealthy:
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.BOOTING,
-            action=MarkBooting(replica_id=record.id, reason=unhealthy),
+            action=MarkBooting(replica_id=record.id, code=ReasonCode.UNHEALTHY, reason=unhealthy),
             origin=Origin.CONTROLLER,
         )
     return _stay(replica)
@@ -270,7 +298,12 @@ def _unhealthy_reason(replica: ObservedReplica, context: ReconcileContext) -> st
 
 
 def drain(
-    replica: ObservedReplica, context: ReconcileContext, reason: str, *, timeout_s: float | None = None
+    replica: ObservedReplica,
+    context: ReconcileContext,
+    code: ReasonCode,
+    reason: str,
+    *,
+    timeout_s: float | None = None,
 ) -> ReplicaStep:
     """Return a serving replica's way out of rotation."""
     timeout_s = context.control.drain_timeout_s if timeout_s is None else timeout_s
@@ -278,17 +311,17 @@ def drain(
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.DRAINING,
-        action=DrainReplica(replica_id=replica.record.id, deadline=deadline, reason=reason),
+        action=DrainReplica(replica_id=replica.record.id, deadline=deadline, code=code, reason=reason),
         origin=Origin.CONTROLLER,
     )
 
 
-def stop(replica: ObservedReplica, reason: str) -> ReplicaStep:
+def stop(replica: ObservedReplica, code: ReasonCode, reason: str) -> ReplicaStep:
     """Return the end of a replica that serves nobody."""
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
-        action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_S, reason=reason),
+        action=StopReplica(replica_id=replica.record.id, grace_s=STOP_GRACE_S, code=code, reason=reason),
         origin=Origin.CONTROLLER,
     )
 
@@ -298,14 +331,21 @@ def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
     record = replica.record
     if replica.excluded and replica.in_flight == 0:
         drained_s = since_s(record.changed_at, context.now)
-        return _end(replica, STOP_GRACE_S, f"drained in {format_duration(drained_s)}, nothing in flight")
+        return _end(
+            replica, STOP_GRACE_S, ReasonCode.DRAINED, f"drained in {format_duration(drained_s)}, nothing in flight"
+        )
     if record.drain_deadline is None or context.now > record.drain_deadline:
-        return _end(replica, STOP_GRACE_LATE_S, f"its drain is over with {replica.in_flight} in flight")
+        return _end(
+            replica,
+            STOP_GRACE_LATE_S,
+            ReasonCode.DRAIN_OVERDUE,
+            f"its drain is over with {replica.in_flight} in flight",
+        )
     return _stay(replica)
 
 
-def _end(replica: ObservedReplica, grace_s: float, reason: str) -> ReplicaStep:
-    action = StopReplica(replica_id=replica.record.id, grace_s=grace_s, reason=reason)
+def _end(replica: ObservedReplica, grace_s: float, code: ReasonCode, reason: str) -> ReplicaStep:
+    action = StopReplica(replica_id=replica.record.id, grace_s=grace_s, code=code, reason=reason)
     return ReplicaStep(replica=replica, state=ReplicaState.STOPPING, action=action)
 
 
@@ -313,7 +353,12 @@ def _stopping(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
     """Return a second order to end when the first has not been followed."""
     asked_s = since_s(replica.record.changed_at, context.now)
     if asked_s >= max(STOP_AGAIN_S, context.stop_deadline_s):
-        return _end(replica, STOP_GRACE_LATE_S, f"still there {format_duration(asked_s)} after it was told to end")
+        return _end(
+            replica,
+            STOP_GRACE_LATE_S,
+            ReasonCode.STOP_REPEATED,
+            f"still there {format_duration(asked_s)} after it was told to end",
+        )
     return _stay(replica)
 
 
