@@ -19,6 +19,7 @@ from fleetctl.ports.store import IntentState
 from fleetctl.state.database import Database
 from fleetctl.state.migrations import STEPS, Step, migrate, version_of
 from fleetctl.state.sqlite import SqliteStore
+from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH, node_request, replica
 
 NEXT = STEPS[-1].version + 1
@@ -235,4 +236,36 @@ def test_killed_writers_leave_a_consistent_store_and_lose_nothing_they_had_said(
     assert {f"r{n}" for n in said} <= settled
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.begin_replica(replica("new-1"), node_request("token-new"), now=EPOCH)
+    store.close()
+
+
+def test_a_store_opened_on_use_makes_no_file_by_being_read(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db", opens_on_use=True)
+    assert store.fleets() == ()
+    assert store.fleet("demo") is None
+    assert store.journal("demo") == ()
+    assert not any(tmp_path.iterdir())
+    desired = store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
+    assert store.fleets() == (desired,)
+    store.close()
+
+
+def test_a_store_opened_on_use_reports_a_damaged_file_at_its_first_call(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes(b"this is no database, and long enough to be read as one" * 40)
+    store = SqliteStore(path, opens_on_use=True)
+    with pytest.raises(StateError, match="damaged"):
+        store.fleets()
+    store.close()
+
+
+def test_a_store_in_memory_keeps_what_it_is_given_and_touches_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore(None)
+    store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
+    assert [desired.fleet for desired in store.fleets()] == ["demo"]
+    assert store.owner == store.owner
+    assert not any(tmp_path.iterdir())
     store.close()

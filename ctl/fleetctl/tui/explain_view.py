@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.figures import format_input
 from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
@@ -58,9 +59,5 @@ def _entry(entry: JournalEntry, *, zone: tzinfo | None) -> Iterator[Line]:
         (f"  {entry.reason}", Tone.PLAIN),
     )
     if entry.inputs:
-        figures = "  ".join(f"{name}={_figure(value)}" for name, value in entry.inputs.items())
+        figures = "  ".join(f"{name}={format_input(value)}" for name, value in entry.inputs.items())
         yield ((f"          {figures}", Tone.DIM),)
-
-
-def _figure(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
