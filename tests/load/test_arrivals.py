@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,14 @@ def test_a_short_trace_is_looped_to_fill_the_duration(tmp_path: Path) -> None:
     assert len(times) >= 9
     assert times == sorted(times)
     assert times[-1] < 10
+
+
+def test_the_workloads_stream_share_streams_and_batch_requests_do_not() -> None:
+    workload = replace(WORKLOAD, stream_share=0.6, batch_share=0.25)
+    found = played(spec_of(workload=workload, duration_s=60))
+    unhinted = [a.stream for a in found if not a.batch]
+    assert statistics.mean(unhinted) == pytest.approx(0.6, abs=0.05)
+    assert not any(a.stream for a in found if a.batch)
 
 
 def test_a_rate_cap_thins_a_fast_trace_and_leaves_a_slow_one(tmp_path: Path) -> None:
