@@ -9,7 +9,9 @@ import pytest
 
 from fleetctl.errors import CapacityError, CredentialsError, ProviderError
 from fleetctl.model.catalogue import Market
+from fleetctl.model.decision import EntryKind
 from fleetctl.model.profile import ControlSpec, Mode
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
@@ -106,7 +108,8 @@ def test_a_notice_takes_it_out_of_rotation_within_a_second_and_brings_a_replacem
             rig.gateway.in_flight = {}
             await rig.clock.sleep(5)
             assert spot.id not in [r.id for r in rig.replicas()]
-        assert any("spot notice" in line for line in rig.journal("drain"))
+        (drained,) = [e for e in rig.store.journal(FLEET, limit=1000) if e.action == "drain"]
+        assert (drained.kind, drained.code) == (EntryKind.NOTICE, ReasonCode.SPOT_NOTICE)
 
     on_rig(scenario)
 

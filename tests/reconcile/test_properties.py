@@ -29,6 +29,7 @@ from fleetctl.model.desired import Overrides, Phase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from tests.reconcile import worlds
@@ -226,6 +227,7 @@ def test_every_lane_has_its_reason_and_every_action_too(fleet, seen, memory):
     for spec in fleet.profile.lanes:
         assert worlds.reason_of(decision, spec.name)
     assert all(action.reason for action in decision.actions)
+    assert ReasonCode.UNKNOWN not in {action.code for action in decision.actions}
     assert decision.requeue_at > seen.at
 
 
