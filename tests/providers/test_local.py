@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeRequest, NodeState
 from fleetctl.paths import FleetPaths
@@ -357,3 +357,46 @@ async def test_ended_nodes_are_forgotten_after_an_hour(local: LocalProvider, own
     clock.jump(timedelta(minutes=2).total_seconds())
     assert await listed(local, owner=owner, fleet="demo") == ()
     assert list(Registry().directory.iterdir()) == []
+
+
+async def test_gpus_are_pinned_to_each_node_and_free_again_when_it_has_ended(owner: str) -> None:
+    show = "import os, signal; print('gpus', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); signal.pause()"
+    local = LocalProvider(gpus=(0, 1, 2))
+    argv = (sys.executable, "-c", show)
+    pair = await create(local, order(owner, "t-1", replica_id="short-1", argv=argv, gpu_count=2))
+    one = await create(local, order(owner, "t-2", replica_id="short-2", argv=argv, gpu_count=1))
+    none = await create(local, order(owner, "t-3", replica_id="short-3", argv=argv, gpu_count=0))
+    assert [node.gpu_indices for node in (pair, one, none)] == [(0, 1), (2,), ()]
+    assert len({node.machine_id for node in (pair, one, none)}) == 1
+    await said(log_of("short-1"), "gpus 0,1")
+    await said(log_of("short-2"), "gpus 2")
+    with pytest.raises(CapacityError, match="1 GPUs are needed, and 0 of this machine's 3 are free"):
+        await create(local, order(owner, "t-4", replica_id="short-4", gpu_count=1))
+    await local.stop(one.id, grace_s=5)
+    await eventually(lambda: not tagged_pids(owner, {"FLEETCTL_REPLICA": "short-2"}))
+    await listed(local, owner=owner, fleet="demo")
+    assert (await create(local, order(owner, "t-5", replica_id="short-5", gpu_count=1))).gpu_indices == (2,)
+
+
+async def test_a_machine_without_gpus_pins_none_to_emulated_ones(owner: str) -> None:
+    assert (await create(LocalProvider(gpus=()), order(owner, gpu_count=8))).gpu_indices == ()
+
+
+async def test_a_batch_has_a_result_for_each_order(local: LocalProvider, owner: str) -> None:
+    orders = (
+        order(owner, "t-1"),
+        order(owner, "t-2", replica_id="short-2", argv=("/nonexistent/engine",)),
+        order(owner, "t-3", replica_id="short-3"),
+    )
+    good, bad, also_good = await local.create(orders, resolve_secrets=dict)
+    assert good.node is not None
+    assert also_good.node is not None
+    assert isinstance(bad.error, ProviderError)
+
+
+async def test_secrets_are_resolved_at_the_start_and_kept_nowhere(local: LocalProvider, owner: str) -> None:
+    show = "import os, signal; print('token', os.environ['HF_TOKEN'], flush=True); signal.pause()"
+    request = order(owner, argv=(sys.executable, "-c", show), env={"HF_TOKEN": "env:SOMEWHERE"})
+    await local.create((request,), resolve_secrets=lambda env: {**env, "HF_TOKEN": "very-secret"})
+    await said(log_of(), "token very-secret")
+    assert "very-secret" not in "".join(path.read_text() for path in Registry().directory.iterdir())

@@ -1,0 +1,120 @@
+"""Who is held to the contract. A provider's author adds a case: how to make it, on which clock, what to order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from fleetctl.clock import SYSTEM_CLOCK, Clock
+from fleetctl.errors import AmbiguousOutcomeError, ThrottledError
+from fleetctl.model.catalogue import Market
+from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest, NodeState
+from fleetctl.plugins import load_provider
+from fleetctl.ports.provider import Provider
+from fleetctl.testing.clocks import LoopClock
+from fleetctl.testing.fault_provider import FaultProvider
+from fleetctl.testing.orders import as_it_is
+from fleetctl.testing.provider import FakeProvider
+from fleetctl.testing.samples import EPOCH, node_request
+from fleetctl.testing.virtual_time import run_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from fleetctl.ports.provider import Interruptions, NodeEvents
+
+T = TypeVar("T")
+
+FLEET = "demo"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One provider and its clock. Scenarios run on the real loop, or on virtual time where the clock is the loop's."""
+
+    make: Callable[[Clock], Provider]
+    is_virtual: bool = False
+
+    def run(self, scenario: Callable[[Account], Coroutine[object, object, None]], owner: str) -> None:
+        async def whole() -> None:
+            clock: Clock = LoopClock(EPOCH) if self.is_virtual else SYSTEM_CLOCK
+            await scenario(Account(self.make(clock), clock, owner))
+
+        if self.is_virtual:
+            run_virtual(whole())
+        else:
+            asyncio.run(whole())
+
+
+CASES: dict[str, Case] = {
+    "local": Case(lambda _: load_provider("local")),
+    "fake": Case(FakeProvider),
+    "fault": Case(lambda clock: FaultProvider(clock, random.Random(1)), is_virtual=True),
+    "fault-2": Case(lambda clock: FaultProvider(clock, random.Random(2)), is_virtual=True),
+}
+
+
+@dataclass(frozen=True)
+class Account:
+    """A provider as a careful caller uses it: throttled calls are made again later, ambiguous ones by the same token."""
+
+    provider: Provider
+    clock: Clock
+    owner: str
+
+    def order(self, token: str, **changes: object) -> NodeRequest:
+        base = {"owner": self.owner, "argv": ("/bin/sleep", "600"), "market": Market.SPOT}
+        return node_request(token, **{**base, **changes})
+
+    async def create(self, *requests: NodeRequest) -> tuple[CreateResult, ...]:
+        return await self._patiently(lambda: self.provider.create(requests, resolve_secrets=as_it_is))
+
+    async def node(self, token: str, **changes: object) -> Node:
+        (result,) = await self.create(self.order(token, **changes))
+        assert result.error is None
+        assert result.node is not None
+        return result.node
+
+    async def listing(self, fleet: str = FLEET, owner: str = "") -> NodeListing:
+        """Return a complete listing made after whatever was created has become visible."""
+        await self.clock.sleep(self.provider.pace.consistency_lag_s)
+        while True:
+            found = await self._patiently(lambda: self.provider.list_nodes(owner=owner or self.owner, fleet=fleet))
+            if found.is_complete:
+                return found
+
+    async def tokens(self, fleet: str = FLEET, owner: str = "") -> list[str]:
+        return sorted(node.token for node in (await self.listing(fleet, owner)).nodes)
+
+    async def describe(self, token: str) -> Node | None:
+        return await self._patiently(lambda: self.provider.describe(token, owner=self.owner))
+
+    async def stop(self, node_id: str) -> None:
+        await self._patiently(lambda: self.provider.stop(node_id, grace_s=10))
+
+    async def until_gone(self, token: str) -> Node:
+        until_s = self.clock.monotonic_s() + 120
+        while (node := await self.describe(token)) is None or node.state is not NodeState.GONE:
+            assert self.clock.monotonic_s() < until_s, "it is still there"
+            await self.clock.sleep(0.05)
+        return node
+
+    @property
+    def interruptions(self) -> Interruptions | None:
+        return self.provider.capabilities.interruptions
+
+    @property
+    def events(self) -> NodeEvents | None:
+        return self.provider.capabilities.events
+
+    async def _patiently(self, call: Callable[[], Coroutine[object, object, T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except ThrottledError as exc:
+                await self.clock.sleep(exc.retry_after_s)
+            except AmbiguousOutcomeError:
+                await self.clock.sleep(self.provider.pace.create_settles_s)
