@@ -53,7 +53,7 @@ def test_create_is_idempotent_by_token(held: Held) -> None:
         assert again.id == first.id
         assert await account.tokens() == ["t-1"]
         assert (first.owner, first.fleet, first.replica_id, first.market) == (
-            account.owner, "demo", "short-1", Market.SPOT,
+            account.owner, "demo", "r1", Market.SPOT,
         )  # fmt: skip
 
     held(scenario)
@@ -75,7 +75,7 @@ def test_each_order_of_a_batch_has_its_own_result(held: Held) -> None:
     async def scenario(account: Account) -> None:
         await account.node("t-1")
         orders = [account.order(f"t-{n}", replica_id=f"short-{n}") for n in range(2, 5)]
-        stolen = account.order("t-1", replica_id="short-9")
+        stolen = account.order("t-1", replica_id="r9")
         batch = [orders[0], stolen, *orders[1:]][: max(2, account.provider.capabilities.batch_max)]
         results = await account.create(*batch)
         assert [result.token for result in results] == [request.token for request in batch]
@@ -88,7 +88,7 @@ def test_each_order_of_a_batch_has_its_own_result(held: Held) -> None:
 def test_a_token_cannot_be_used_for_another_replica(held: Held) -> None:
     async def scenario(account: Account) -> None:
         await account.node("t-1")
-        (result,) = await account.create(account.order("t-1", replica_id="short-2"))
+        (result,) = await account.create(account.order("t-1", replica_id="r2"))
         assert isinstance(result.error, ProviderError)
         assert result.node is None
 
