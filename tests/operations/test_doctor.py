@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.operations.doctor import Check, Verdict, diagnose
+import pytest
+
+from fleetctl.operations.checks import Check, Verdict
+from fleetctl.operations.doctor import diagnose
 from fleetctl.paths import state_db, state_dir
 from fleetctl.ports.host import OrphanedProcess
 from fleetctl.state.sqlite import SqliteStore
@@ -20,6 +23,11 @@ def found(site: Site, name: str) -> Check:
 def test_a_healthy_machine_has_nothing_to_mend(site):
     assert [check for check in diagnose(site) if check.verdict is Verdict.FAIL] == []
     assert not state_db().exists()  # asking makes nothing
+
+
+@pytest.mark.parametrize("kind", ["providers", "engines", "hosts", "policies"])
+def test_every_kind_of_plugin_is_loaded_to_see_that_it_can_be(site, kind):
+    assert found(site, kind).verdict is Verdict.OK
 
 
 def test_every_finding_that_is_not_ok_says_what_to_do(site, fleet, monkeypatch):

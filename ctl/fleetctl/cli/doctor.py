@@ -5,7 +5,8 @@ import typer
 from fleetctl.cli.options import Output
 from fleetctl.cli.output import Format, View, emit, lines, section
 from fleetctl.cli.site import site_of
-from fleetctl.operations.doctor import Verdict, diagnose
+from fleetctl.operations.checks import Verdict
+from fleetctl.operations.doctor import diagnose
 from fleetctl.views.table import Tone, cell, text_table
 
 _TONES = {Verdict.OK: Tone.GOOD, Verdict.WARN: Tone.WARN, Verdict.FAIL: Tone.BAD}
