@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = {"boto3", "botocore", "kubernetes", "textual", "pydantic", "jinja2", "rich", "aiohttp", "yaml"}
+HEAVY = {"boto3", "botocore", "kubernetes", "textual", "pydantic", "httpx", "jinja2", "rich", "aiohttp", "yaml"}
 
 
 def loaded_by(code: str) -> set[str]:

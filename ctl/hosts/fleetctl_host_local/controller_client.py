@@ -67,18 +67,29 @@ def _call(fleet: str, method: str, path: str, *, deadline_s: float) -> bytes:
 
 async def stream(fleet: str) -> AsyncIterator[FleetStatus]:
     """Yield the controller's statuses until it goes away. Raises UnavailableError."""
-    import aiohttp
+    import httpx
 
-    connector = aiohttp.UnixConnector(path=str(FleetPaths(fleet=fleet).controller_socket))
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=STATUS_S, sock_read=_STREAM_GAP_S)
+    transport = httpx.AsyncHTTPTransport(uds=str(FleetPaths(fleet=fleet).controller_socket))
+    timeout = httpx.Timeout(STATUS_S, read=_STREAM_GAP_S)
     try:
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES_MAX) as session,
-            session.get("http://localhost/v1/stream", raise_for_status=True) as response,
+            httpx.AsyncClient(transport=transport, timeout=timeout) as client,
+            client.stream("GET", "http://localhost/v1/stream") as response,
         ):
-            async for line in response.content:
-                if line.strip():
-                    yield decode(FleetStatus, line)
-    # aiohttp reports a line over the limit as a ValueError, as msgspec does what is no status.
-    except (aiohttp.ClientError, TimeoutError, ValueError) as exc:
+            response.raise_for_status()
+            async for line in _lines(response.aiter_bytes()):
+                yield decode(FleetStatus, line)
+    except (httpx.HTTPError, msgspec.ValidationError, msgspec.DecodeError) as exc:
         raise UnavailableError(f"the stream of {fleet}'s controller ended: {exc}") from exc
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what stands between line ends. Raises UnavailableError for a line that never ends."""
+    begun = b""
+    async for piece in pieces:
+        *lines, begun = (begun + piece).split(b"\n")
+        if len(begun) > _LINE_BYTES_MAX:
+            raise UnavailableError(f"a status longer than {_LINE_BYTES_MAX} bytes is none")
+        for line in lines:
+            if line:
+                yield line
