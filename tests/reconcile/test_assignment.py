@@ -54,7 +54,9 @@ class Mover:
 
 def _as_it_is(view: LaneView) -> Target:
     wanted = view.counts.ready + view.counts.pending
-    return Target(wanted=wanted, memory=replace(view.memory, wanted=wanted), reason="as it is")
+    return Target(
+        wanted=wanted, memory=replace(view.memory, wanted=wanted), code=ReasonCode.LOAD_HELD, reason="as it is"
+    )
 
 
 def test_the_controller_moves_a_ready_replica_without_a_boot_and_the_routing_table_follows(tmp_path: Path) -> None:

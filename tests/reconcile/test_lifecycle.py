@@ -21,8 +21,9 @@ from fleetctl.model.decision import (
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
+from fleetctl.model.reason import in_words
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.subject import FLEET, Subject
+from fleetctl.model.subject import FLEET
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
 
@@ -239,8 +240,8 @@ def test_without_credentials_nothing_is_ordered_and_the_reason_comes_first():
     seen = replace(observation(), provider_conditions=(missing,))
     decision = decide(worlds.one_lane(2), seen)
     assert decision.actions == ()
-    assert decision.reasons[FLEET] == "no credentials; log in"
-    assert "2 more wanted, but no credentials; log in" in decision.reasons[Subject.lane("short")]
+    assert in_words(decision.reasons[FLEET]) == "no credentials; log in"
+    assert "2 more wanted, but no credentials; log in" in reason_of(decision, "short")
 
 
 def test_a_stray_node_is_ended_once_it_was_seen_for_five_seconds():

@@ -48,7 +48,7 @@ def test_live_and_stored_show_the_same_fleet(mode: Mode, phase: Phase, overrides
     now, later = fleet_status(live(fleet), ()), fleet_status(stored(fleet), ())
     for one, other in zip(now.lanes, later.lanes, strict=True):
         assert replace(
-            other, traffic=one.traffic, validity=one.validity, burn=one.burn, pressure=one.pressure, reason=one.reason
+            other, traffic=one.traffic, validity=one.validity, burn=one.burn, pressure=one.pressure, reasons=one.reasons
         ) == one  # fmt: skip
     assert now.cost_usd_per_hour == later.cost_usd_per_hour
     assert (now.controller_alive, later.controller_alive) == (True, False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.scaling import Target
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def on_waiting(desired: Desired, observation: Observation, memory: Memory, now: 
             longest = max(longest, engines.waiting)
             wanted = view.bounded(ready + (engines.waiting > _WAITING_MAX * ready) - (engines.waiting == 0))
         reason = f"{engines.waiting} waiting in {ready} engines"
-        return Target(wanted=wanted, memory=replace(view.memory, wanted=wanted), reason=reason)
+        return Target(wanted=wanted, memory=replace(view.memory, wanted=wanted), code=ReasonCode.LOAD, reason=reason)
 
     decision = reconcile(desired, observation, memory, now, scaling=scaling)
     return replace(decision, memory=decision.memory.keeping(NAME, Peak(waiting=longest)))

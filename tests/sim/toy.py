@@ -43,6 +43,8 @@ from fleetctl.testing.samples import EPOCH
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.model.reason import Reason
+
 
 STATE = ReplicaState
 BOUNDS = ReplicaBounds(min=1, max=4)
@@ -373,7 +375,7 @@ class Toy:
 
     # What must hold
 
-    def _check(self, reasons: dict[Subject, str]) -> None:
+    def _check(self, reasons: dict[Subject, tuple[Reason, ...]]) -> None:
         live = self.live()
         holding = len({r.id for r in live} | {n.replica_id for n in self.living_nodes()})
         assert holding <= CAPS.max_nodes, f"{holding} nodes held"

@@ -13,6 +13,7 @@ from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
@@ -47,19 +48,19 @@ def lanes() -> tuple[LaneStatus, ...]:
             name="short", slo=lane_slo(), wanted=3, ready=3, spot=1, on_demand=2, live=3, step=LadderStep.NORMAL,
             burn={"5m": 0.4, "1h": 0.2}, validity=Validity.OK, pressure=0.41,
             traffic=traffic("short", ttft_s=0.212, itl_s=0.022, wait_s=0.004, rps=12.4),
-            reason="3 wanted: 12.4 rps against a knee of 19.1",
+            reasons=(ReasonCode.LOAD.because("3 wanted: 12.4 rps against a knee of 19.1"),),
         ),
         LaneStatus(
             name="long", slo=lane_slo(ttft_s=2.0, itl_s=0.08), wanted=3, ready=2, spot=1, on_demand=2, live=3,
             step=LadderStep.SPILL, burn={"5m": 18.2, "1h": 3.1}, burn_alert=True, validity=Validity.OK, pressure=0.93,
             traffic=traffic("long", ttft_s=2.41, itl_s=0.071, wait_s=1.8, rps=5.2, refused=14),
-            reason="+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93", pending=1,
+            reasons=(ReasonCode.LOAD.because("+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93"),), pending=1,
         ),
         LaneStatus(
             name="batch", slo=COMPLETION, wanted=1, ready=1, spot=1, on_demand=0, live=1, step=LadderStep.PAUSE_BATCH,
             burn={"5m": 0.0}, validity=Validity.FEW, pressure=0.1,
             traffic=traffic("batch", ttft_s=1.1, itl_s=0.031, wait_s=42.0, rps=0.3, count=18),
-            reason="paused: long is above 0.8",
+            reasons=(ReasonCode.LOAD.because("paused: long is above 0.8"),),
         ),
     )  # fmt: skip
 
@@ -136,7 +137,7 @@ def calm() -> FleetStatus:
     quiet = tuple(
         replace(lane, wanted=2, ready=2, live=2, pending=0, step=LadderStep.NORMAL, burn={}, validity=Validity.NONE,
                 traffic=LaneSnapshot(name=lane.name, in_flight=0, queued=0, oldest_wait_s=0.0,
-                                     windows=()), pressure=None, reason="as planned")
+                                     windows=()), pressure=None, reasons=(ReasonCode.PLANNED.because("as planned"),))
         for lane in lanes()
     )  # fmt: skip
     kept = tuple(r for r in replicas() if r.record.id in ("r1", "r2", "r11", "r31"))

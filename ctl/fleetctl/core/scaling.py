@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import Constraint
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
 
@@ -31,7 +32,8 @@ class Target:
 
     wanted: int
     memory: LaneMemory
-    reason: str
+    code: ReasonCode
+    reason: str  # the code in words, with its figures
 
 
 class Scaling(Protocol):
@@ -67,11 +69,16 @@ def target(view: LaneView) -> Target:
     if memory.planned != view.plan.replicas:
         wanted = view.bounded(view.plan.replicas)
         fresh = replace(memory, wanted=wanted, planned=view.plan.replicas, up_since=None, down_since=None)
-        return Target(wanted=wanted, memory=fresh, reason=f"{wanted} by the plan")
+        return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan")
     memory = replace(memory, wanted=view.bounded(memory.wanted))
     if view.pressure.validity is not Validity.OK:
         still = replace(memory, up_since=None, down_since=None)
-        return Target(wanted=memory.wanted, memory=still, reason=f"held: gateway figures are {view.pressure.validity}")
+        return Target(
+            wanted=memory.wanted,
+            memory=still,
+            code=ReasonCode.SIGNALS_UNFIT,
+            reason=f"held: gateway figures are {view.pressure.validity}",
+        )
     return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
 
 
@@ -81,7 +88,7 @@ def _by_hand(view: LaneView, override: int) -> Target:
     held = "" if wanted == override else f", held to the lane's bounds {bounds.min}-{bounds.max}"
     # Forgetting the plan's count makes the plan count afresh once the override ends.
     quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, down_since=None)
-    return Target(wanted=wanted, memory=quiet, reason=f"{override} set by an operator{held}")
+    return Target(wanted=wanted, memory=quiet, code=ReasonCode.OPERATOR, reason=f"{override} set by an operator{held}")
 
 
 def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
@@ -95,13 +102,18 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     if need <= memory.wanted and counts.ready < memory.wanted:
         # What was asked for has not helped yet: its effect is judged from when it serves.
         waits = f"{cause}; {counts.ready} of {memory.wanted} ready, {counts.pending} pending"
-        return Target(wanted=memory.wanted, memory=replace(memory, up_since=None, down_since=None), reason=waits)
+        return Target(
+            wanted=memory.wanted,
+            memory=replace(memory, up_since=None, down_since=None),
+            code=ReasonCode.LOAD,
+            reason=waits,
+        )
     memory = replace(memory, up_since=memory.up_since or view.now, down_since=None)
     held_s = (view.now - (memory.up_since or view.now)).total_seconds()
     state = f"{cause} for {format_duration(held_s)}; {counts.ready} ready, {counts.pending} pending"
     burning = _burns(view) if late else ""
     if held_s < view.control.scale_up_after_s and not burning:
-        return Target(wanted=memory.wanted, memory=memory, reason=state)
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD, reason=state)
     step = 1 if late and counts.ready >= memory.wanted else 0
     return _raised(view, memory, max(need, memory.wanted + step), state + burning)
 
@@ -110,9 +122,14 @@ def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Targ
     wanted = view.bounded(wanted)
     if wanted <= memory.wanted:
         bound = view.spec.replicas.max
-        return Target(wanted=memory.wanted, memory=memory, reason=f"{state}; at the lane's bound {bound}")
+        return Target(
+            wanted=memory.wanted,
+            memory=memory,
+            code=ReasonCode.LANE_LIMIT,
+            reason=f"{state}; at the lane's bound {bound}",
+        )
     raised = replace(memory, wanted=wanted, up_since=None)
-    return Target(wanted=wanted, memory=raised, reason=f"{memory.wanted} -> {wanted}: {state}")
+    return Target(wanted=wanted, memory=raised, code=ReasonCode.LOAD, reason=f"{memory.wanted} -> {wanted}: {state}")
 
 
 def _lateness(view: LaneView) -> Ratio | None:
@@ -132,7 +149,9 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     """Return one replica less after a long enough calm in which the rest would have kept the SLO."""
     blocked = _cannot_shrink(view, memory)
     if blocked:
-        return Target(wanted=memory.wanted, memory=replace(memory, down_since=None), reason=blocked)
+        return Target(
+            wanted=memory.wanted, memory=replace(memory, down_since=None), code=ReasonCode.LOAD_HELD, reason=blocked
+        )
     down_since = memory.down_since or view.now
     calm_s = (view.now - down_since).total_seconds()
     offered_rps = view.pressure.offered_rps_low
@@ -140,12 +159,17 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     if calm_s < view.control.scale_down_after_s:
         left = format_duration(view.control.scale_down_after_s - calm_s)
         kept = replace(memory, down_since=down_since)
-        return Target(wanted=memory.wanted, memory=kept, reason=f"{load} of {memory.wanted}; one less in {left}")
+        return Target(
+            wanted=memory.wanted,
+            memory=kept,
+            code=ReasonCode.CALM,
+            reason=f"{load} of {memory.wanted}; one less in {left}",
+        )
     wanted = memory.wanted - 1
     # The calm of the next step is counted afresh.
     lowered = replace(memory, wanted=wanted, down_since=view.now)
     reason = f"{memory.wanted} -> {wanted}: {load} for {format_duration(calm_s)}"
-    return Target(wanted=wanted, memory=lowered, reason=reason)
+    return Target(wanted=wanted, memory=lowered, code=ReasonCode.CALM, reason=reason)
 
 
 def _cannot_shrink(view: LaneView, memory: LaneMemory) -> str:

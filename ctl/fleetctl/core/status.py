@@ -13,6 +13,7 @@ from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, Phase
 from fleetctl.model.observation import EngineSignals, Observation
 from fleetctl.model.profile import Mode
+from fleetctl.model.reason import ReasonCode, in_words
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 DECISIONS_SHOWN = 50
 _COST_WINDOW_S = 300.0
+_SILENT = ReasonCode.SIGNALS_UNFIT.because("the controller does not answer")
 _BURN_WINDOWS = {"5m": 300.0, "1h": 3600.0}
 
 
@@ -72,7 +74,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         lanes=tuple(_lane(known, spec) for spec in profile.lanes),
         replicas=_replicas(known),
         decisions=decisions,
-        reason=known.trouble or reasons.get(FLEET, ""),
+        reason=known.trouble or in_words(reasons.get(FLEET, ())),
     )
 
 
@@ -113,9 +115,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         burn_alert=FAST_BURN.fires(traffic, objective) if traffic else False,
         traffic=traffic,
         validity=_validity(known, traffic),
-        reason=known.decision.reasons.get(Subject.lane(spec.name), "")
-        if known.decision
-        else "the controller does not answer",
+        reasons=known.decision.reasons.get(Subject.lane(spec.name), ()) if known.decision else (_SILENT,),
         pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
         pressure=pressure if isinstance(pressure, float) else None,
     )

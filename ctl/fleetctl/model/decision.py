@@ -12,7 +12,7 @@ import msgspec
 from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.reason import ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.subject import GATEWAY, Subject
 
 T = TypeVar("T")
@@ -277,7 +277,7 @@ class Decision:
     actions: tuple[AnyAction, ...]
     memory: Memory
     requeue_at: datetime
-    reasons: dict[Subject, str] = field(default_factory=dict)
+    reasons: dict[Subject, tuple[Reason, ...]] = field(default_factory=dict)
     inputs: dict[str, dict[str, float | str]] = field(default_factory=dict)  # by lane
     is_down: bool = False  # phase DOWN, and nothing is left
 

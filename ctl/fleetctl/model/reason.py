@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -9,6 +10,17 @@ class ReasonCode(StrEnum):
     """What alerts, runbooks and filters go by; no message is ever parsed."""
 
     UNKNOWN = "unknown"  # written before there were codes
+    # How many replicas a lane should have
+    PLANNED = "planned"
+    SIGNALS_UNFIT = "signals-unfit"  # held: the figures are not fit to decide on
+    LOAD = "load"  # offered load, waits or latency want more
+    LANE_LIMIT = "lane-limit"  # at the lane's own bound
+    CALM = "calm"  # fewer would do, for long enough
+    LOAD_HELD = "load-held"  # the load needs what there is
+    LAST_IN_ROTATION = "last-in-rotation"
+    START_BACKOFF = "start-backoff"
+    LAUNCH_BLOCKED = "launch-blocked"  # no provider, no offering, or a cap
+    SHADOW = "shadow"  # not acted on
     # Capacity of a lane
     REPLICA_LACKING = "replica-lacking"  # fewer than wanted
     REPLICA_REPLACED = "replica-replaced"  # stands in for one that leaves
@@ -41,8 +53,27 @@ class ReasonCode(StrEnum):
     NODE_ORPHANED = "node-orphaned"
     # The fleet and its gateway
     FLEET_DOWN = "fleet-down"
+    PROVIDER_TROUBLE = "provider-trouble"
+    GATEWAY_READY = "gateway-ready"
     GATEWAY_MISSING = "gateway-missing"
     GATEWAY_SILENT = "gateway-silent"
     GATEWAY_STARTED = "gateway-started"
     OPERATOR = "operator"  # a person asked for it
     FAILED = "failed"  # what was tried did not work
+
+    def because(self, message: str) -> Reason:
+        """Return this code with its figures in words."""
+        return Reason(code=self, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A code, and the same in words."""
+
+    code: ReasonCode
+    message: str
+
+
+def in_words(reasons: tuple[Reason, ...]) -> str:
+    """Return the messages as one clause after another."""
+    return "; ".join(reason.message for reason in reasons)

@@ -11,6 +11,7 @@ from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
+from fleetctl.model.reason import Reason, in_words
 from fleetctl.model.replica import Replica
 from fleetctl.model.slo import LaneSlo, Validity
 
@@ -31,9 +32,14 @@ class LaneStatus:
     burn_alert: bool = False  # fast enough, over 5 m and 1 h, to page somebody
     traffic: LaneSnapshot | None = None  # None: the gateway is silent
     validity: Validity = Validity.NONE
-    reason: str = ""  # the last decision's words on this lane
+    reasons: tuple[Reason, ...] = ()  # the last decision's on this lane
     pending: int = 0  # replicas on their way to ready
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
+
+    @property
+    def reason(self) -> str:
+        """The reasons in words."""
+        return in_words(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import LaneSpec, SpotPolicy
-from fleetctl.model.reason import ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
@@ -49,7 +49,7 @@ class LaneDecision:
     launches: tuple[LaunchReplica, ...]
     memory: LaneMemory
     headroom: Headroom
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
 
 
 def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> LaneDecision:
@@ -71,7 +71,7 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
 
 def _drain_requested(
     lane: LaneState, context: ReconcileContext, headroom: Headroom
-) -> tuple[LaneState, tuple[str, ...]]:
+) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain what a person asked to drain; the lane's last one in rotation waits for its replacement."""
     serving = [o for o in lane.steps if _is_asked(o) and o.state is o.replica.record.state is ReplicaState.READY]
     others = sum(o.state is ReplicaState.READY and not _is_asked(o) for o in lane.steps)
@@ -81,7 +81,12 @@ def _drain_requested(
         for o in lane.steps
         if _is_asked(o) and o not in waits
     ]
-    notes = tuple(f"{o.id} drains once its replacement is ready: it is the lane's last in rotation" for o in waits)
+    notes = tuple(
+        ReasonCode.LAST_IN_ROTATION.because(
+            f"{o.id} drains once its replacement is ready: it is the lane's last in rotation"
+        )
+        for o in waits
+    )
     return _with(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
 
 
@@ -122,24 +127,29 @@ def _way_out(step: ReplicaStep, context: ReconcileContext, code: ReasonCode, why
 
 
 def _launch_lacking(
-    lane: LaneState, context: ReconcileContext, headroom: Headroom, notes: tuple[str, ...]
+    lane: LaneState, context: ReconcileContext, headroom: Headroom, notes: tuple[Reason, ...]
 ) -> LaneDecision:
     acted, shadowed = _lacking(lane)
     launches, headroom, refusals = _plan_launches(lane, headroom, acted, shadowed)
     if launches and lane.blocked:
-        return _decided(lane, [], headroom, (*notes, f"{len(launches)} more wanted, but {lane.blocked}"))
+        return _decided(
+            lane,
+            [],
+            headroom,
+            (*notes, ReasonCode.LAUNCH_BLOCKED.because(f"{len(launches)} more wanted, but {lane.blocked}")),
+        )
     wait_s = backoff_s(lane.memory.failures) - since_s(lane.memory.last_failure, context.now)
     if launches and lane.memory.failures and wait_s > 0:
         # The headroom stays claimed while this lane waits: another lane's launch must not take its place.
         note = f"{lane.memory.failures} failed starts in a row: the next in {format_duration(wait_s)}"
         why = f"; {lane.refused}" if lane.refused else ""
-        return _decided(lane, [], headroom, (*notes, note + why))
+        return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))
     return _decided(lane, launches, headroom, notes + refusals)
 
 
 def _plan_launches(
     lane: LaneState, headroom: Headroom, acted: int, shadowed: int
-) -> tuple[list[LaunchReplica], Headroom, tuple[str, ...]]:
+) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
     """Return the launches that fit, the headroom they leave, and why there are no more."""
     launches: list[LaunchReplica] = []
     leaving = [o.id for o in lane.steps if _is_leaving(o)]
@@ -151,7 +161,11 @@ def _plan_launches(
         price = price_of(lane.plan, market)
         refusal = left.refusal(price)
         if refusal:
-            return launches, headroom, (f"{acted + shadowed - number} more wanted, but {refusal}",)
+            return (
+                launches,
+                headroom,
+                (ReasonCode.LAUNCH_BLOCKED.because(f"{acted + shadowed - number} more wanted, but {refusal}"),),
+            )
         launches.append(_launch(lane, market, leaving, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
         left = left.without(price)
@@ -194,7 +208,7 @@ def _launch(lane: LaneState, market: Market, leaving: list[str], *, have: int, s
 
 
 def _decided(
-    lane: LaneState, launches: list[LaunchReplica], headroom: Headroom, notes: tuple[str, ...]
+    lane: LaneState, launches: list[LaunchReplica], headroom: Headroom, notes: tuple[Reason, ...]
 ) -> LaneDecision:
     really = sum(not launch.shadow for launch in launches)
     # While active every launch follows the order or goes beyond it, so a later switch to shadow owes none.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, drain, is_never_made, next_step, stop
 from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
-from fleetctl.core.reconcile.provider import provider_reason
+from fleetctl.core.reconcile.provider import provider_reasons
 from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
-from fleetctl.model.reason import ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
@@ -70,12 +70,15 @@ def _leave_pending(replica: ObservedReplica) -> ReplicaStep:
     return ReplicaStep(replica=replica, state=ReplicaState.GONE, action=action)
 
 
-def _reasons(desired: Desired, steps: list[ReplicaStep], observation: Observation, left: int) -> dict[Subject, str]:
-    reasons = {}
+def _reasons(
+    desired: Desired, steps: list[ReplicaStep], observation: Observation, left: int
+) -> dict[Subject, tuple[Reason, ...]]:
+    down = ReasonCode.FLEET_DOWN
+    reasons: dict[Subject, tuple[Reason, ...]] = {}
     for spec in desired.profile.lanes:
         of_lane = [o for o in steps if o.replica.record.lane == spec.name and o.state.is_live]
-        reasons[Subject.lane(spec.name)] = f"going down: {len(of_lane)} left"
-    reasons[GATEWAY] = "ends last" if observation.gateway_alive else "ended"
+        reasons[Subject.lane(spec.name)] = (down.because(f"going down: {len(of_lane)} left"),)
+    reasons[GATEWAY] = (down.because("ends last" if observation.gateway_alive else "ended"),)
     going = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left"
-    reasons[FLEET] = "; ".join(word for word in (provider_reason(observation), going) if word)
+    reasons[FLEET] = (*provider_reasons(observation), down.because(going))
     return reasons

@@ -16,13 +16,13 @@ from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, next_step, stop
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
-from fleetctl.core.reconcile.provider import launches_blocked, provider_reason
+from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
 from fleetctl.model.desired import Phase
 from fleetctl.model.profile import Mode
-from fleetctl.model.reason import ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
@@ -96,9 +96,9 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         ),
         requeue_at=_look_again(observation, context),
         reasons={
-            **{Subject.lane(name): _reason(desired, answer) for name, answer in answers.items()},
-            GATEWAY: gateway_reason,
-            FLEET: provider_reason(observation),
+            **{Subject.lane(name): _reasons(desired, answer) for name, answer in answers.items()},
+            GATEWAY: (gateway_reason,),
+            FLEET: provider_reasons(observation),
         },
         inputs={name: _inputs(answer) for name, answer in answers.items()},
     )
@@ -196,7 +196,7 @@ def _step(desired: Desired, lane: str, ladder: StepDecision) -> list[AnyAction]:
         SetStep(
             lane=lane,
             step=ladder.memory.step,
-            code=ReasonCode.OPERATOR if ladder.pinned else ReasonCode.LADDER_STEP,
+            code=_ladder_code(ladder),
             reason=ladder.reason,
             shadow=shadow,
         )
@@ -210,11 +210,18 @@ def _look_again(observation: Observation, context: ReconcileContext) -> datetime
     return min([at for at in due if at is not None and at > context.now] + [tick])
 
 
-def _reason(desired: Desired, answer: _LaneAnswer) -> str:
-    message = [answer.target.reason, answer.ladder.reason, *answer.decided.notes]
+def _reasons(desired: Desired, answer: _LaneAnswer) -> tuple[Reason, ...]:
+    reasons = [answer.target.code.because(answer.target.reason)]
+    if answer.ladder.reason:
+        reasons.append(_ladder_code(answer.ladder).because(answer.ladder.reason))
+    reasons += answer.decided.notes
     if desired.profile.control.mode is Mode.SHADOW:
-        message.append("shadow: not acted on")
-    return "; ".join(word for word in message if word)
+        reasons.append(ReasonCode.SHADOW.because("shadow: not acted on"))
+    return tuple(reasons)
+
+
+def _ladder_code(ladder: StepDecision) -> ReasonCode:
+    return ReasonCode.OPERATOR if ladder.pinned else ReasonCode.LADDER_STEP
 
 
 def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.observation import ProviderFault
+from fleetctl.model.reason import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from fleetctl.model.observation import Observation
 
 
-def provider_reason(observation: Observation) -> str:
-    """Return what is wrong with the provider, the gravest first; empty while nothing is."""
+def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
+    """Return what is wrong with the provider, the gravest first; none while nothing is."""
     message = [condition.message for condition in observation.provider_conditions]
     if not observation.listing_ok and not any(c.fault is ProviderFault.SILENT for c in observation.provider_conditions):
         message.append("the provider does not answer")
     if not observation.listing_ok:
         message.append("nothing is believed gone")
-    return "; ".join(message)
+    return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
 
 def launches_blocked(observation: Observation) -> str:
