@@ -139,6 +139,23 @@ def test_listings_that_lag_45_s_hide_no_node_from_down(tmp_path: Path) -> None:
     run_virtual(scenario())
 
 
+def test_what_was_only_believed_gone_has_a_tombstone_that_outlives_the_fleet(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, KIND)
+        await cloud.live(20)
+        first = min(cloud.provider.living(), key=lambda node: node.id)
+        del cloud.provider._lives[first.token]  # neither listed nor known by its token any more
+        cloud.down()
+        assert await cloud.live(120)
+        cloud.store.remove_fleet(FLEET)
+        (tombstone,) = cloud.store.tombstones()
+        assert (tombstone.token, tombstone.node_id, tombstone.fleet) == (first.token, first.id, FLEET)
+        cloud.store.unbury(first.token)
+        assert cloud.store.tombstones(FLEET) == ()
+
+    run_virtual(scenario())
+
+
 def test_throttling_fails_no_start_and_is_said(tmp_path: Path) -> None:
     async def scenario() -> None:
         cloud = on_cloud(tmp_path, replace(KIND, throttled=0.9, retry_after_s=5.0))

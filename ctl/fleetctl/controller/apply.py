@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from fleetctl.controller.launch import token_of
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
 from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
@@ -23,10 +24,11 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.node import NodeState
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import GATEWAY, Subject
-from fleetctl.ports.store import IntentState
+from fleetctl.ports.store import IntentState, Tombstone
 
 if TYPE_CHECKING:
     from fleetctl.controller.background import BackgroundTasks
@@ -145,17 +147,36 @@ class Applier:
                 self._begin_stop(action.subject, record.node_id, action.grace_s)
             case MarkGone():
                 self._forget(record.id)
-                self._abandon_intents(record)
+                self._bury(desired, record, action.reason)
             case MarkBooting():
                 self._forget(record.id)
         self._records.put(transition(record, action, now=self._world.clock.now()))
 
-    def _abandon_intents(self, record: Replica) -> None:
-        if record.state is not ReplicaState.PENDING:
+    def _bury(self, desired: Desired, record: Replica, reason: str) -> None:
+        """Close the order; unless its node was seen to have ended, or it was never sent, remember it past the fleet."""
+        store, now = self._world.store, self._world.clock.now()
+        token = token_of(store.owner, record)
+        may_be_there = bool(record.node_id)
+        if record.state is ReplicaState.PENDING:
+            for intent in store.open_intents(self._world.fleet):
+                if intent.token == token:
+                    may_be_there = bool(intent.request.argv)
+                    store.settle_intent(token, IntentState.ABANDONED)
+        node = self._cache.node(token, now=now)
+        if not may_be_there or (node is not None and node.state is NodeState.GONE):
             return
-        for intent in self._world.store.open_intents(self._world.fleet):
-            if intent.replica_id == record.id:
-                self._world.store.settle_intent(intent.token, IntentState.ABANDONED)
+        store.bury(
+            Tombstone(
+                token=token,
+                provider=desired.profile.provider,
+                fleet=record.fleet,
+                replica_id=record.id,
+                node_id=record.node_id,
+                offering=record.offering,
+                ended_at=now,
+                reason=reason,
+            )
+        )
 
     def _begin_stop(self, subject: Subject, node_id: str, grace_s: float) -> None:
         self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))

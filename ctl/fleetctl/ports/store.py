@@ -49,6 +49,23 @@ class Intent:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """An order whose node was never seen to have ended: it was believed gone, or never made, by what readings lacked.
+
+    Outlives the fleet's record, so that whoever collects garbage knows which tokens to ask the provider about.
+    """
+
+    token: str
+    provider: str
+    fleet: str
+    replica_id: str
+    node_id: str  # empty: the create never answered
+    offering: str
+    ended_at: datetime
+    reason: str
+
+
 class StateStore(Protocol):
     """Is a durable store; every method is one transaction. Raises StateError; LockHeldError after its own deadline."""
 
@@ -103,6 +120,18 @@ class StateStore(Protocol):
 
     def open_intents(self, fleet: str) -> tuple[Intent, ...]:
         """Return what must be resolved before anything else."""
+        ...
+
+    def bury(self, tombstone: Tombstone) -> None:
+        """Remember an order whose node was not seen to have ended."""
+        ...
+
+    def unbury(self, token: str) -> None:
+        """Forget a tombstone: its node was seen to have ended, or was looked for in vain often enough."""
+        ...
+
+    def tombstones(self, fleet: str = "") -> tuple[Tombstone, ...]:
+        """Return those of a fleet, or of all that ever were; oldest first."""
         ...
 
     def put_replica(self, replica: Replica) -> None:

@@ -75,7 +75,17 @@ _NUMBERS_BY_FLEET = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET)
+# What may still be there although its replica is recorded as ended; it outlives the fleet.
+_TOMBSTONES = Step(
+    version=4,
+    statements=(
+        """CREATE TABLE tombstones (
+            token TEXT PRIMARY KEY, fleet TEXT NOT NULL, ended_s REAL NOT NULL, record TEXT NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -11,7 +11,7 @@ from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, Overrides, Phase
-from fleetctl.ports.store import Intent, IntentState
+from fleetctl.ports.store import Intent, IntentState, Tombstone
 from fleetctl.state import rows
 from fleetctl.state.database import Database
 
@@ -172,6 +172,27 @@ class SqliteStore:
                 (fleet, IntentState.OPEN.value),
             ).fetchall()
         return tuple(rows.from_text(Intent, record) for (record,) in found)
+
+    def bury(self, tombstone: Tombstone) -> None:
+        """Remember an order whose node was not seen to have ended."""
+        with self._database.write(durable=True) as db:
+            db.execute(
+                "INSERT OR REPLACE INTO tombstones (token, fleet, ended_s, record) VALUES (?, ?, ?, ?)",
+                (tombstone.token, tombstone.fleet, tombstone.ended_at.timestamp(), rows.to_text(tombstone)),
+            )
+
+    def unbury(self, token: str) -> None:
+        """Forget a tombstone: its node was seen to have ended, or was looked for in vain often enough."""
+        with self._database.write(durable=True) as db:
+            db.execute("DELETE FROM tombstones WHERE token = ?", (token,))
+
+    def tombstones(self, fleet: str = "") -> tuple[Tombstone, ...]:
+        """Return those of a fleet, or of all that ever were; oldest first."""
+        with self._database.read() as db:
+            found = db.execute(
+                "SELECT record FROM tombstones WHERE ?1 IN ('', fleet) ORDER BY ended_s, token", (fleet,)
+            ).fetchall()
+        return tuple(rows.from_text(Tombstone, record) for (record,) in found)
 
     def put_replica(self, replica: Replica) -> None:
         """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
