@@ -1,0 +1,254 @@
+"""The gateway's own Dispatcher under an event heap: no socket, no event loop, no clock but the heap's."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fleetctl.core.dispatch.limits import DispatchLimits
+from fleetctl.core.dispatch.state import IllegalTransitionError, RequestEvent, RequestState
+from fleetctl.core.slo.breach import Ending
+from fleetctl.model.ladder import LadderStep
+from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
+
+if TYPE_CHECKING:
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.model.gateway import RouteLane, RouteReplica
+
+FINE = Fate()
+FAILURES = (
+    RequestEvent.UNREACHABLE, RequestEvent.STALE_CONNECTION, RequestEvent.CLOSED, RequestEvent.STALLED,
+    RequestEvent.BUSY, RequestEvent.ERROR,
+)  # fmt: skip
+
+
+def on_stage(
+    *replicas: RouteReplica, lanes: tuple[RouteLane, ...] = (CHAT,), limits: DispatchLimits | None = None, seed: int = 7
+) -> tuple[EventHeap, Dispatcher]:
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap, limits=limits, seed=seed)
+    dispatcher.apply(table(*replicas, lanes=lanes))
+    return heap, dispatcher
+
+
+def ask(heap: EventHeap, dispatcher: Dispatcher, *fates: Fate, is_stream: bool = True) -> HeapExchange:
+    """Submit one request that meets these fates at its first replicas, and is answered by the next."""
+    left = iter(fates)
+    exchange = HeapExchange(heap, dispatcher, lambda _: next(left, FINE))
+    exchange.submit(is_stream=is_stream)
+    return exchange
+
+
+def is_clean(dispatcher: Dispatcher) -> bool:
+    """Whether no slot, prefill token or ticket is held."""
+    loads = [(r.candidate.in_flight, r.candidate.prefill_tokens) for r in dispatcher.routes.replicas.values()]
+    return dispatcher.is_idle and set(loads) <= {(0, 0)}
+
+
+def test_neither_an_event_loop_nor_a_socket_is_loaded():
+    code = "import sys, fleetctl.core.dispatch.dispatcher; print({'asyncio', 'socket', 'selectors'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
+
+
+def test_a_request_passes_its_states_in_order():
+    heap, dispatcher = on_stage(route("r1"))
+    exchange = ask(heap, dispatcher)
+    states = [exchange.request.state]
+    for until_s in (0.05, 0.2):
+        heap.run(until_s)
+        states.append(exchange.request.state)
+    assert states == [RequestState.SENT, RequestState.STREAMING, RequestState.OVER]
+    assert exchange.ends == ["answered", "over"]
+    assert is_clean(dispatcher)
+
+
+def test_an_end_comes_once():
+    heap, dispatcher = on_stage(route("r1"))
+    exchange = ask(heap, dispatcher)
+    heap.run()
+    dispatcher.client_gone(exchange.request)  # may come late
+    with pytest.raises(IllegalTransitionError):
+        dispatcher.answered(exchange.request, Ending.COMPLETE)
+    with pytest.raises(IllegalTransitionError):
+        dispatcher.failed(exchange.request, RequestEvent.CLOSED)
+
+
+def test_who_waits_is_dispatched_in_order_and_refused_at_the_deadline():
+    heap, dispatcher = on_stage(route("r1", concurrency_max=1))
+    asked = [ask(heap, dispatcher, Fate(0.1, 0.9)) for _ in range(4)]
+    heap.run()
+    assert [e.ends for e in asked[:3]] == [["answered", "over"]] * 3
+    assert asked[3].ends == ["max-wait", "over"]
+    assert [e.request.dispatched_s for e in asked[:3]] == [0.0, 0.9, 1.8]
+    assert is_clean(dispatcher)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_one_failure_is_made_good_by_another_replica(failure, is_stream):
+    heap, dispatcher = on_stage(route("r1"), route("r2"))
+    exchange = ask(heap, dispatcher, Fate(0.5, 0.05, failure), is_stream=is_stream)  # before a token
+    heap.run()
+    assert sorted(exchange.sent_to) == ["r1", "r2"]
+    assert exchange.ends == ["answered", "over"]
+    assert is_clean(dispatcher)
+
+
+def test_a_stale_connection_avoids_its_replica_only_while_there_is_another():
+    stale = Fate(0.5, 0.01, RequestEvent.STALE_CONNECTION)
+    heap, dispatcher = on_stage(route("r1"))
+    exchange = ask(heap, dispatcher, stale)
+    heap.run()
+    assert (exchange.sent_to, exchange.ends) == (["r1", "r1"], ["answered", "over"])
+    assert dispatcher.routes.replicas["r1"].failures == 0
+    dispatcher.apply(table(route("r1"), route("r2"), version=2))
+    for _ in range(5):
+        first = ask(heap, dispatcher, stale)
+        heap.run(heap.now_s + 0.02)
+        assert len(set(first.sent_to)) == 2
+        heap.run()
+
+
+def test_a_poison_request_visits_two_replicas_and_no_more():
+    heap, dispatcher = on_stage(*(route(f"r{i}") for i in range(5)))
+    closed = Fate(0.5, 0.05, RequestEvent.CLOSED)
+    exchange = ask(heap, dispatcher, *[closed] * 5)
+    heap.run()
+    assert len(exchange.sent_to) == 2
+    assert exchange.ends == ["failed: closed", "over"]
+
+
+def test_a_busy_replica_is_passed_over_and_two_of_them_are_a_busy_lane():
+    busy = Fate(0.5, 0.05, RequestEvent.BUSY)
+    heap, dispatcher = on_stage(route("r1"), route("r2"))
+    exchange = ask(heap, dispatcher, busy, busy)
+    heap.run()
+    assert sorted(exchange.sent_to) == ["r1", "r2"]
+    assert exchange.ends == ["engines-busy", "over"]
+
+
+def test_a_lost_stream_goes_on_only_where_an_engine_can():
+    lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
+    heap, dispatcher = on_stage(route("vllm-1"), route("tgi", continues=False), route("vllm-2"))
+    for _ in range(10):
+        exchange = ask(heap, dispatcher, lost)
+        heap.run(heap.now_s + 0.08)
+        assert exchange.sent_to[1] in ("vllm-1", "vllm-2")
+        dispatcher.client_gone(exchange.request)
+        heap.run(heap.now_s + 60.0)
+    assert is_clean(dispatcher)
+
+
+def test_a_stream_nobody_could_ever_continue_ends_at_once():
+    lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
+    lane = replace(CHAT, max_wait_s=1800.0)
+    heap, dispatcher = on_stage(route("t1", continues=False), route("t2", continues=False), lanes=(lane,))
+    exchange = ask(heap, dispatcher, lost)
+    heap.run()
+    assert exchange.ends == ["broken: given-up", "over"]
+    assert heap.now_s == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("step", "ends"), [(LadderStep.SPILL, "answered"), (LadderStep.NORMAL, "broken: given-up")])
+def test_a_lost_stream_goes_on_in_another_lane_only_where_spilling_is_lawful(step, ends):
+    lanes = (replace(CHAT, spill_to=("long",), step=step), replace(CHAT, name="long"))
+    heap, dispatcher = on_stage(
+        route("t1", continues=False), route("t2", continues=False), route("v1", "long"), lanes=lanes
+    )
+    lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
+    exchange = ask(heap, dispatcher, lost)
+    heap.run()
+    assert exchange.ends == [ends, "over"]
+    assert is_clean(dispatcher)
+
+
+def test_a_displaced_request_waits_for_a_replica_to_come_and_not_for_ever():
+    closed = Fate(0.5, 0.05, RequestEvent.CLOSED)
+    heap, dispatcher = on_stage(route("r1"), limits=DispatchLimits(displaced_wait_s=5.0))
+    saved, lost = (ask(heap, dispatcher, closed) for _ in range(2))
+    heap.run(1.0)
+    assert saved.request.state is lost.request.state is RequestState.DISPLACED
+    dispatcher.client_gone(lost.request)
+    dispatcher.apply(table(route("r2"), version=2))
+    heap.run()
+    assert (saved.sent_to, saved.ends) == (["r1", "r2"], ["answered", "over"])
+    forgotten = ask(heap, dispatcher, closed)
+    began_s = heap.now_s
+    heap.run()
+    assert forgotten.ends == ["no-replica", "over"]
+    assert heap.now_s - began_s == pytest.approx(5.05)
+
+
+def test_the_sweep_ends_what_stalls_or_takes_too_long():
+    heap, dispatcher = on_stage(route("r1", continues=False))
+    stalled = ask(heap, dispatcher, Fate(0.01, 9e9))
+    whole = ask(heap, dispatcher, Fate(0.01, 9e9), is_stream=False)
+    held = ask(heap, dispatcher, Fate(0.01, 9e9))
+    heap.run(59.0)
+    dispatcher.sweep(59.0)
+    assert not stalled.ends
+    held.request.is_paused = True  # its client does not read
+    heap.now_s = 61.0
+    dispatcher.sweep(61.0)
+    assert stalled.ends == ["broken: given-up", "over"]
+    assert not whole.ends
+    assert not held.ends
+    heap.now_s = 601.0
+    dispatcher.sweep(601.0)
+    assert whole.ends == ["failed: timed-out", "over"]
+    assert held.ends == ["broken: timed-out", "over"]
+    assert is_clean(dispatcher)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    failing=st.floats(0.0, 0.6),
+    leaving=st.floats(0.0, 0.3),
+    churn=st.booleans(),
+)
+def test_whatever_happens_every_request_ends_once_and_holds_nothing(seed, failing, leaving, churn):
+    rng = random.Random(seed)
+    lanes = (replace(CHAT, spill_to=("long",), queue_max=8), replace(CHAT, name="long", max_wait_s=0.5))
+    replicas = [route(f"r{i}", "chat" if i % 2 else "long", concurrency_max=2, continues=i % 3 > 0) for i in range(6)]
+    heap, dispatcher = on_stage(*replicas, lanes=lanes, limits=DispatchLimits(displaced_wait_s=3.0), seed=seed)
+    asked: list[HeapExchange] = []
+
+    def fate(_: str) -> Fate:
+        token_s, end_s = rng.uniform(0.0, 0.2), rng.uniform(0.0, 0.5)
+        failure = rng.choice(FAILURES) if rng.random() < failing else None
+        return Fate(min(token_s, end_s), end_s, failure)
+
+    def arrive() -> None:
+        exchange = HeapExchange(heap, dispatcher, fate, is_resumable=rng.random() < 0.7)
+        asked.append(exchange)
+        exchange.submit(rng.choice(("chat", "long")), is_stream=rng.random() < 0.6)
+        if rng.random() < leaving:
+            heap.at(heap.now_s + rng.uniform(0.0, 0.6), lambda: dispatcher.client_gone(exchange.request))
+
+    def change(version: int) -> None:
+        step = rng.choice(list(LadderStep))
+        rows = [replace(r, in_rotation=rng.random() < 0.7) for r in replicas if rng.random() < 0.8]
+        dispatcher.apply(table(*rows, lanes=(replace(lanes[0], step=step), lanes[1]), version=version))
+
+    for i in range(120):
+        heap.at(i * 0.02, arrive)
+        if churn and i % 10 == 5:
+            heap.at(i * 0.02, partial(change, i + 2))
+        heap.at(i * 0.1, lambda: dispatcher.sweep(heap.now_s))
+    heap.run()
+    assert all(Counter(e.ends)["over"] == 1 and e.ends[-1] == "over" for e in asked)
+    # A client that left is told nothing, any other exactly one thing.
+    assert all(len(e.ends) <= 2 for e in asked)
+    assert {e.request.state for e in asked} == {RequestState.OVER}
+    assert all(e.request.ticket is None and e.request.replica is None for e in asked)
+    assert is_clean(dispatcher)
