@@ -1,4 +1,4 @@
-"""Prints what the gateway costs beside others: python tests/bench/gateway_overhead.py [--rounds 5] [--seconds 3]
+"""Prints what the gateway costs beside others: python tests/bench/gateway_overhead.py [--rounds 5] [--seconds 3] [--beside CHECKOUT]
 
 CPU time per request (non-stream, 32 connections) and per SSE chunk (64 chunks an answer, one every 10 ms, 100 streams),
 and the added time to the first chunk, of the gateway, of HAProxy and nginx where they are installed, and of a TCP splice
@@ -327,7 +327,15 @@ def start_nginx(port: int, upstream_port: int, where: Path) -> subprocess.Popen[
     )
 
 
-def candidates(where: Path, upstream_port: int) -> list[Candidate]:
+def start_other_gateway(checkout: Path, port: int, upstream_port: int, where: Path) -> subprocess.Popen[bytes]:
+    """Start another checkout's gateway by that checkout's own copy of this script."""
+    code = f"import gateway_overhead as g, pathlib; g.start_gateway({port}, {upstream_port}, pathlib.Path({str(where)!r})).wait()"
+    found = [str(checkout / name) for name in ("ctl", "providers", "tests/bench")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+    return subprocess.Popen([sys.executable, "-c", code], env=env, start_new_session=True)
+
+
+def candidates(where: Path, upstream_port: int, beside: Path | None) -> list[Candidate]:
     def script(name: str, port: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, __file__, "--as", name, str(port), str(upstream_port)])
 
@@ -335,6 +343,10 @@ def candidates(where: Path, upstream_port: int) -> list[Candidate]:
         "gateway": lambda port: start_gateway(port, upstream_port, where),
         "splice": lambda port: script("splice", port),
     }
+    if beside is not None:
+        other = where / "beside"
+        other.mkdir()
+        starts["beside"] = lambda port: start_other_gateway(beside, port, upstream_port, other)
     if shutil.which("haproxy"):
         starts["haproxy"] = lambda port: start_haproxy(port, upstream_port, where)
     if shutil.which("nginx"):
@@ -364,16 +376,18 @@ async def take_turns(found: list[Candidate], rounds: int, seconds: float) -> Non
             await measure(candidate, seconds)
 
 
-def bench(rounds: int, seconds: float) -> None:
+def bench(rounds: int, seconds: float, beside: Path | None) -> None:
     upstream_port = 19_199
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         engine = subprocess.Popen([sys.executable, __file__, "--as", "replica", str(upstream_port), "0"])
-        found = candidates(Path(directory), upstream_port)
+        found = candidates(Path(directory), upstream_port, beside)
         try:
             uvloop.run(take_turns(found, rounds, seconds))
             report(found)
         finally:
             for process in (engine, *(c.process for c in found)):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.terminate()
                 process.terminate()
                 process.wait()
 
@@ -382,10 +396,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--beside", type=Path, help="another checkout, whose gateway takes its turns too")
     parser.add_argument("--as", dest="role", nargs=3, metavar=("ROLE", "PORT", "UPSTREAM"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role is None:
-        bench(arguments.rounds, arguments.seconds)
+        bench(arguments.rounds, arguments.seconds, arguments.beside)
         return
     role, port, upstream_port = arguments.role
     uvloop.run(replica(int(port)) if role == "replica" else splice(int(port), int(upstream_port)))

@@ -159,6 +159,8 @@ PROBES: dict[str, Probe] = {
     "gateway.request_timeout": Probe(value="9s", effect=table),
     "gateway.stall_timeout": Probe(value="9s", effect=table),
     "gateway.body_max": Probe(value="1MiB", effect=table),
+    "gateway.routing.scorers": Probe(value={"kv-headroom": 2}, effect=table),
+    "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=table),
     **_PROMISES,
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},
     **{f"lanes.*.launch.{key}": Probe(value=value, effect=commands, base={"engine": "vllm"}) for key, value in _LAUNCH.items()},

@@ -36,6 +36,9 @@ def edited(old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "marker", "key", "words"),
     [
+        ("\ngateway:", "\ngateway:\n  routing: {scorers: {kv-headrom: 1}}", "routing:", "gateway.routing.scorers.kv-headrom", "not a scorer (did you mean 'kv-headroom'?"),
+        ("\ngateway:", "\ngateway:\n  routing: {scorers: {kv-headroom: -1}}", "routing:", "gateway.routing.scorers.kv-headroom", "0 or more, not -1"),
+        ("\ngateway:", "\ngateway:\n  routing: {filters: [no]}", "routing:", "gateway.routing.filters[0]", "'no' is not a filter"),
         ("provider: local", "provider: local\nprovidr: x", "providr", "providr", "unknown key (did you mean 'provider'?)"),
         ("    queue_max: 2000", "    quue_max: 2000", "quue_max", "lanes.batch.quue_max", "did you mean 'queue_max'?"),
         ("{p99: 300ms}", "{p98: 300ms}", "p98", "lanes.short.slo.ttft.p98", "did you mean 'p9"),

@@ -19,6 +19,7 @@ from fleetctl.model.profile import (
     Mode,
     Profile,
     ReplicaBounds,
+    RoutingRules,
     SpotPolicy,
 )
 from fleetctl.model.slo import Metric
@@ -55,6 +56,14 @@ def test_the_smallest_profile_gets_every_default() -> None:
     assert lane.spot is SpotPolicy.BURST
     assert lane.engine == "vllm"
     assert lane.max_wait_s == 0.5
+
+
+def test_routing_weights_are_laid_over_the_defaults() -> None:
+    assert parse(SMALLEST).gateway.routing == RoutingRules()
+    routed = "gateway: {routing: {scorers: {kv-headroom: 2, prefix-affinity: 0}, filters: [engine-not-queueing]}}\n"
+    rules = parse(SMALLEST + routed).gateway.routing
+    assert rules.scorers == {"least-predicted-ttft": 3.0, "prefix-affinity": 0.0, "kv-headroom": 2.0}
+    assert rules.filters == ("engine-not-queueing",)
 
 
 def test_units_are_read_into_seconds_dollars_fractions_and_bytes() -> None:

@@ -14,7 +14,7 @@ from fleetctl.controller.world import World
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import Phase
-from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable
+from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable, SignalFeed
 from fleetctl.model.node import NodeState
 from fleetctl.paths import FleetPaths
 from fleetctl.state.sqlite import SqliteStore
@@ -94,6 +94,7 @@ class FakeGateway:
     dies_at_once: bool = False
     table: RoutingTable | None = None
     tables: list[tuple[float, RoutingTable]] = field(default_factory=list)
+    feeds: list[SignalFeed] = field(default_factory=list)
     in_flight: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     lanes: tuple[LaneSnapshot, ...] = ()
@@ -158,6 +159,10 @@ class FakeGateway:
         self.table = table
         self.tables.append((self.clock.monotonic_s(), table))
         return table.version
+
+    async def put_signals(self, feed: SignalFeed) -> None:
+        self._must_answer()
+        self.feeds.append(feed)
 
     def _must_answer(self) -> None:
         if self.up_at is None or self.hangs or self.clock.monotonic_s() < self.up_at:

@@ -15,7 +15,7 @@ from fleetctl.codec import encode
 from fleetctl.controller import http
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.errors import UnavailableError
-from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, RoutingTable, SignalFeed
 from fleetctl.testing.samples import EPOCH
 
 if TYPE_CHECKING:
@@ -115,6 +115,9 @@ async def test_a_completion_must_be_a_200_with_a_body(port):
             await door.complete(HOST, port, "/empty", b"{}")
 
 
+FEED = SignalFeed(replicas=(ReplicaSignals(id="r1", age_s=0.5, running=3, waiting=1, kv_usage=0.25),))
+
+
 @pytest.fixture
 async def gateway() -> AsyncIterator[HttpGatewayClient]:
     root = Path(tempfile.mkdtemp(prefix="fh-"))
@@ -127,12 +130,16 @@ async def gateway() -> AsyncIterator[HttpGatewayClient]:
             return web.Response(text="not json")
         return web.json_response({"version": 4 if status == 200 else 9}, status=status)
 
+    async def take_signals(request: web.Request) -> web.Response:
+        return web.Response(status=200 if await request.read() == encode(FEED) else 400)
+
     async def snapshot(_: web.Request) -> web.Response:
         return web.Response(body=encode(SNAPSHOT))
 
     application = web.Application()
     application.router.add_put("/v1/table", put)
     application.router.add_get("/v1/snapshot", snapshot)
+    application.router.add_put("/v1/signals", take_signals)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(root / "gateway.sock")).start()
@@ -149,6 +156,12 @@ async def test_the_gateway_gives_its_snapshot_and_takes_tables(gateway):
     for _ in range(2):
         with pytest.raises(UnavailableError):
             await gateway.put_table(TABLE)
+
+
+async def test_the_gateway_takes_engine_figures(gateway):
+    await gateway.put_signals(FEED)
+    with pytest.raises(UnavailableError, match="400"):
+        await gateway.put_signals(SignalFeed(replicas=()))
 
 
 async def test_a_gateway_without_a_socket_is_unavailable(tmp_path):

@@ -61,6 +61,24 @@ def test_a_wish_becomes_a_warmed_fleet_in_rotation(on_rig):
     on_rig(scenario)
 
 
+def test_the_gateway_gets_the_engines_figures_that_may_be_decided_on(on_rig):
+    async def check(rig: Rig) -> None:
+        rig.up()
+        rig.engines.page = "running 3\nwaiting 1\nkv_usage 0.25"
+        async with rig.controller():
+            await rig.clock.sleep(20.0)
+            assert {s.id for s in rig.gateway.feeds[-1].replicas} == {r.id for r in rig.replicas()}
+            assert {(s.running, s.waiting, s.kv_usage) for s in rig.gateway.feeds[-1].replicas} == {(3, 1, 0.25)}
+            assert all(0.0 <= s.age_s <= 6.0 for s in rig.gateway.feeds[-1].replicas)
+            sent = len(rig.gateway.feeds)
+            rig.engines.page = "running 3\nwaiting 1\nkv_usage nan"
+            await rig.clock.sleep(20.0)
+            assert len(rig.gateway.feeds) > sent
+            assert rig.gateway.feeds[-1].replicas == ()
+
+    on_rig(check)
+
+
 def test_nothing_serves_before_its_own_completion_came_back(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.up()

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import IllegalTransitionError, RequestEvent, RequestState
+from fleetctl.core.routing.candidate import EngineLoad
 from fleetctl.core.slo.breach import Ending
+from fleetctl.model.gateway import ReplicaSignals, SignalFeed
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.profile import RoutingRules
 from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 if TYPE_CHECKING:
@@ -207,6 +211,66 @@ def test_the_sweep_ends_what_stalls_or_takes_too_long():
     assert whole.ends == ["failed: timed-out", "over"]
     assert held.ends == ["broken: timed-out", "over"]
     assert is_clean(dispatcher)
+
+
+@pytest.mark.parametrize("step", list(LadderStep))
+@pytest.mark.parametrize("prompt_tokens", [1, 10**9])
+def test_a_free_slot_is_taken_exactly_when_admission_says_so(step, prompt_tokens):
+    lane = replace(CHAT, step=step, interruptible=True)
+    _, dispatcher = on_stage(route("r1"), lanes=(lane,))
+    exchange = HeapExchange(EventHeap(), dispatcher, lambda _: FINE)
+    exchange.submit(prompt_tokens=prompt_tokens)
+    on_lane = dispatcher.routes.lanes["chat"]
+    load = LaneLoad(queued=0, queue_max=64, max_wait_s=2.0, has_slot=True, drain_rate_rps=None)
+    is_probe = on_lane.effects.breaks  # the first one
+    said = admit(load, on_lane.effects, prompt_tokens=prompt_tokens, is_probe=is_probe)
+    assert (exchange.sent_to == ["r1"]) is (said is Admission.DISPATCH)
+
+
+def signals(id_: str, *, age_s: float = 0.0, kv_usage: float = 0.5, waiting: int = 2) -> ReplicaSignals:
+    return ReplicaSignals(id=id_, age_s=age_s, running=1, waiting=waiting, kv_usage=kv_usage)
+
+
+def test_an_engines_figures_are_seen_until_they_are_too_old():
+    heap, dispatcher = on_stage(route("r1"), route("r2"))
+    dispatcher.take_signals(SignalFeed(replicas=(signals("r1", age_s=5.0), signals("gone"))))
+    seen = dispatcher.routes.replicas["r1"].candidate
+    assert seen.engine == EngineLoad(running=1, waiting=2, kv_usage=0.5)
+    assert dispatcher.routes.replicas["r2"].candidate.engine is None
+    heap.now_s = 9.9
+    dispatcher.sweep(9.9)
+    assert seen.engine is not None
+    heap.now_s = 10.0
+    dispatcher.sweep(10.0)
+    assert seen.engine is None
+
+
+@pytest.mark.parametrize(
+    "unsound",
+    [
+        signals("r1", kv_usage=float("nan")),
+        signals("r1", kv_usage=1.5),
+        signals("r1", waiting=-1),
+        signals("r1", age_s=15.0),
+    ],
+)
+def test_figures_that_are_too_old_or_cannot_be_true_are_not_decided_on(unsound):
+    _, dispatcher = on_stage(route("r1"))
+    dispatcher.take_signals(SignalFeed(replicas=(signals("r1"),)))
+    dispatcher.take_signals(SignalFeed(replicas=(unsound,)))
+    assert dispatcher.routes.replicas["r1"].candidate.engine is None
+
+
+def test_the_weights_in_the_table_reach_the_pick():
+    heap, dispatcher = on_stage(route("full"), route("empty"))
+    dispatcher.routes.replicas["empty"].candidate.in_flight = 4
+    feed = SignalFeed(replicas=(signals("full", kv_usage=1.0), signals("empty", kv_usage=0.0)))
+    dispatcher.take_signals(feed)
+    assert ask(heap, dispatcher).sent_to == ["full"]
+    heap.run()
+    rules = RoutingRules(scorers={"least-predicted-ttft": 3.0, "kv-headroom": 4.0})
+    dispatcher.apply(replace(table(route("full"), route("empty"), version=2), routing=rules))
+    assert ask(heap, dispatcher).sent_to == ["empty"]
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,8 +12,8 @@ from fleetctl.core.dispatch.state import (
     IllegalTransitionError,
     RequestEvent,
     RequestState,
-    next_state,
 )
+from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 
 def test_every_state_is_in_the_table_and_only_the_last_has_no_way_out():
@@ -29,7 +29,7 @@ def test_every_event_leads_somewhere_and_a_failure_always_to_displaced():
 
 def test_a_client_may_leave_in_every_state_but_the_last():
     for state in set(RequestState) - {RequestState.OVER}:
-        assert next_state(state, RequestEvent.CLIENT_GONE) is RequestState.OVER
+        assert TRANSITIONS[state][RequestEvent.CLIENT_GONE] is RequestState.OVER
 
 
 def test_from_every_state_the_end_can_be_reached():
@@ -43,9 +43,16 @@ def test_what_is_not_in_the_table_raises():
     illegal = [(s, e) for s, e in itertools.product(RequestState, RequestEvent) if e not in TRANSITIONS[s]]
     assert (RequestState.OVER, RequestEvent.ANSWERED) in illegal
     assert (RequestState.QUEUED, RequestEvent.CONNECTED) in illegal
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap)
+    dispatcher.apply(table(route("r1")))
+    exchange = HeapExchange(heap, dispatcher, lambda _: Fate())
+    exchange.submit()
     for state, event in illegal:
+        exchange.request.state = state
         with pytest.raises(IllegalTransitionError, match=event.value):
-            next_state(state, event)
+            exchange.request.move(event)
+        assert exchange.request.state is state
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from hypothesis import given, strategies as st
 
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.ejection import BACKOFF_S_MAX, CONSECUTIVE_FAILURES, Ejection
-from fleetctl.core.routing.filters import usable
-from fleetctl.core.routing.picker import SCORERS, pick
-from fleetctl.core.routing.scorers import prefix_affinity
+from fleetctl.core.routing.picker import Picker
+from fleetctl.core.routing.registry import SCORERS
+from fleetctl.core.routing.scorers.prefix_affinity import prefix_affinity
+from fleetctl.core.routing.usable import usable
+from fleetctl.model.profile import RoutingRules
 
 
 def replica(id_: str, **changes: Any) -> Candidate:
@@ -21,6 +23,7 @@ def replica(id_: str, **changes: Any) -> Candidate:
 
 
 PROMPT = PromptLoad(1000, {})
+pick = Picker(RoutingRules()).pick
 replicas = st.builds(
     replica,
     st.uuids().map(str),
@@ -45,7 +48,7 @@ def test_every_score_lies_between_zero_and_one(candidates, data):
         return
     tokens = data.draw(st.integers(0, 10**5))
     cached = data.draw(st.dictionaries(st.sampled_from([c.id for c in candidates]), st.integers(0, tokens)))
-    for scorer, _ in SCORERS:
+    for scorer in SCORERS.values():
         scores = scorer(candidates, PromptLoad(tokens, cached))
         assert len(scores) == len(candidates)
         assert all(0.0 <= s <= 1.0 for s in scores)

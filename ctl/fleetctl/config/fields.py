@@ -6,16 +6,17 @@ import math
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from fleetctl import units
+from fleetctl.core.routing.registry import FILTERS, SCORERS
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, SpotPolicy
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from enum import StrEnum
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
@@ -118,6 +119,18 @@ def _choice(kinds: type[StrEnum], what: str) -> Callable[[object], StrEnum]:
     return validate
 
 
+def _one_of(names: Collection[str], what: str) -> Callable[[object], str]:
+    """Return a validator that reads one of these names, and names the nearest when it is none of them."""
+
+    def validate(value: object) -> str:
+        if isinstance(value, str) and value in names:
+            return value
+        near = suggest(value, names) if isinstance(value, str) else ""
+        raise ValueError(f"{shown(value)} is not {what}{near}; one of: {', '.join(names)}")
+
+    return validate
+
+
 def _name(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(NAME_PATTERN, value):
         return value
@@ -195,4 +208,11 @@ OnDemand = Annotated[
 ContextCapChoice = Annotated[
     ContextCap, BeforeValidator(_choice(ContextCap, "a context cap")), WithJsonSchema(_choice_schema(ContextCap))
 ]
+ScorerName = Annotated[
+    str, BeforeValidator(_one_of(SCORERS, "a scorer")), WithJsonSchema({"type": "string", "enum": list(SCORERS)})
+]
+FilterName = Annotated[
+    str, BeforeValidator(_one_of(FILTERS, "a filter")), WithJsonSchema({"type": "string", "enum": list(FILTERS)})
+]
+Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 ControlMode = Annotated[Mode, BeforeValidator(_choice(Mode, "a mode")), WithJsonSchema(_choice_schema(Mode))]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fleetctl.config.fields import (
     Bytes,
@@ -15,14 +15,17 @@ from fleetctl.config.fields import (
     ControlMode,
     Duration,
     EngineName,
+    FilterName,
     Name,
     Number,
     OnDemand,
     OpenShare,
     Reference,
+    ScorerName,
     Share,
     Spot,
     Usd,
+    Weight,
 )
 from fleetctl.config.lane_shape import EmulatorShape, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
@@ -184,6 +187,25 @@ class ControlShape(ProfileSection):
         return self
 
 
+class RoutingShape(ProfileSection):
+    """How the gateway chooses among the replicas that may take a request."""
+
+    scorers: dict[ScorerName, Weight] = Field(
+        default_factory=lambda: dict(_GATEWAY.routing.scorers),
+        description="Scorer -> its weight in the sum of scores, each from 0 to 1. Those not named keep their default "
+        "(least-predicted-ttft 3, prefix-affinity 1, others 0); 0 switches one off.",
+    )
+    filters: list[FilterName] = Field(
+        default_factory=list,
+        description="Filters to apply first, in this order; one that would leave no replica is ignored.",
+    )
+
+    @field_validator("scorers", mode="after")
+    @classmethod
+    def _over_defaults(cls, given: dict[str, float]) -> dict[str, float]:
+        return {**_GATEWAY.routing.scorers, **given}
+
+
 class GatewayShape(ProfileSection):
     """The public endpoint."""
 
@@ -202,6 +224,7 @@ class GatewayShape(ProfileSection):
         default=_GATEWAY.stall_timeout_s, description="No byte from a replica for this long ends the request."
     )
     body_bytes_max: Bytes = Field(default=_GATEWAY.body_bytes_max, description="Largest request body.")
+    routing: RoutingShape = Field(default_factory=RoutingShape, description="How a replica is chosen for a request.")
 
 
 class ProfileShape(ProfileSection):

@@ -9,7 +9,7 @@ import msgspec
 
 from fleetctl.codec import decode, encode
 from fleetctl.errors import UnavailableError
-from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +112,14 @@ class HttpGatewayClient:
             return int(msgspec.json.decode(raw)["version"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as exc:
             raise UnavailableError(f"the gateway's answer to a table cannot be read: {exc}") from exc
+
+    async def put_signals(self, feed: SignalFeed) -> None:
+        """Hand over what engines said of themselves."""
+        request = self._session.put("http://gateway/v1/signals", data=encode(feed))
+        async with _Response(request, "the gateway", _GATEWAY_S) as response:
+            await response.read()
+        if response.status != 200:
+            raise UnavailableError(f"the gateway answered {response.status} to engine figures")
 
 
 class _Response:

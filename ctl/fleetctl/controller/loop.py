@@ -142,6 +142,7 @@ class Controller:
         # Whoever leaves rotation leaves it first; only then is a replacement written down.
         await parts.publisher.publish(desired, parts.records.all, decision.memory, gateway=observation.gateway)
         parts.launcher.launch(desired, launches)
+        await parts.publisher.send_signals(observation)
         self._hold_port(parts, observation, decision)
         self._world.gateway_host.watch(self.wake)
         self._requeue_at = decision.requeue_at

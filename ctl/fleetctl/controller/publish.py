@@ -12,16 +12,19 @@ from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.files import write_whole
-from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, RoutingTable, SignalFeed
+from fleetctl.model.slo import Validity
 from fleetctl.model.subject import GATEWAY
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.world import World
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
+    from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
 
 # No key hashes to this: a gateway whose keys cannot be read refuses every request.
@@ -38,6 +41,7 @@ class Publisher:
         self._table = _read(world.paths.routing_table)
         # Replica id -> the version from which it gets no new requests.
         self._out_since: dict[str, int] = {}
+        self._signals_at: dict[str, datetime | None] = {}  # of the figures the gateway has
         self._note_rotation()
 
     async def publish(
@@ -58,6 +62,36 @@ class Publisher:
             self._note_rotation()
         if gateway is not None and at_work != table.version:
             await self._push(table)
+
+    async def send_signals(self, observation: Observation) -> None:
+        """Send the gateway the engines' figures that may be decided on, when any of them is new."""
+        sound = [
+            (replica.record.id, replica.engine, replica.engine.at)
+            for replica in observation.replicas
+            if replica.engine.validity is Validity.OK
+        ]
+        taken_at = {replica_id: at for replica_id, _, at in sound}
+        if observation.gateway is None or taken_at == self._signals_at:
+            return
+        feed = SignalFeed(
+            replicas=tuple(
+                ReplicaSignals(
+                    id=replica_id,
+                    age_s=(observation.at - at).total_seconds(),
+                    running=engine.running,
+                    waiting=engine.waiting,
+                    kv_usage=engine.kv_usage,
+                )
+                for replica_id, engine, at in sound
+                if at is not None
+            )
+        )
+        try:
+            await self._world.gateway.put_signals(feed)
+        except UnavailableError as exc:
+            self._journal.failed(GATEWAY, "put-signals", exc)
+        else:
+            self._signals_at = taken_at
 
     def is_excluded(self, replica_id: str, gateway: GatewaySnapshot | None) -> bool:
         """Whether the gateway has acknowledged a table that sends this replica nothing new."""

@@ -15,7 +15,7 @@ from fleetctl.ports.provider import Provider
 from fleetctl.ports.store import StateStore
 
 if TYPE_CHECKING:
-    from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
+    from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
 
 
 class EngineClient(Protocol):
@@ -43,6 +43,10 @@ class GatewayClient(Protocol):
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; return the version at work after it."""
+        ...
+
+    async def put_signals(self, feed: SignalFeed) -> None:
+        """Hand over what engines said of themselves."""
         ...
 
 

@@ -38,13 +38,11 @@ class ReceivedAnswer:
 
     request: ActiveRequest
 
-    def __init__(
-        self, dispatcher: Dispatcher, limits: GatewayLimits, client: ClientConnection, *, lane_name: str
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, limits: GatewayLimits, client: ClientConnection, lane_name: str) -> None:
         self._dispatcher = dispatcher
         self._limits = limits
         self._client = client
-        self._response = ClientResponse(client, lane_name, whole_bytes_max=limits.whole_bytes_max)
+        self._response = ClientResponse(client, lane_name, limits.whole_bytes_max)
         self._connection: UpstreamConnection | None = None
         self._relay: EventRelay | None = None  # of an answer in events
         self._fault: StreamFault | None = None  # the last one that a replica's events ended with
@@ -127,7 +125,7 @@ class ReceivedAnswer:
         self._dispatcher.answered(self.request, Ending.COMPLETE)
 
     def _complete_whole(self, status: int) -> None:
-        failure = failure_of(status)
+        failure = failure_of(status) if status >= 300 else None
         if failure is not None:
             self._dispatcher.failed(self.request, failure)
             return
@@ -135,7 +133,9 @@ class ReceivedAnswer:
         self._response.whole(body)
         if status < 300:
             self._note_usage(read_usage(body))
-        self._dispatcher.answered(self.request, Ending.of_status(status))
+            self._dispatcher.answered(self.request, Ending.COMPLETE)
+        else:
+            self._dispatcher.answered(self.request, Ending.of_status(status))
 
     def lost(self, *, answered: bool, reused: bool) -> None:
         """Report a connection that broke."""

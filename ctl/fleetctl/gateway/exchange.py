@@ -53,7 +53,7 @@ class Exchange(ReceivedAnswer):
         received: Request,
         lane: DispatchLane[ActiveRequest],
     ) -> None:
-        super().__init__(dispatcher, limits, client, lane_name=lane.route.name)
+        super().__init__(dispatcher, limits, client, lane.route.name)
         self._upstreams = upstreams
         self._received = received
         self._connecting: asyncio.Task[None] | None = None
@@ -64,17 +64,18 @@ class Exchange(ReceivedAnswer):
 
     def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest) -> None:
         """Ask the dispatcher for a replica."""
+        dispatcher = self._dispatcher
         self.request = ActiveRequest(
             self,
             lane,
             measured.prompt,
             measured.hashes,
-            prompt_bytes=len(measured.parsed.prompt),
+            len(measured.parsed.prompt),
+            dispatcher.clock(),
             is_stream=measured.parsed.stream,
-            now_s=self._dispatcher.clock(),
         )
         self._client.exchange = self
-        self._dispatcher.submit(self.request)
+        dispatcher.submit(self.request)
 
     # ExchangePort: what the dispatcher decides.
 

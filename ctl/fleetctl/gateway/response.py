@@ -22,7 +22,7 @@ class ClientResponse:
         "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "replica_id", "status",
     )  # fmt: skip
 
-    def __init__(self, client: ClientConnection, lane_name: str, *, whole_bytes_max: int) -> None:
+    def __init__(self, client: ClientConnection, lane_name: str, whole_bytes_max: int) -> None:
         self._client = client
         self._lane_name = lane_name
         self._whole_bytes_max = whole_bytes_max

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from fleetctl import codec
+from fleetctl.core.routing.registry import unknown_names
 from fleetctl.gateway import admin, listeners
 from fleetctl.gateway.client import ClientConnection
 from fleetctl.model.gateway import RoutingTable
@@ -33,12 +34,16 @@ _CONTROLLER_CHECK_S = 1.0
 def read_table(path: Path) -> RoutingTable | None:
     """Return the last table the controller wrote. None: there is none, or it is unreadable, which is logged."""
     try:
-        return codec.decode(RoutingTable, path.read_bytes())
+        table = codec.decode(RoutingTable, path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as exc:
         _log.error("the routing table %s cannot be used: %s; waiting for the controller", path, exc)
         return None
+    if unknown := unknown_names(table.routing):
+        _log.error("the routing table %s names what is not here: %s; waiting for the controller", path, unknown)
+        return None
+    return table
 
 
 def raise_descriptor_limit() -> None:

@@ -52,6 +52,27 @@ class RoutingTable(RequestRules):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSignals:
+    """What an engine said of itself, `age_s` before this was sent; only figures that may be decided on are sent."""
+
+    id: str
+    age_s: float
+    running: int
+    waiting: int
+    kv_usage: float  # 0-1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalFeed:
+    """Engine figures for routing; a replica that is not named keeps what it has until that is too old.
+
+    They change every few seconds and mean nothing after a restart, so they come beside the routing table, not in it.
+    """
+
+    replicas: tuple[ReplicaSignals, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneWindow:
     """A lane's figures over the last `seconds`."""
 

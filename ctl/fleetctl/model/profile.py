@@ -181,12 +181,23 @@ class ControlSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingRules:
+    """How the gateway chooses among the replicas that may take a request; the names are core/routing/registry's."""
+
+    scorers: dict[str, float] = field(
+        default_factory=lambda: {"least-predicted-ttft": 3.0, "prefix-affinity": 1.0}
+    )  # -> weight in the sum; the time to the first token is what the lanes promise
+    filters: tuple[str, ...] = ()  # in this order; one that would leave nobody is ignored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRules:
     """What holds for the requests of every lane; a key added here is in every routing table."""
 
     request_timeout_s: float = 600.0
     stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
     body_bytes_max: int = 16 * 1024 * 1024
+    routing: RoutingRules = field(default_factory=RoutingRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import Candidate
 
 
+_DISPATCHED = RequestEvent.DISPATCHED
+
+
 class Assignment:
     """Takes a slot with `dispatch` and gives it back with `release`; in between a request waits in one queue at most."""
 
@@ -44,7 +47,7 @@ class Assignment:
         replica = routes.replicas[candidate.id]
         routes.prefixes.remember(request.hashes, candidate.id)
         self._endings.active.add(request)
-        request.move(RequestEvent.DISPATCHED)
+        request.move(_DISPATCHED)
         request.replica = replica
         request.prefill_tokens = request.prompt.uncached(candidate.id)
         request.awaits_token = True
@@ -72,8 +75,9 @@ class Assignment:
         elif request.has_answer:
             replica.answered()
             request.lane.service.finished(now_s - request.dispatched_s)
-        for lane in self._routes.served_by(replica):
-            self.dispatch_queued(lane)
+        for lane in self._routes.served_by.get(replica.route.lane, ()):
+            if lane.queue or lane.displaced:
+                self.dispatch_queued(lane)
 
     # Queues.
 
@@ -90,7 +94,7 @@ class Assignment:
         found = self.pick_displaced(request, now_s)
         if found is None and request.stale_at:
             # Nobody else can take it. Its idle connections have been dropped, so a fresh one will tell what is wrong.
-            request.unreached -= {request.stale_at}
+            request.avoided -= {request.stale_at}
             found = self.pick_displaced(request, now_s)
         request.stale_at = ""
         if found is not None:
@@ -104,7 +108,7 @@ class Assignment:
 
     def _await_replica(self, request: ActiveRequest, now_s: float) -> None:
         # Those that could not be reached may be back by then.
-        request.unreached = frozenset()
+        request.avoided = request.tried
         lane = request.lane
         if request.displaced_until_s is None:
             request.displaced_until_s = now_s + max(lane.route.max_wait_s, self._limits.displaced_wait_s)

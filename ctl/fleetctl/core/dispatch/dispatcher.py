@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.limits import DispatchLimits
     from fleetctl.core.dispatch.ports import WakeAt
     from fleetctl.core.dispatch.request import ActiveRequest
-    from fleetctl.model.gateway import RoutingTable
+    from fleetctl.model.gateway import RoutingTable, SignalFeed
+
+# Looked up for every request, and an enum's members are slow to look up.
+_CONNECTED, _PASSED_ON, _ANSWERED = RequestEvent.CONNECTED, RequestEvent.PASSED_ON, RequestEvent.ANSWERED
 
 
 class Dispatcher:
@@ -55,6 +58,14 @@ class Dispatcher:
                     self._endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
             self._assignment.dispatch_queued(lane)
 
+    def take_signals(self, feed: SignalFeed) -> None:
+        """Let routing see what engines said of themselves."""
+        now_s = self.clock()
+        for signals in feed.replicas:
+            replica = self.routes.replicas.get(signals.id)
+            if replica is not None:
+                replica.take_signals(signals, now_s)
+
     def submit(self, request: ActiveRequest) -> None:
         """Dispatch, queue or refuse a new request."""
         now_s = self.clock()
@@ -63,6 +74,9 @@ class Dispatcher:
         lane.accounts.offered(now_s)
         # A queue is never jumped, and a held lane dispatches nothing.
         found = None if lane.queue or effects.holds_queue else self.routes.pick(request, now_s)
+        if found is not None and lane.always_takes_slot:
+            self._assignment.dispatch(request, found, now_s)
+            return
         is_probe = effects.breaks and lane.probe.lets_through(now_s)
         load = lane.load(has_slot=found is not None)
         answer = admit(load, effects, prompt_tokens=request.prompt.prompt_tokens, is_probe=is_probe)
@@ -75,11 +89,11 @@ class Dispatcher:
 
     def connected(self, request: ActiveRequest) -> None:
         """Note that a request is being written to its replica."""
-        request.move(RequestEvent.CONNECTED)
+        request.move(_CONNECTED)
 
     def passed_on(self, request: ActiveRequest) -> None:
         """Note that the client gets the first bytes of what this replica answers."""
-        request.move(RequestEvent.PASSED_ON)
+        request.move(_PASSED_ON)
         request.is_committed = True
 
     def first_token(self, request: ActiveRequest, now_s: float) -> None:
@@ -94,7 +108,7 @@ class Dispatcher:
     def answered(self, request: ActiveRequest, ending: Ending) -> None:
         """End a request whose client has been given a replica's whole answer."""
         self._assignment.release(request, failed=False)
-        self._endings.finish(request, RequestEvent.ANSWERED, ending)
+        self._endings.finish(request, _ANSWERED, ending)
 
     def client_gone(self, request: ActiveRequest) -> None:
         """End a request that nobody waits for any more."""
@@ -161,6 +175,8 @@ class Dispatcher:
             return
         for request in list(self._endings.active):
             self._check(request, now_s, table)
+        for replica in self.routes.replicas.values():
+            replica.expire_signals(now_s)
         for lane in list(self.routes.lanes.values()):
             lane.accounts.fold(now_s)
             # An ejection that ends wakes nobody by itself.
@@ -187,9 +203,8 @@ def _avoid_replica(request: ActiveRequest, avoidance: Avoidance) -> None:
         return
     replica_id = replica.route.id
     request.lane_continued = replica.candidate.continues and replica.route.lane == request.lane.route.name
+    request.avoided |= {replica_id}
     if avoidance is Avoidance.FOR_GOOD:
         request.tried |= {replica_id}
-    else:
-        request.unreached |= {replica_id}
-        if avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
-            request.stale_at = replica_id
+    elif avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
+        request.stale_at = replica_id

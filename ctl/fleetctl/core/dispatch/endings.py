@@ -72,7 +72,8 @@ class Endings:
     def finish(self, request: ActiveRequest, reason: RequestEvent, ending: Ending | None) -> None:
         """Count a request whose response is written, unless it was shed (None), and let go of it."""
         request.move(reason)
-        request.dequeue()
+        if request.ticket is not None:
+            request.dequeue()
         self.active.discard(request)
         used = request.prompt_tokens_used
         if used is not None and not request.continuations:

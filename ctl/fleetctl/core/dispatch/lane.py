@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fleetctl.core.admission.admit import LaneLoad
+from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
 from fleetctl.core.admission.ladder import ProbeGate, StepEffects, effects
 from fleetctl.core.admission.queue import LaneQueue
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_FREE = LaneLoad(queued=0, queue_max=1, max_wait_s=0.0, has_slot=True, drain_rate_rps=None)
+_LONGEST_PROMPT_TOKENS = 2**62
 # Displaced requests are bounded by what was in flight; this is only a ceiling.
 _DISPLACED_MAX = 1_000_000
 
@@ -28,7 +30,7 @@ class DispatchLane(Generic[R]):
     """Lives from the first table that names it until nothing of it is left."""
 
     __slots__ = (
-        "accounts", "candidates", "displaced", "effects", "in_flight", "probe", "queue", "route", "service", "spill",
+        "accounts", "always_takes_slot", "candidates", "displaced", "effects", "in_flight", "probe", "queue", "route", "service", "spill",
         "wake_at_s", "wakeup",
     )  # fmt: skip
 
@@ -49,6 +51,10 @@ class DispatchLane(Generic[R]):
         """Take over new rules; those who wait keep their deadlines."""
         self.route = route
         self.effects: StepEffects = effects(route)
+        # If admission lets the longest prompt take a free slot at once, it need not be asked about any other.
+        self.always_takes_slot = (
+            admit(_FREE, self.effects, prompt_tokens=_LONGEST_PROMPT_TOKENS, is_probe=False) is Admission.DISPATCH
+        )
         self.accounts.limits = Limits.of(route.slo)
         self.queue.size_max = route.queue_max
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.dispatch.state import RequestState, next_state
+from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestState
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class ActiveRequest:
     """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
 
     __slots__ = (
+        "avoided",
         "awaits_token",
         "continuations",
         "dispatched_s",
@@ -49,7 +50,6 @@ class ActiveRequest:
         "stopwatch",
         "ticket",
         "tried",
-        "unreached",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  # what a request is known by
@@ -58,10 +58,10 @@ class ActiveRequest:
         lane: DispatchLane[ActiveRequest],
         prompt: PromptLoad,
         hashes: list[int],
-        *,
         prompt_bytes: int,
-        is_stream: bool,
         now_s: float,
+        *,
+        is_stream: bool,
     ) -> None:
         self.exchange = exchange
         self.lane = lane
@@ -90,23 +90,21 @@ class ActiveRequest:
         self.resends = 0
         self.continuations = 0
         self.tried = _NOBODY  # replicas that have seen the request and failed it
-        self.unreached = _NOBODY  # replicas that could not be connected to since it last waited
+        self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
         self.stale_at = ""  # the replica whose idle connection turned out to be closed
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used: int | None = None
         self.output_tokens_uncounted = 0
 
-    def move(self, reason: RequestEvent) -> None:
-        """Change the state. Raises IllegalTransitionError."""
-        self.state = next_state(self.state, reason)
+    def move(self, event: RequestEvent) -> None:
+        """Change the state as the table in `state` has it. Raises IllegalTransitionError."""
+        following = TRANSITIONS[self.state].get(event)
+        if following is None:
+            raise IllegalTransitionError(f"a request that is {self.state} cannot change by {event}")
+        self.state = following
 
     def dequeue(self) -> None:
         """Leave the queue it waits in, if it does."""
         if self.ticket is not None and self.queue is not None:
             self.queue.cancel(self.ticket)
             self.ticket = None
-
-    @property
-    def avoided(self) -> frozenset[str]:
-        """Replicas that are not to be asked now."""
-        return self.tried | self.unreached if self.unreached else self.tried

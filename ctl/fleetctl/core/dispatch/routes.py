@@ -10,9 +10,10 @@ from fleetctl.core.dispatch.lane import DispatchLane
 from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
-from fleetctl.core.routing.filters import usable
-from fleetctl.core.routing.picker import pick
+from fleetctl.core.routing.picker import Picker
 from fleetctl.core.routing.prefix_index import PrefixIndex
+from fleetctl.core.routing.usable import usable
+from fleetctl.model.profile import RoutingRules
 
 if TYPE_CHECKING:
     import random
@@ -33,13 +34,15 @@ class RoutingState:
         self.prefixes = PrefixIndex()
         self.any_continues = False  # some replica could go on with a lost stream
         self._choice: LaneChoice[RouteLane] = LaneChoice(())
-        self._served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
+        self._picker = Picker(RoutingRules())
+        self.served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
 
     # The table.
 
     def apply(self, table: RoutingTable, now_s: float) -> None:
         """Replace the table. Replicas and lanes it names no longer keep what they carry."""
         self.table = table
+        self._picker = Picker(table.routing)
         self._choice = LaneChoice(table.lanes)
         self._apply_replicas(table, now_s)
         for row in table.lanes:
@@ -71,7 +74,7 @@ class RoutingState:
         for replica in self.replicas.values():
             own.setdefault(replica.route.lane, []).append(replica.candidate)
         named = {row.name for row in table.lanes}
-        self._served_by = {}
+        self.served_by = {}
         for name, lane in list(self.lanes.items()):
             lane.candidates = own[name]
             lane.spill = [own[other] for other in lane.route.spill_to if other in own]
@@ -79,7 +82,7 @@ class RoutingState:
                 del self.lanes[name]
                 continue
             for source in (name, *lane.route.spill_to):
-                self._served_by.setdefault(source, []).append(lane)
+                self.served_by.setdefault(source, []).append(lane)
 
     # Where a request belongs.
 
@@ -120,7 +123,7 @@ class RoutingState:
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
                 if found:
                     break
-        return pick(found, request.prompt, self._rng) if found else None
+        return self._picker.pick(found, request.prompt, self._rng) if found else None
 
     def could_continue(self, request: ActiveRequest) -> bool:
         """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.
@@ -133,7 +136,3 @@ class RoutingState:
         if not lane.candidates and request.lane_continued:
             return True
         return lane.may_spill and any(c.continues for pool in lane.spill for c in pool)
-
-    def served_by(self, replica: DispatchReplica) -> list[DispatchLane[ActiveRequest]]:
-        """Return the lanes whose requests this replica may take."""
-        return self._served_by.get(replica.route.lane, [])

@@ -94,11 +94,3 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
 
 class IllegalTransitionError(Exception):
     """A request was to change its state in a way that TRANSITIONS does not know: a bug of whoever asked for it."""
-
-
-def next_state(state: RequestState, event: RequestEvent) -> RequestState:
-    """Return the state that `event` leads to. Raises IllegalTransitionError when it leads nowhere from here."""
-    following = TRANSITIONS[state].get(event)
-    if following is None:
-        raise IllegalTransitionError(f"a request that is {state} cannot change by {event}")
-    return following

@@ -1,1 +1,1 @@
-"""Filters, scorers in [0, 1], pickers."""
+"""Which replica takes a request: filters, scorers in [0, 1], a picker."""

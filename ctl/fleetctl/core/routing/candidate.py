@@ -7,6 +7,14 @@ from dataclasses import dataclass
 import msgspec
 
 
+class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine last said of itself."""
+
+    running: int  # requests it works on
+    waiting: int  # requests in its own queue
+    kv_usage: float  # share of its KV cache that is taken, 0-1
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Candidate:
     """A replica's load, kept current by whoever dispatches to it; mutable because the hot path writes it."""
@@ -19,6 +27,7 @@ class Candidate:
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
+    engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
 
     @property
     def has_slot(self) -> bool:

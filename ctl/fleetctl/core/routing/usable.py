@@ -1,4 +1,4 @@
-"""Which replicas may take a request."""
+"""Which replicas may take a request: what no profile can switch off."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def usable(
     limit: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
     `must_continue` asks for replicas that can go on with a stream another one lost.
     """
-    return [
+    found = [
         c
         for c in candidates
         if c.in_rotation
-        and (beyond_limit or c.in_flight < c.concurrency_max)
+        and (c.in_flight < c.concurrency_max or beyond_limit)
         and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
-        and (not tried or c.id not in tried)
-        and (not must_continue or c.continues)
     ]
+    if tried or must_continue:
+        return [c for c in found if c.id not in tried and (c.continues or not must_continue)]
+    return found
