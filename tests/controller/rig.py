@@ -39,7 +39,7 @@ FLEET = "demo"
 
 @dataclass(slots=True)
 class FakeEngines:
-    """Implements EngineDoor over the fake provider's nodes: an engine is healthy `startup_s` after its node runs."""
+    """Implements EngineClient over the fake provider's nodes: an engine is healthy `startup_s` after its node runs."""
 
     provider: FakeProvider
     clock: LoopClock
@@ -85,7 +85,7 @@ class FakeEngines:
 
 @dataclass(slots=True)
 class FakeGateway:
-    """Implements GatewayDoor and GatewayHost: a gateway that is there `start_s` after it is started."""
+    """Implements GatewayClient and GatewayHost: a gateway that is there `start_s` after it is started."""
 
     clock: LoopClock
     start_s: float = 0.5

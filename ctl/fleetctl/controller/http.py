@@ -1,4 +1,4 @@
-"""The real doors: keep-alive HTTP to replicas over loopback and to the gateway over its Unix socket."""
+"""The real clients: keep-alive HTTP to replicas over loopback and to the gateway over its Unix socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ERROR_BYTES_SHOWN = 200
 
 
 class HttpEngineClient:
-    """Implements EngineDoor."""
+    """Implements EngineClient."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -76,7 +76,7 @@ class HttpEngineClient:
 
 
 class HttpGatewayClient:
-    """Implements GatewayDoor."""
+    """Implements GatewayClient."""
 
     def __init__(self, socket: Path) -> None:
         connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)

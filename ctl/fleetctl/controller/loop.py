@@ -1,4 +1,4 @@
-"""The loop: load, decide, apply; woken early by what happens, and by nothing that goes wrong thrown off its feet."""
+"""The loop: load, decide, apply. Events wake it before its next tick; an error in a tick is journalled and retried."""
 
 from __future__ import annotations
 

@@ -45,18 +45,20 @@ class Probes:
         self._world = world
         self._background = background
         self._on_change = on_change
-        self._pulses: dict[str, _ProbeState] = {}
+        self._probe_states: dict[str, _ProbeState] = {}
         self._booting_s = _BOOTING_S
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Start the probes that are due; forget replicas that are no longer probed."""
         probed = {r.id: r for r in records if r.state in _PROBED and r.port}
-        self._pulses = {rid: self._pulses.get(rid) or self._new(number) for number, rid in enumerate(probed)}
+        self._probe_states = {
+            rid: self._probe_states.get(rid) or self._new(number) for number, rid in enumerate(probed)
+        }
         booting = sum(record.ready_at is None for record in probed.values())
         self._booting_s = max(_BOOTING_S, booting / _BOOTING_PROBES_PER_S_MAX)
         now_s = self._world.clock.monotonic_s()
         for record in probed.values():
-            probe = self._pulses[record.id]
+            probe = self._probe_states[record.id]
             if now_s >= probe.health_due_s:
                 self._start(f"health/{record.id}", record, self._probe_health)
             if record.state in _SCRAPED and now_s >= probe.metrics_due_s:
@@ -64,12 +66,12 @@ class Probes:
 
     def healthy(self, replica_id: str) -> bool | None:
         """Return the last answer of /health; None: not asked yet."""
-        probe = self._pulses.get(replica_id)
+        probe = self._probe_states.get(replica_id)
         return probe.healthy if probe else None
 
     def signals(self, replica_id: str) -> EngineSignals:
         """Return the last figures; STALE when they have not come for a while."""
-        probe = self._pulses.get(replica_id)
+        probe = self._probe_states.get(replica_id)
         if probe is None:
             return EngineSignals()
         age_s = self._world.clock.monotonic_s() - probe.metrics_at_s
@@ -79,7 +81,7 @@ class Probes:
 
     def forget(self, replica_id: str) -> None:
         """Ask a replica anew: what it said belongs to an earlier life."""
-        self._pulses.pop(replica_id, None)
+        self._probe_states.pop(replica_id, None)
 
     def _new(self, number: int) -> _ProbeState:
         # Replicas that came together are scraped one after the other, not all in one tick.
@@ -88,7 +90,7 @@ class Probes:
     def _start(
         self, key: str, record: Replica, ask: Callable[[Replica, _ProbeState], Coroutine[object, object, None]]
     ) -> None:
-        probe = self._pulses[record.id]
+        probe = self._probe_states[record.id]
         self._background.start(key, lambda: ask(record, probe), wakes=False)
 
     async def _probe_health(self, record: Replica, probe: _ProbeState) -> None:

@@ -1,4 +1,4 @@
-"""What a controller works with: the store, the provider, and doors to engines and gateway. All may be fakes."""
+"""What a controller works with: the store, the provider, and clients of engines and gateway. All may be fakes."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Tombstone:
 
 
 class StateStore(Protocol):
-    """Is a durable store; every method is one transaction. Raises StateError; LockHeldError after its own deadline."""
+    """Keeps state durably; every method is one transaction. Raises StateError; LockHeldError after its own deadline."""
 
     @property
     def owner(self) -> str:
