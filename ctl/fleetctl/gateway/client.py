@@ -14,6 +14,7 @@ from fleetctl.gateway.requests import Request, RequestReader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fleetctl.gateway.client_events import ClientEvents
     from fleetctl.gateway.limits import GatewayLimits
 
 
@@ -38,22 +39,6 @@ class ClientService(Protocol):
 
     def serve(self, client: ClientConnection, request: Request) -> None:
         """Answer a request, now or later: by `reply` or pieces, then `answered`."""
-        ...
-
-
-class ClientEvents(Protocol):
-    """What a client does while its request is being answered, as the exchange at hand hears of it."""
-
-    def client_gone(self) -> None:
-        """Stop: nobody will read it."""
-        ...
-
-    def client_behind(self) -> None:
-        """Stop sending: the client does not read fast enough."""
-        ...
-
-    def client_ready(self) -> None:
-        """Send on."""
         ...
 
 
@@ -133,7 +118,7 @@ class ClientConnection(asyncio.Protocol):
     # Serving.
 
     def _serve_next(self) -> None:
-        """Serve those in line until one takes its time; then say what the client's next bytes ask for."""
+        """Serve those that wait until one takes its time; then say what the client's next bytes ask for."""
         reader = self._reader
         while reader.ready and not self._is_serving and not self._is_closed:
             self._current = reader.take()

@@ -167,7 +167,7 @@ class RequestReader:
             self._blame(413, "the request's body is too long")
 
     def on_message_complete(self) -> None:
-        """Line the request up. llhttp forgets whether to keep the connection right after this call."""
+        """Queue the request. llhttp forgets whether to keep the connection right after this call."""
         parser = self._parser
         if parser.should_upgrade():
             return
