@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl import codec, plugins
 from fleetctl.core.boot_times import boot_times_s, expected_boot_s
-from fleetctl.core.engine_load import EngineLoad, engine_load, with_rates
+from fleetctl.core.engine_load import LaneEngineLoad, engine_load, with_rates
 from fleetctl.core.lane_view import Counts, lane_views
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import NotFoundError
@@ -121,12 +121,12 @@ def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None
     one = observed("r1", engine=signals(5, waiting=3, kv_usage=0.4, prefill_tokens_per_s=400.0))
     two = observed("r2", engine=signals(5, waiting=2, running=1, kv_usage=0.9, prefill_tokens_per_s=100.0))
     starting = observed("r3", STATE.BOOTING)
-    assert engine_load([one, two, starting]) == EngineLoad(
+    assert engine_load([one, two, starting]) == LaneEngineLoad(
         validity=Validity.OK, running=1, waiting=5, kv_usage_max=0.9, prefill_tokens_per_s=500.0
     )
     stale = replace(two, engine=replace(two.engine, validity=Validity.STALE))
-    assert engine_load([one, stale]) == EngineLoad(validity=Validity.STALE)
-    assert engine_load([starting]) == EngineLoad(validity=Validity.NONE)
+    assert engine_load([one, stale]) == LaneEngineLoad(validity=Validity.STALE)
+    assert engine_load([starting]) == LaneEngineLoad(validity=Validity.NONE)
 
 
 def test_boot_times_are_the_median_per_offering_and_the_plans_without_any() -> None:
@@ -157,7 +157,7 @@ def test_a_lane_is_seen_with_its_percentiles_its_engines_and_its_boot_time() -> 
 
 
 def test_engine_figures_scraped_by_the_controller_reach_the_lane_view(tmp_path: Path) -> None:
-    seen: list[EngineLoad] = []
+    seen: list[LaneEngineLoad] = []
 
     def watching(*known: object) -> object:
         fleet, observation_, memory, now = known

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLoad:
+class LaneEngineLoad:
     """The engines of a lane's replicas in rotation. A figure is only meaningful while `validity` is OK.
 
     It is OK when every one of them has figures fit to decide on; else the worst of theirs.
@@ -40,14 +40,14 @@ def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
     return replace(after, prefill_tokens_per_s=prompt / seconds, decode_tokens_per_s=output / seconds)
 
 
-def engine_load(replicas: Iterable[ObservedReplica]) -> EngineLoad:
+def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
     """Return what the engines in rotation carry together."""
     signals = [replica.engine for replica in replicas if replica.record.state is ReplicaState.READY]
     order = list(Validity)
     validity = max((each.validity for each in signals), key=order.index, default=Validity.NONE)
     if validity is not Validity.OK:
-        return EngineLoad(validity=validity)
-    return EngineLoad(
+        return LaneEngineLoad(validity=validity)
+    return LaneEngineLoad(
         validity=validity,
         running=sum(each.running for each in signals),
         waiting=sum(each.waiting for each in signals),

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.boot_times import expected_boot_s
-from fleetctl.core.engine_load import EngineLoad, engine_load
+from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
@@ -45,7 +45,7 @@ class LaneView:
     now: datetime
     override: int | None = None  # replicas set by a person
     pinned: LadderStep | None = None  # ladder step set by a person
-    engines: EngineLoad = field(default_factory=EngineLoad)  # what its engines say of themselves
+    engines: LaneEngineLoad = field(default_factory=LaneEngineLoad)  # what its engines say of themselves
     ttft: Quantiles = field(default_factory=Quantiles)  # over the shortest window with samples enough, as are the next
     itl: Quantiles = field(default_factory=Quantiles)
     boot_s: float = 0.0  # from order to ready, as measured lately on the lane's offering, else as planned
