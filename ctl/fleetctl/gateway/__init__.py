@@ -1,1 +1,1 @@
-"""The data plane: one OpenAI-compatible door in front of the lanes."""
+"""The data plane: one OpenAI-compatible endpoint in front of the lanes."""

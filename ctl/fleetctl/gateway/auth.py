@@ -27,7 +27,7 @@ class Authenticator:
         self._threads: ThreadPoolExecutor | None = None
 
     def apply(self, hashes: tuple[str, ...]) -> None:
-        """Replace the accepted keys; none means that the door is open, if it may be."""
+        """Replace the accepted keys; none means that no key is asked for, where that is allowed."""
         fast = tuple(h.removeprefix("sha256:").encode() for h in hashes if not is_slow(h))
         slow = tuple(h for h in hashes if is_slow(h))
         if slow != self._slow:
