@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -32,12 +33,14 @@ class Nodes:
     def __init__(self, clock: Clock, *, gpus: tuple[int, ...] = ()) -> None:
         self._clock = clock
         self._gpus = gpus
+        self._creating = threading.Lock()
         self._registry = Registry()
         self._scanned: set[str] = set()  # owners whose processes this object has looked for
 
     def create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> Node:
         """Start the request's process, or return the node its token already has."""
-        with self._registry.locked():
+        # Threads of this process take turns here, and only one of them waits for the lock of all processes.
+        with self._creating, self._registry.locked():
             record = self._registry.get(request.token)
             if record is None or record.leader is None:
                 record = self._adopted(request.token, request.owner) or self._started(request, resolve_secrets)

@@ -38,7 +38,8 @@ class LocalProvider:
     def __init__(self, clock: Clock | None = None, *, gpus: tuple[int, ...] | None = None) -> None:
         self._clock = clock or SYSTEM_CLOCK
         self._nodes = Nodes(self._clock, gpus=machine_gpus() if gpus is None else gpus)
-        self.pace = ProviderPace()
+        # Nodes are started one after the other: under load the last of 200 waits for minutes.
+        self.pace = ProviderPace(create_deadline_s=600.0)
         self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self)
 
     async def offerings(self) -> tuple[Offering, ...]:

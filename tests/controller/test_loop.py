@@ -268,6 +268,17 @@ def test_an_order_whose_answer_was_lost_makes_one_node_only(on_rig):
     on_rig(scenario)
 
 
+def test_orders_given_at_once_have_a_port_each_however_slow_the_provider_is(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.provider.script("listen_addresses", *[Fault(delay_s=1.0)] * 4)
+        rig.provider.script("create", *[Fault(delay_s=2.0)] * 4)
+        rig.up()
+        await rig.run(15)
+        assert len({order.port for order in rig.provider.orders}) == len(rig.provider.orders) == 4
+
+    on_rig(scenario)
+
+
 def test_an_order_cut_off_before_it_had_an_effect_is_given_again(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.provider.script("create", Fault(delay_s=1e6))

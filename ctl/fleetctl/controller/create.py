@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ class Creator:
         self._own: set[str] = set()  # tokens first sent by this process, if at all
         self._creating: set[str] = set()  # replica ids
         self._sent_at: dict[str, datetime] = {}
+        self._addressing = asyncio.Lock()
         self._addresses: dict[str, ListenAddress] = {}  # token -> kept for it, until its replica's record has it
         self.on_unobtainable: Callable[[Desired, Intent, UnobtainableError], None] = _nowhere_else
 
@@ -109,15 +111,28 @@ class Creator:
         self._addresses.pop(intent.token, None)
 
     def _start(self, desired: Desired, intents: Sequence[Intent]) -> None:
+        self._creating.update(intent.replica_id for intent in intents)
+        self._background.start(_KEY + intents[0].replica_id, lambda: self._prepare(desired, tuple(intents)))
+
+    async def _prepare(self, desired: Desired, intents: tuple[Intent, ...]) -> None:
+        """Give the orders their engines' commands, and send them in batches."""
+        ready: tuple[Intent, ...] = ()
+        try:
+            # One question at a time: until an address is noted, the provider would give it to another order too.
+            async with self._addressing:
+                ready = await self._addressed(desired, intents)
+        finally:
+            self._creating.difference_update({i.replica_id for i in intents} - {i.replica_id for i in ready})
         most = self._world.provider.capabilities.batch_max
-        for first in range(0, len(intents), most):
-            batch = tuple(intents[first : first + most])
-            self._creating.update(intent.replica_id for intent in batch)
-            self._background.start(_KEY + batch[0].replica_id, lambda batch=batch: self._carry_out(desired, batch))  # type: ignore[misc]
+        for first in range(0, len(ready), most):
+            self._send(desired, ready[first : first + most])
+
+    def _send(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
+        self._background.start(f"{_KEY}{batch[0].replica_id}/send", lambda: self._carry_out(desired, batch))
 
     async def _carry_out(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
         try:
-            left = await self._addressed(desired, batch)
+            left = batch
             while left:
                 left = self._settle(desired, left, await self._results(left))
                 # Throttled orders are sent again, unless the fleet is to end: then nothing was made for them.

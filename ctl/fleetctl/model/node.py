@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -156,14 +156,3 @@ class Finding:
     ok: bool
     detail: str
     hint: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedResource:
-    """Something the nodes of a fleet share: a security group, a queue, a namespace. `token` makes it idempotent."""
-
-    token: str
-    owner: str
-    fleet: str
-    kind: str  # the provider's own word
-    tags: dict[str, str] = field(default_factory=dict)
