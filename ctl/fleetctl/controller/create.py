@@ -112,7 +112,9 @@ class Creator:
 
     def _start(self, desired: Desired, intents: Sequence[Intent]) -> None:
         self._creating.update(intent.replica_id for intent in intents)
-        self._background.start(_KEY + intents[0].replica_id, lambda: self._prepare(desired, tuple(intents)))
+        if not self._background.start(_KEY + intents[0].replica_id, lambda: self._prepare(desired, tuple(intents))):
+            # Its last attempt is over and not yet cleared away: the open intents are looked at again.
+            self._creating.difference_update(intent.replica_id for intent in intents)
 
     async def _prepare(self, desired: Desired, intents: tuple[Intent, ...]) -> None:
         """Give the orders their engines' commands, and send them in batches."""
@@ -128,7 +130,8 @@ class Creator:
             self._send(desired, ready[first : first + most])
 
     def _send(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
-        self._background.start(f"{_KEY}{batch[0].replica_id}/send", lambda: self._carry_out(desired, batch))
+        if not self._background.start(f"{_KEY}{batch[0].replica_id}/send", lambda: self._carry_out(desired, batch)):
+            self._creating.difference_update(intent.replica_id for intent in batch)
 
     async def _carry_out(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
         try:

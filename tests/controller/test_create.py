@@ -1,0 +1,50 @@
+"""What the creator says is on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from fleetctl.controller.create import Creator
+from fleetctl.controller.journal import Journal
+from fleetctl.controller.node_cache import NodeCache
+from fleetctl.controller.provider_calls import ProviderCalls
+from fleetctl.controller.records import Records
+from fleetctl.testing import samples
+from fleetctl.testing.virtual_time import run_virtual
+from tests.controller.rig import FLEET, Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleetctl.controller.background import BackgroundTasks
+
+
+class Busy:
+    """Background tasks whose last one of every name has not been cleared away yet."""
+
+    def start(self, key: str, work: object) -> bool:
+        del key, work
+        return False
+
+
+def test_an_order_that_could_not_be_begun_is_not_taken_for_one_on_its_way(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path)
+        rig.up()
+        world, desired = rig.world, rig.store.fleet(FLEET)
+        assert desired is not None
+        creator = Creator(
+            world,
+            calls=ProviderCalls(rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET),
+            cache=NodeCache(lag_s=0.0, stop_again_s=20.0),
+            records=Records(rig.store, FLEET),
+            background=cast("BackgroundTasks", Busy()),
+            journal=Journal(rig.store, FLEET, rig.clock),
+        )
+        record = samples.replica()
+        intent = rig.store.begin_replica(record, samples.node_request(replica_id=record.id), now=rig.clock.now())
+        creator.begin(desired, [intent])
+        assert not creator.is_creating(record.id)
+        rig.store.close()
+
+    run_virtual(scenario())
