@@ -151,17 +151,17 @@ class Nodes:
         with self._registry.locked():
             tagged = spawn.scan(owner=owner)
             known = {record.token: record for record in self._registry.all() if record.owner == owner}
-            orphans = []  # processes that outlived their node's leader
+            orphaned = []  # processes that outlived their node's leader
             for token, found in tagged.items():
                 record = known.get(token)
                 if record is None or record.leader is None:
                     record = known[token] = self._adopt(found) or replace(found[0].record, leader=None)
                 if not kernel.is_alive(record.leader):
-                    orphans.append(found[0].record)
+                    orphaned.append(found[0].record)
             for token, record in known.items():
                 if record.leader is None:
                     self._registry.remove(token)
-        for record in orphans:
+        for record in orphaned:
             _sweep(record)
 
     def _is_outdated(self, record: Record) -> bool:

@@ -66,7 +66,7 @@ def test_a_fleet_of_which_all_lives_is_well(site, fleet, host, fakes):
 
 
 def test_processes_of_no_fleet_are_named(site, fleet, host):
-    host.orphans = (
+    host.orphaned = (
         OrphanedProcess(pid=7, fleet="lost", role="replica r7"), OrphanedProcess(pid=8, fleet=fleet, role="gateway"),
     )  # fmt: skip
     check = found(site, "orphaned processes")

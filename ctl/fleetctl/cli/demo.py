@@ -118,14 +118,14 @@ class _LeaveUpPrompt:
 
     def __init__(self, fleet: str, progress: Progress) -> None:
         self._fleet = fleet
-        self._narrator = progress
+        self._progress = progress
         self.stays = False
 
     def ask(self) -> None:
         """Ask, and say how to go on with a fleet that stays."""
         self.stays = confirm(f"Leave {self._fleet} up?", yes=False)
         if self.stays:
-            self._narrator.note(f"{self._fleet} stays up; fleetctl top {self._fleet}, fleetctl down {self._fleet}")
+            self._progress.note(f"{self._fleet} stays up; fleetctl top {self._fleet}, fleetctl down {self._fleet}")
 
 
 @contextmanager

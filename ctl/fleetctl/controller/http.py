@@ -58,8 +58,8 @@ class HttpEngineClient:
         async with self._ask("POST", host, port, path, deadline_s=_COMPLETION_S, body=body) as response:
             answer = await response.read()
         if response.status != 200 or not answer:
-            said = answer[:_ERROR_BYTES_SHOWN].decode(errors="replace")
-            raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}: {said}")
+            body_shown = answer[:_ERROR_BYTES_SHOWN].decode(errors="replace")
+            raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}: {body_shown}")
 
     def _ask(
         self, method: str, host: str, port: int, path: str, *, deadline_s: float, body: bytes | None = None
@@ -106,8 +106,8 @@ class HttpGatewayClient:
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await response.read()
         if response.status not in (200, 409):
-            said = raw[:_ERROR_BYTES_SHOWN].decode(errors="replace")
-            raise UnavailableError(f"the gateway answered {response.status} to a table: {said}")
+            body_shown = raw[:_ERROR_BYTES_SHOWN].decode(errors="replace")
+            raise UnavailableError(f"the gateway answered {response.status} to a table: {body_shown}")
         try:
             return int(msgspec.json.decode(raw)["version"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as exc:

@@ -58,10 +58,10 @@ class Offerings:
     def note_unobtainable(self, request: NodeRequest, why: UnobtainableError) -> None:
         """Avoid for a while what an error speaks of; one that names nothing speaks of what was ordered."""
         until_s = self._world.clock.monotonic_s() + _UNOBTAINABLE_S
-        ordered = {request.offering, *request.alternatives}
+        requested = {request.offering, *request.alternatives}
         named = bool(why.instance_type or why.zone or why.market)
         for offering in self.latest:
-            if _matches(why, offering) if named else offering.key in ordered:
+            if _matches(why, offering) if named else offering.key in requested:
                 self._until_s[offering.key] = until_s
 
 

@@ -56,7 +56,7 @@ class Listening:
     """The servers on the public port. Sockets given stay open here, to be handed to a controller."""
 
     def __init__(self, frontend: Frontend, sockets: list[socket.socket]) -> None:
-        self._door = frontend
+        self._frontend = frontend
         self._sockets = sockets
         self._servers: list[asyncio.Server] = []
 
@@ -66,7 +66,7 @@ class Listening:
         for sock in listeners.accepting(self._sockets):
             sock.setblocking(False)
             self._servers.append(
-                await loop.create_server(lambda: ClientConnection(self._door), sock=sock, backlog=4096)
+                await loop.create_server(lambda: ClientConnection(self._frontend), sock=sock, backlog=4096)
             )
 
     def stop(self) -> None:

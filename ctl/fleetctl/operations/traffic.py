@@ -144,7 +144,7 @@ def judge(report: LoadReport, slos: dict[str, LaneSlo], *, objective: float = _O
 
 def _verdict(figures: LaneFigures, slo: LaneSlo, objective: float) -> LaneVerdict:
     findings = tuple(_finding(target, figures) for target in slo.targets)
-    broken = [_words(finding) for finding in findings if finding.kept is False]
+    broken = [_message(finding) for finding in findings if finding.kept is False]
     served = figures.requests - figures.refused
     if served and figures.failures > served * (1 - objective):
         broken.append(f"{figures.failures} of {served} requests failed")
@@ -175,6 +175,6 @@ def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
             return None
 
 
-def _words(finding: TargetVerdict) -> str:
+def _message(finding: TargetVerdict) -> str:
     target = finding.target
     return f"{target.metric} P{target.percentile * 100:g} {finding.measured_s or 0:.3g}s over {target.limit_s:.3g}s"

@@ -62,7 +62,7 @@ class CloudFaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Life:
+class _CloudNode:
     node: Node
     made_at: datetime  # before this there is nothing, though the create has been taken
     runs_at: datetime
@@ -86,7 +86,7 @@ class FaultProvider:
         self._clock = clock
         self._dice = dice
         self._sold = sold or tuple(offering(market=market) for market in Market)
-        self._lives: dict[str, _Life] = {}  # by token
+        self._lives: dict[str, _CloudNode] = {}  # by token
         self._by_host: dict[str, str] = {}  # -> token
         self._changes: list[tuple[datetime, str]] = []  # when something of a token's node changes, sorted
 
@@ -282,7 +282,7 @@ class FaultProvider:
         )
         runs_at = made_at + timedelta(seconds=self.faults.boot_s * self._dice.uniform(0.8, 1.0))
         self._by_host[node.host] = node.token
-        self._change(request.token, _Life(node=node, made_at=made_at, runs_at=runs_at), at=made_at)
+        self._change(request.token, _CloudNode(node=node, made_at=made_at, runs_at=runs_at), at=made_at)
         bisect.insort(self._changes, (runs_at, request.token))
 
     def _stop(self, node_id: str, grace_s: float) -> None:
@@ -298,7 +298,7 @@ class FaultProvider:
             self._change(token, replace(life, ends_at=at, end_reason=reason))
             bisect.insort(self._changes, (at, token))
 
-    def _change(self, token: str, life: _Life, *, at: datetime | None = None) -> None:
+    def _change(self, token: str, life: _CloudNode, *, at: datetime | None = None) -> None:
         self._lives[token] = life
         # A moment later than now: whoever watches may have looked in this very instant.
         bisect.insort(self._changes, ((at or self._clock.now()) + timedelta(microseconds=1), token))
@@ -306,7 +306,7 @@ class FaultProvider:
     def _token_of(self, node_id: str) -> str | None:
         return next((token for token, life in self._lives.items() if life.node.id == node_id), None)
 
-    def _seen(self, life: _Life) -> Node:
+    def _seen(self, life: _CloudNode) -> Node:
         now = self._clock.now()
         if life.ends_at is not None and life.ends_at <= now:
             return replace(life.node, state=NodeState.GONE, exit_reason=life.end_reason)

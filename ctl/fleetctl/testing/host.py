@@ -34,7 +34,7 @@ class FakeHost:
     held: set[tuple[str, str]] = field(default_factory=set)  # (fleet, operation) somebody else is at
     taken_ports: set[int] = field(default_factory=set)
     has_ports: bool = True  # False: none can be bound
-    orphans: tuple[OrphanedProcess, ...] = ()
+    orphaned: tuple[OrphanedProcess, ...] = ()
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
     @contextmanager
@@ -99,7 +99,7 @@ class FakeHost:
     def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
         """Return the scripted ones whose fleet is not known."""
         del owner
-        return tuple(found for found in self.orphans if found.fleet not in fleets)
+        return tuple(found for found in self.orphaned if found.fleet not in fleets)
 
     def logs(self, fleet: str) -> str:
         """Return a place there is not."""

@@ -218,12 +218,12 @@ def cut(content: Cell, width: int, *, ellipsis: str) -> Cell:
     """Return the cell no wider than this, ending in an ellipsis where something was lost."""
     if len(content) <= width:
         return content
-    room = max(0, width - len(ellipsis))
+    left = max(0, width - len(ellipsis))
     kept: list[Span] = []
     for text, tone in content.spans:
-        if room > 0:
-            kept.append((text[:room], tone))
-        room -= len(text)
+        if left > 0:
+            kept.append((text[:left], tone))
+        left -= len(text)
     return Cell(spans=(*kept, (ellipsis[:width], Tone.DIM)))
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import random
+    from fleetctl.core.random_source import RandomSource
 
 RETRY_AFTER_S_MAX = 60
 # Each finished request moves the mean by 5 %: about twenty requests are remembered.
@@ -45,7 +45,7 @@ def predicted_wait_s(*, ahead: int, drain_rate_rps: float | None) -> float | Non
     return (ahead + 1) / drain_rate_rps
 
 
-def retry_after_s(*, queued: int, drain_rate_rps: float | None, rng: random.Random) -> int:
+def retry_after_s(*, queued: int, drain_rate_rps: float | None, rng: RandomSource) -> int:
     """Return whole seconds, 1 to 60, after which the queue should have gone.
 
     Spread by up to half, so that not all who were refused come back together.

@@ -20,12 +20,12 @@ from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.breach import Ending
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
 
     from fleetctl.core.dispatch.limits import DispatchLimits
     from fleetctl.core.dispatch.ports import WakeAt
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.random_source import RandomSource
     from fleetctl.model.gateway import RoutingTable, SignalFeed
 
 # Looked up for every request, and an enum's members are slow to look up.
@@ -35,7 +35,7 @@ _CONNECTED, _PASSED_ON, _ANSWERED = RequestEvent.CONNECTED, RequestEvent.PASSED_
 class Dispatcher:
     """Every request passes `submit` once, and its exchange's `over` is called once."""
 
-    def __init__(self, clock: Callable[[], float], wake_at: WakeAt, rng: random.Random, limits: DispatchLimits) -> None:
+    def __init__(self, clock: Callable[[], float], wake_at: WakeAt, rng: RandomSource, limits: DispatchLimits) -> None:
         self.clock = clock
         self.routes = RoutingState(rng)
         self._endings = Endings(clock, rng, self.routes.ratio)

@@ -9,17 +9,17 @@ from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.core.slo.breach import Ending
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
 
     from fleetctl.core.admission.tokens import TokenRatio
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.random_source import RandomSource
 
 
 class Endings:
     """Has the end of the response written, then counts the request and lets go of it."""
 
-    def __init__(self, clock: Callable[[], float], rng: random.Random, ratio: TokenRatio) -> None:
+    def __init__(self, clock: Callable[[], float], rng: RandomSource, ratio: TokenRatio) -> None:
         self.active: set[ActiveRequest] = set()  # those that a replica has had at least once, and are not over
         self._clock = clock
         self._rng = rng

@@ -13,9 +13,8 @@ from fleetctl.core.slo.breach import Limits
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
-    import random
-
     from fleetctl.core.dispatch.ports import Wakeup
+    from fleetctl.core.random_source import RandomSource
     from fleetctl.core.routing.candidate import Candidate
 
 R = TypeVar("R")
@@ -84,7 +83,7 @@ class DispatchLane(Generic[R]):
             drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
         )
 
-    def retry_after_s(self, rng: random.Random) -> int:
+    def retry_after_s(self, rng: RandomSource) -> int:
         """Return when a refused client should come back."""
         return retry_after_s(
             queued=len(self.queue), drain_rate_rps=self.service.drain_rate_rps(self.in_flight), rng=rng

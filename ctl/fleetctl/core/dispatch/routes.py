@@ -16,16 +16,15 @@ from fleetctl.core.routing.usable import usable
 from fleetctl.model.profile import RoutingRules
 
 if TYPE_CHECKING:
-    import random
-
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.random_source import RandomSource
     from fleetctl.model.gateway import RouteLane, RoutingTable
 
 
 class RoutingState:
     """Holds every lane and replica; one table replaces another between two requests."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: RandomSource) -> None:
         self._rng = rng
         self.table: RoutingTable | None = None
         self.lanes: dict[str, DispatchLane[ActiveRequest]] = {}

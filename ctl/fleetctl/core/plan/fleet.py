@@ -109,7 +109,7 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
     cautions: tuple[str, ...],
 ) -> Plan:
     cost = math.fsum(plan.cost_usd_per_hour for plan in lanes)
-    cards = {plan.gpu for plan in lanes}
+    gpus = {plan.gpu for plan in lanes}
     return Plan(
         fleet=profile.name,
         profile_hash=profile_hash,
@@ -117,7 +117,7 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
         lanes=lanes,
         cost_usd_per_hour=cost,
         cost_usd_per_1m_tokens=usd_per_1m_tokens(cost, math.fsum(d.tokens_per_s for d in demands.values())),
-        gpu_spec=lanes[0].gpu_spec if len(cards) == 1 else None,
+        gpu_spec=lanes[0].gpu_spec if len(gpus) == 1 else None,
         model_card=supply.card,
         cautions=cautions,
     )

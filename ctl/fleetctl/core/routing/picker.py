@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fleetctl.core.routing.registry import FILTERS, SCORERS
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping, Sequence
 
+    from fleetctl.core.random_source import RandomSource
     from fleetctl.core.routing.candidate import Candidate, PromptLoad
     from fleetctl.core.routing.registry import Filter, Scorer
     from fleetctl.model.profile import RoutingRules
@@ -30,7 +30,7 @@ class Picker:
         self._scorers = tuple((scorers[name], weight) for name, weight in rules.scorers.items() if weight)
         self._filters = tuple(filters[name] for name in rules.filters)
 
-    def pick(self, candidates: Sequence[Candidate], prompt: PromptLoad, rng: random.Random) -> Candidate | None:
+    def pick(self, candidates: Sequence[Candidate], prompt: PromptLoad, rng: RandomSource) -> Candidate | None:
         """Return the candidate with the highest weighted score, ties broken by `rng`. None: no candidates."""
         for keep in self._filters:
             candidates = keep(candidates, prompt) or candidates
