@@ -127,7 +127,7 @@ def _reason(row: ReplicaRow) -> Cell:
 
 
 ID = Column[ReplicaRow](key="id", title="ID", cell=_recorded(lambda row: row.record.id))
-LANE = Column[ReplicaRow](key="lane", title="LANE", cell=_recorded(lambda row: row.record.lane), since=Layout.NORMAL)
+LANE = Column[ReplicaRow](key="lane", title="LANE", cell=_recorded(lambda row: row.record.lane))
 GPU = Column[ReplicaRow](key="gpu", title="GPU", cell=_recorded(lambda row: row.record.gpu), since=Layout.NORMAL)
 MARKET = Column[ReplicaRow](key="market", title="MARKET", cell=_recorded(lambda row: row.record.market.value))
 AGE = Column[ReplicaRow](
@@ -166,5 +166,5 @@ REPLICAS_LIVE: tuple[Column[ReplicaRow], ...] = (
     ID, LANE, GPU, MARKET, AGE, STATE, KV, RUNNING, WAITING, IN_FLIGHT, PRICE, REASON,
 )  # fmt: skip
 REPLICAS_STATUS: tuple[Column[ReplicaRow], ...] = (
-    replace(ID, title="REPLICA"), STATE, MARKET, GPU, RUNNING, WAITING, KV, AGE, ENGINE, NODE, ADDRESS, REASON,
+    replace(ID, title="REPLICA"), LANE, STATE, MARKET, GPU, RUNNING, WAITING, KV, AGE, ENGINE, NODE, ADDRESS, REASON,
 )  # fmt: skip
