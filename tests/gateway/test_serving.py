@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.model.profile import LaneMatch
 from tests.gateway.scripted import answers, completion, delta, usage_event
 from tests.gateway.stage import CHAT, Stage
@@ -55,6 +57,18 @@ async def test_a_hundred_requests_share_a_few_upstream_connections(stage):
         assert answer.status == 200
     assert len(replica.seen) == 100
     assert replica.connections <= 2
+
+
+async def test_an_ended_request_is_freed_without_the_garbage_collector(stage):
+    await stage.add("r1")
+    gc.collect()
+    gc.disable()
+    try:
+        await stage.ask()
+        await stage.ask(stream=True)
+        assert not [found for found in gc.get_objects() if isinstance(found, ActiveRequest)]
+    finally:
+        gc.enable()
 
 
 async def test_events_split_over_reads_and_joined_in_one_arrive_complete(stage):

@@ -141,6 +141,8 @@ class Exchange(ReceivedAnswer):
 
     def over(self) -> None:
         """Let the client go on to its next request."""
+        # The request knows its exchange: together they would wait for the garbage collector.
+        del self.request
         self._client.answered()
 
     # ClientEvents: what the client does.
