@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 _EMPTY = msgspec.Raw(b"")
@@ -32,8 +30,7 @@ class _Body(msgspec.Struct):
     service_tier: str | None = None
 
 
-@dataclass(slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct):
     """What the choice of lane and replica needs to know of a request."""
 
     prompt: bytes  # its text, as JSON wrote it

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.routing.prefix_index import block_hashes
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from fleetctl.gateway.requests import Request
 
 
-@dataclass(slots=True)
-class MeasuredRequest:
+# No cycle passes through one, and there is one for every request: not for the garbage collector to track.
+class MeasuredRequest(msgspec.Struct, gc=False):
     """A request with what its prompt brings."""
 
     parsed: ParsedRequest

@@ -26,8 +26,7 @@ _COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
 Splice = Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What the engine said it used."""
 
     prompt_tokens: int

@@ -35,7 +35,8 @@ class Candidate:
         return self.in_flight < self.concurrency_max
 
 
-class PromptLoad(msgspec.Struct, frozen=True):
+# No cycle passes through one, and there is one for every request: not for the garbage collector to track.
+class PromptLoad(msgspec.Struct, frozen=True, gc=False):
     """What a request brings."""
 
     prompt_tokens: int

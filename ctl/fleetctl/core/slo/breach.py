@@ -58,7 +58,8 @@ class Limits:
         )
 
 
-class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
+# No cycle passes through one, and there is one for every request: not for the garbage collector to track.
+class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What was measured of one request."""
 
     ending: Ending
