@@ -140,7 +140,7 @@ class ClientConnection(asyncio.Protocol):
 
     def reply(self, status: int, headers: Iterable[wire.Header], body: bytes) -> None:
         """Write a whole response."""
-        self._write(wire.whole(status, (*headers, *self._closing()), body))
+        self._write(wire.whole(status, headers if self._keeps_alive else (*headers, wire.CLOSE), body))
 
     def begin_pieces(self, status: int, headers: Iterable[wire.Header]) -> None:
         """Write the head of a response whose length is not known."""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from fleetctl.gateway.client import ClientConnection
 
 
+# Of a replica's headers: hop by hop, or written with the body.
+_SET_ANEW = wire.HOP_BY_HOP | {b"content-length"}
+
+
 class ClientResponse:
     """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
 
@@ -92,8 +96,7 @@ class ClientResponse:
         self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
 
     def _passed_headers(self) -> Sequence[wire.Header]:
-        passed = [h for h in self.headers if h[0] not in wire.HOP_BY_HOP and h[0] != b"content-length"]
-        return (*passed, *self._own_headers())
+        return [h for h in self.headers if h[0] not in _SET_ANEW] + self._own_headers()
 
     def _own_headers(self) -> list[wire.Header]:
         headers = [(b"x-fleetctl-lane", self._lane_name.encode())]

@@ -36,7 +36,8 @@ def head(status: int, headers: Iterable[Header]) -> bytes:
 
 def whole(status: int, headers: Iterable[Header], body: bytes) -> bytes:
     """Return a response with its length."""
-    return head(status, (*headers, (b"content-length", b"%d" % len(body)))) + body
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join((status_line(status), *lines, b"content-length: %d\r\n\r\n" % len(body), body))
 
 
 def chunk(payload: bytes) -> bytes:
