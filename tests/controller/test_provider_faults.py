@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 SETTLED_S = 200.0  # by then whatever was cut off has had its effect
 KIND = CloudFaults(
-    list_s=0.2, list_lag_s=0.0, create_s=1.0, boot_s=2.0, stop_s=1.0, throttled=0.0, cut=0.0, partial=0.0, strangers=0
-)
+    list_s=0.2, list_lag_s=0.0, create_s=1.0, address_s=0.0, boot_s=2.0, stop_s=1.0,
+    throttled=0.0, cut=0.0, partial=0.0, strangers=0,
+)  # fmt: skip
 
 
 async def check_nothing_is_left(cloud: Cloud) -> None:
@@ -110,6 +111,41 @@ def test_a_create_of_70_s_ends_as_an_ordinary_replica(tmp_path: Path) -> None:
         cloud.down()
         assert await cloud.live(60)
         await check_nothing_is_left(cloud)
+
+    run_virtual(scenario())
+
+
+def zone(offering: str) -> str:
+    return offering.rsplit("/", 2)[1]
+
+
+def test_an_address_that_is_known_after_the_create_is_recorded_before_it_is_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, replace(KIND, address_s=20.0), sold=SOLD)
+        cloud.provider.shortages.add(("", "zone-a", ""))  # what is given is not what was ordered first
+        await cloud.live(15)
+        assert {(r.state, r.host) for r in cloud.replicas()} == {(ReplicaState.BOOTING, "")}
+        assert "zone-a" in {zone(r.offering) for r in cloud.replicas()}
+        assert cloud.hosts_asked == set()
+        await cloud.live(30)
+        ready = cloud.replicas(ReplicaState.READY)
+        assert len(ready) == 4
+        assert {r.host for r in ready} == {node.host for node in cloud.provider.living()} == cloud.hosts_asked
+        assert {(zone(r.offering), r.price_usd_per_hour) for r in ready} == {("zone-b", PRICE_B_USD)}
+        assert cloud.gateway.table is not None
+        assert all(row.host for row in cloud.gateway.table.replicas)
+
+    run_virtual(scenario())
+
+
+def test_a_node_that_never_says_where_it_is_reached_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, replace(KIND, address_s=1e6))
+        await cloud.live(1190)
+        assert len(cloud.replicas(ReplicaState.BOOTING)) == 4
+        await cloud.live(30)
+        assert "not ready in 20m" in next(r.fault for r in cloud.store.replicas(FLEET) if r.fault)
+        assert cloud.hosts_asked == set()
 
     run_virtual(scenario())
 
@@ -203,7 +239,12 @@ def test_expired_credentials_stop_the_creates_and_are_said_first(tmp_path: Path)
 
 
 ZONES = ("zone-a", "zone-b")
-SOLD = tuple(samples.offering(market=market, zone=zone) for market in Market for zone in ZONES)
+PRICE_B_USD = 0.07
+SOLD = tuple(
+    replace(samples.offering(market=market, zone=zone), price_usd_per_hour=PRICE_B_USD if zone == "zone-b" else 0.06)
+    for market in Market
+    for zone in ZONES
+)
 
 
 def test_stock_is_avoided_by_what_the_error_names(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ class Controller:
         parts.keep_looking()
         parts.records.read()
         parts.resolver.resolve(desired)
+        parts.records.note_nodes(parts.observer.node)
         parts.probes.begin(parts.records.all)
         refused = parts.launcher.take_refused()
         return desired, await parts.observer.observe(parts.records.all, refused=refused)

@@ -85,6 +85,10 @@ class Observer:
             boot_s=boot_times_s(records),
         )
 
+    def node(self, record: Replica) -> Node | None:
+        """Return a replica's node as last seen; None: it is not shown."""
+        return self._cache.node(token_of(self._world.store.owner, record), now=self._world.clock.now())
+
     def admitted(self, replica_id: str) -> None:
         """Count a replica's failures afresh."""
         self._failures_before.pop(replica_id, None)

@@ -50,7 +50,7 @@ class Probes:
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Start the probes that are due; forget replicas that are no longer probed."""
-        probed = {r.id: r for r in records if r.state in _PROBED and r.port}
+        probed = {r.id: r for r in records if r.state in _PROBED and r.has_address}
         self._probe_states = {
             rid: self._probe_states.get(rid) or self._new(number) for number, rid in enumerate(probed)
         }

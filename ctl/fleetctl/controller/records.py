@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.transitions import node_seen
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.model.node import Node
     from fleetctl.model.replica import Replica
     from fleetctl.ports.store import IntentState, StateStore
 
@@ -40,6 +45,13 @@ class Records:
         """Store a record's new version."""
         self._store.put_replica(record)
         self._by_id[record.id] = record
+
+    def note_nodes(self, node_of: Callable[[Replica], Node | None]) -> None:
+        """Store what the nodes of living replicas say of themselves, where it is news."""
+        for record in self.all:
+            node = node_of(record) if record.state.is_live and record.node_id else None
+            if node is not None and (seen := node_seen(record, node)) != record:
+                self.put(seen)
 
     def settle(self, token: str, outcome: IntentState, record: Replica | None) -> None:
         """Close an intent and store its replica's new record, if it still has one, in one transaction."""

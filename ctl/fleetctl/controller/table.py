@@ -54,6 +54,8 @@ def build_table(  # all that a table is made of
 
 
 def _is_routed(record: Replica) -> bool:
+    if not record.has_address:
+        return False
     if record.state in (ReplicaState.READY, ReplicaState.DRAINING):
         return True
     return record.ready_at is not None and record.state in (ReplicaState.BOOTING, ReplicaState.WARMING)

@@ -80,15 +80,7 @@ def node_created(record: Replica, node: Node, *, reason: str, now: datetime) -> 
     """
     if record.node_id or not record.state.is_live:
         raise UnlawfulTransitionError(f"replica {record.id} is {record.state} and waits for no node")
-    price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
-    named = replace(
-        record,
-        node_id=node.id,
-        host=node.host,
-        port=node.port,
-        offering=node.offering or record.offering,
-        price_usd_per_hour=price,
-    )
+    named = node_seen(replace(record, node_id=node.id), node)
     if record.state is not ReplicaState.PENDING:
         return named
     return replace(named, state=ReplicaState.BOOTING, reason=reason, changed_at=now)
@@ -110,9 +102,19 @@ def notice_seen(record: Replica, deadline: datetime) -> Replica:
     return replace(record, notice_deadline=deadline)
 
 
-def address_known(record: Replica, node: Node) -> Replica:
-    """Return the record with its node's address, which some providers know only after the create."""
-    return replace(record, host=node.host, port=node.port)
+def node_seen(record: Replica, node: Node) -> Replica:
+    """Return the record with what its node says of itself: its address, its offering, its price; the state stays.
+
+    Some providers know these only after the create. What a node does not say, or no longer says, stays as recorded.
+    """
+    price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
+    return replace(
+        record,
+        host=node.host or record.host,
+        port=node.port if node.host else record.port,
+        offering=node.offering or record.offering,
+        price_usd_per_hour=price,
+    )
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

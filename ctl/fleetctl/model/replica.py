@@ -74,3 +74,8 @@ class Replica:
     assigned_at: datetime | None = None  # to `lane`; None: it serves the lane it was launched for
     capacity: ReplicaCapacity | None = None  # None: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
+
+    @property
+    def has_address(self) -> bool:
+        """Whether it is known where its engine is reached."""
+        return bool(self.host and self.port)

@@ -51,6 +51,7 @@ class CloudFaults:
     list_s: float = 6.0
     list_lag_s: float = 45.0  # after its creation a node is in no listing for this long
     create_s: float = 70.0  # until a create answers; its node is there somewhen before that
+    address_s: float = 30.0  # after its creation nobody can say where a node is reached, what it is and costs
     boot_s: float = 600.0  # until the node runs
     stop_s: float = 20.0  # until a stopped node has ended, if its grace is not over sooner
     throttled: float = 0.3  # of calls
@@ -283,7 +284,8 @@ class FaultProvider:
         runs_at = made_at + timedelta(seconds=self.faults.boot_s * self._dice.uniform(0.8, 1.0))
         self._by_host[node.host] = node.token
         self._change(request.token, _CloudNode(node=node, made_at=made_at, runs_at=runs_at), at=made_at)
-        bisect.insort(self._changes, (runs_at, request.token))
+        for at in (runs_at, self._addressed_at(made_at)):
+            bisect.insort(self._changes, (at, request.token))
 
     def _stop(self, node_id: str, grace_s: float) -> None:
         token = self._token_of(node_id)
@@ -310,6 +312,12 @@ class FaultProvider:
         now = self._clock.now()
         if life.ends_at is not None and life.ends_at <= now:
             return replace(life.node, state=NodeState.GONE, exit_reason=life.end_reason)
-        if life.node.state is NodeState.STARTING and life.runs_at <= now:
-            return replace(life.node, state=NodeState.RUNNING, pending_reason="", boot=None)
-        return life.node
+        node = life.node
+        if node.state is NodeState.STARTING and life.runs_at <= now:
+            node = replace(node, state=NodeState.RUNNING, pending_reason="", boot=None)
+        if now < self._addressed_at(life.made_at):
+            node = replace(node, host="", offering="", price_usd_per_hour=None)
+        return node
+
+    def _addressed_at(self, made_at: datetime) -> datetime:
+        return made_at + timedelta(seconds=self.faults.address_s)

@@ -157,7 +157,7 @@ ENGINE = Column[ReplicaRow](
 NODE = Column[ReplicaRow](key="node", title="NODE", cell=_recorded(lambda row: row.record.node_id), since=Layout.WIDE)
 ADDRESS = Column[ReplicaRow](
     key="address", title="ADDRESS", since=Layout.WIDE,
-    cell=_recorded(lambda row: f"{row.record.host}:{row.record.port}" if row.record.port else ""),
+    cell=_recorded(lambda row: f"{row.record.host}:{row.record.port}" if row.record.has_address else ""),
 )  # fmt: skip
 REASON = Column[ReplicaRow](key="reason", title="REASON", cell=_reason, is_flexible=True)
 

@@ -92,6 +92,14 @@ class Account:
     async def describe(self, token: str) -> Node | None:
         return await self._patiently(lambda: self.provider.describe(token, owner=self.owner))
 
+    async def until_addressed(self, token: str) -> Node:
+        """Return an order's node once it says where it is reached, which may be long after its create."""
+        until_s = self.clock.monotonic_s() + self.provider.pace.create_deadline_s
+        while (node := await self.describe(token)) is None or not node.host:
+            assert self.clock.monotonic_s() < until_s, "nobody knows where it is reached"
+            await self.clock.sleep(0.05)
+        return node
+
     async def stop(self, node_id: str) -> None:
         await self._patiently(lambda: self.provider.stop(node_id, grace_s=10))
 

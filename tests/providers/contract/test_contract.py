@@ -63,10 +63,20 @@ def test_a_node_says_where_its_engine_is_reached(held: Held) -> None:
     async def scenario(account: Account) -> None:
         (address,) = await account._patiently(lambda: account.provider.listen_addresses(1, avoid=frozenset()))
         await account.node("t-1", port=address.port)
-        node = await account.describe("t-1")
-        assert node is not None
+        node = await account.until_addressed("t-1")
         assert node.host not in ("", "0.0.0.0")  # noqa: S104  # where to listen is not where it is reached
         assert node.port == address.port
+
+    held(scenario)
+
+
+def test_an_address_that_was_said_once_is_said_ever_after(held: Held) -> None:
+    async def scenario(account: Account) -> None:
+        await account.node("t-1")
+        said = await account.until_addressed("t-1")
+        (listed,) = (await account.listing()).nodes
+        again = await account.node("t-1")
+        assert (listed.host, listed.port) == (again.host, again.port) == (said.host, said.port)
 
     held(scenario)
 

@@ -118,7 +118,7 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or replica.node is not None:
         return None
     # Whoever can be asked is asked first: one just taken out of rotation has not answered afresh yet.
-    if replica.healthy or (replica.healthy is None and record.port):
+    if replica.healthy or (replica.healthy is None and record.has_address):
         return None
     missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
     if not context.listing_ok or missing_s < MISSING_BELIEVED_S:
@@ -246,7 +246,8 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
         code, what = ReasonCode.RECOVERY_OVERDUE, "not recovered"
     # A controller that was away asks first: what it has not looked at yet may long be healthy.
-    if age_s < limit_s or replica.healthy is None:
+    can_be_asked = record.has_address or replica.node is None
+    if age_s < limit_s or (replica.healthy is None and can_be_asked):
         return None
     return _stop_faulty(replica, code, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
 
