@@ -26,20 +26,20 @@ class LaneQueue(Generic[T]):
     an answer, and its number is bounded by what was in flight.
     """
 
-    __slots__ = ("_tickets", "_waiting", "size_max")
+    __slots__ = ("_tickets", "size", "size_max")
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
         self._tickets: deque[Ticket[T]] = deque()
-        self._waiting = 0
+        self.size = 0  # how many wait; read for every request, where `len` would be a call
 
     def __len__(self) -> int:
-        return self._waiting
+        return self.size
 
     @property
     def is_full(self) -> bool:
         """Whether nothing new may enter."""
-        return self._waiting >= self.size_max
+        return self.size >= self.size_max
 
     def offer(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T] | None:
         """Join at the end. None: full."""
@@ -47,14 +47,14 @@ class LaneQueue(Generic[T]):
             return None
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
         self._tickets.append(ticket)
-        self._waiting += 1
+        self.size += 1
         return ticket
 
     def requeue(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T]:
         """Join in front."""
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
         self._tickets.appendleft(ticket)
-        self._waiting += 1
+        self.size += 1
         return ticket
 
     def peek(self) -> T | None:
@@ -80,7 +80,7 @@ class LaneQueue(Generic[T]):
         if ticket.waiting:
             self._leave(ticket)
             # Cancelled places are dropped at the front or here, so they never outnumber the living for long.
-            if len(self._tickets) > 2 * self._waiting + 16:
+            if len(self._tickets) > 2 * self.size + 16:
                 self._tickets = deque(t for t in self._tickets if t.waiting)
 
     def expire(self, now_s: float) -> list[T]:
@@ -101,7 +101,7 @@ class LaneQueue(Generic[T]):
 
     def _leave(self, ticket: Ticket[T]) -> None:
         ticket.waiting = False
-        self._waiting -= 1
+        self.size -= 1
 
     def _drop_left(self) -> None:
         while self._tickets and not self._tickets[0].waiting:

@@ -76,7 +76,7 @@ class Assignment:
             replica.answered()
             request.lane.service.finished(now_s - request.dispatched_s)
         for lane in self._routes.served_by.get(replica.route.lane, ()):
-            if lane.queue or lane.displaced:
+            if lane.queue.size or lane.displaced.size:
                 self.dispatch_queued(lane)
 
     # Queues.

@@ -73,7 +73,7 @@ class Dispatcher:
         effects = lane.effects
         lane.accounts.offered(now_s)
         # A queue is never jumped, and a held lane dispatches nothing.
-        found = None if lane.queue or effects.holds_queue else self.routes.pick(request, now_s)
+        found = None if lane.queue.size or effects.holds_queue else self.routes.pick(request, now_s)
         if found is not None and lane.always_takes_slot:
             self._assignment.dispatch(request, found, now_s)
             return
