@@ -67,8 +67,8 @@ class Dispatcher:
                 replica.take_signals(signals, now_s)
 
     def submit(self, request: ActiveRequest) -> None:
-        """Dispatch, queue or refuse a new request."""
-        now_s = self.clock()
+        """Dispatch, queue or refuse a request that arrives now."""
+        now_s = request.stopwatch.started_s
         lane = request.lane
         effects = lane.effects
         lane.accounts.offered(now_s)
