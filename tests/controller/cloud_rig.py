@@ -28,11 +28,14 @@ from tests.controller.rig import FLEET, FakeGateway
 if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
     from fleetctl.model.status import FleetStatus
-    from fleetctl.ports.provider import Provider
+    from fleetctl.ports.provider import Provider, SharedResources
     from fleetctl.ports.store import StateStore
 
-_WRITES = ("begin_replica", "begin_replicas", "amend_intents", "settle_intent", "put_replica", "put_memory", "append")
-_CALLS = ("create", "stop", "list_nodes", "describe", "offerings", "listen_addresses")
+_WRITES = (
+    "begin_replica", "begin_replicas", "amend_intents", "settle_intent", "put_replica", "put_memory", "append",
+    "put_shared", "end_shared",
+)  # fmt: skip
+_CALLS = ("create", "stop", "list_nodes", "describe", "offerings", "listen_addresses", "prepare", "teardown")
 
 
 class KilledError(BaseException):
@@ -66,6 +69,8 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:  # whatever the target has
         found = getattr(self._target, name)
+        if name == "capabilities" and found.shared is not None:
+            return replace(found, shared=cast("SharedResources", Mortal(found.shared, self._life)))
         if name in _WRITES:
             return self._written(found)
         return self._called(found) if name in _CALLS else found
@@ -127,11 +132,14 @@ class Cloud:
     faults: CloudFaults = field(default_factory=CloudFaults)
     sold: tuple[Any, ...] = ()
     tick_s: float = 1.0
+    shared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.clock = LoopClock(EPOCH)
-        self.provider = FaultProvider(self.clock, random.Random(self.seed + 1), self.faults, sold=self.sold)
+        self.provider = FaultProvider(
+            self.clock, random.Random(self.seed + 1), self.faults, sold=self.sold, shared=self.shared
+        )
         self.store = SqliteStore(self.home / "state.db", clock=self.clock)
         self.store._owner = f"owner-{self.seed}"  # tokens are derived from it: the same seed lives the same life
         self.gateway = FakeGateway(self.clock)

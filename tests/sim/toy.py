@@ -11,6 +11,7 @@ from fleetctl.core.reconcile import reconcile
 from fleetctl.core.transitions import create_refused, node_created, transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
+    AbandonShared,
     AdmitReplica,
     AnyAction,
     AssignReplica,
@@ -20,12 +21,14 @@ from fleetctl.model.decision import (
     MarkGone,
     Memory,
     OneReplicaAction,
+    PrepareShared,
     ReplicaAction,
     SetStep,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
     StopReplica,
+    TeardownShared,
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, Overrides, Phase
@@ -337,6 +340,8 @@ class Toy:
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
             case SetStep():
                 pass
+            case PrepareShared() | TeardownShared() | AbandonShared():
+                raise AssertionError("nothing is shared here")
             case OneReplicaAction():
                 self._change(self.records[action.replica_id], action)
 

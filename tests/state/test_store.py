@@ -14,10 +14,11 @@ from fleetctl.model.decision import EntryKind, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Overrides, Phase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.shared import SharedState
 from fleetctl.model.subject import Subject
-from fleetctl.ports.store import IntentState, StateStore
+from fleetctl.ports.store import IntentState, SharedIntent, StateStore, Tombstone
 from fleetctl.state.sqlite import SqliteStore
-from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
+from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica, shared_resources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,3 +216,35 @@ def test_oldest_entries_beyond_the_journals_bound_go(tmp_path: Path) -> None:
     assert kept[-1].seq == 2000
     assert 500 <= len(kept) < 500 + 356  # a trim every 256 entries, and appends of 100
     store.close()
+
+
+def shared_intent(state: SharedState = SharedState.PREPARING) -> SharedIntent:
+    (resource,) = shared_resources(("network",), owner="owner-1", fleet="demo")
+    return SharedIntent(token=resource.token, fleet="demo", state=state, resource=resource, created_at=EPOCH)
+
+
+def test_a_shared_resource_is_kept_until_it_ends_and_holds_its_fleet(store: SqliteStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    store.put_shared(shared_intent())
+    store.put_shared(shared_intent(SharedState.PREPARED))
+    assert store.shared_intents("demo") == (shared_intent(SharedState.PREPARED),)
+    assert store.shared_intents("other") == ()
+    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    with pytest.raises(StateError, match="1 shared resources"):
+        store.remove_fleet("demo")
+    store.end_shared(shared_intent().token)
+    store.remove_fleet("demo")
+
+
+def test_a_shared_resource_that_was_buried_is_missed_no_longer_once_it_is_prepared_again(store: SqliteStore) -> None:
+    intent = shared_intent(SharedState.TEARING_DOWN)
+    store.put_shared(intent)
+    buried = Tombstone(
+        token=intent.token, provider="fake", fleet="demo", replica_id="", node_id="", offering="", ended_at=EPOCH,
+        reason="in use", shared=intent.resource,
+    )  # fmt: skip
+    store.end_shared(intent.token, tombstone=buried)
+    assert store.shared_intents("demo") == ()
+    assert store.tombstones("demo") == (buried,)
+    store.put_shared(shared_intent())
+    assert store.tombstones("demo") == ()

@@ -8,6 +8,7 @@ from fleetctl.controller.launch import token_of
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
 from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
+    AbandonShared,
     AdmitReplica,
     AnyAction,
     AssignReplica,
@@ -17,11 +18,13 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     OneReplicaAction,
+    PrepareShared,
     SetStep,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
     StopReplica,
+    TeardownShared,
     WarmReplica,
 )
 from fleetctl.model.node import NodeState
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.records import Records
+    from fleetctl.controller.shared import SharedOperations
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
     from fleetctl.model.decision import Decision, Memory, ReplicaAction
@@ -64,6 +68,7 @@ class Applier:
         warmups: Warmups,
         probes: Probes,
         observer: Observer,
+        shared: SharedOperations,
     ) -> None:
         self._world = world
         self._calls = calls
@@ -74,6 +79,7 @@ class Applier:
         self._warmups = warmups
         self._probes = probes
         self._observer = observer
+        self._shared = shared
         self._memory = world.store.memory(world.fleet)
 
     @property
@@ -122,6 +128,12 @@ class Applier:
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
             case SetStep():
                 pass  # the step is in the decision's memory, and the routing table is built from that
+            case PrepareShared():
+                self._shared.prepare(action.resource)
+            case TeardownShared():
+                self._shared.teardown(action.resource)
+            case AbandonShared():
+                self._shared.abandon(desired, action.resource, action.reason)
             case OneReplicaAction():
                 self._change(desired, action)
             case _ as never:

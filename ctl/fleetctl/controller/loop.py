@@ -21,6 +21,7 @@ from fleetctl.controller.probes import Probes
 from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
+from fleetctl.controller.shared import SharedOperations
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
@@ -132,7 +133,8 @@ class Controller:
         parts.records.note_nodes(parts.observer.node)
         parts.probes.begin(parts.records.all)
         refused = parts.launcher.take_refused()
-        return desired, await parts.observer.observe(parts.records.all, refused=refused)
+        observation = await parts.observer.observe(parts.records.all, refused=refused)
+        return desired, replace(observation, shared=parts.shared.observed())
 
     def _decide(self, parts: _Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)
@@ -155,6 +157,7 @@ class Controller:
             observation=observation,
             decision=decision,
             controller_pid=self._world.pid,
+            shared_left=parts.shared.left,
         )
 
     def _hold_port(self, parts: _Components, observation: Observation, decision: Decision) -> None:
@@ -194,17 +197,13 @@ class _Components:
         self.cache = NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
         self.calls = ProviderCalls(world.provider, world.clock, owner=world.store.owner, fleet=world.fleet)
         self.listing = Listing(
-            world,
-            calls=self.calls,
-            cache=self.cache,
-            background=self.background,
-            journal=self.journal,
-            on_change=wake,
+            world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
         )
         self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes = Probes(world, self.background, wake)
         self.warmups = Warmups(world, self.background, self.journal)
         self.publisher = Publisher(world, self.journal)
+        self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
         self.creator = Creator(
             world,
             calls=self.calls,
@@ -244,6 +243,7 @@ class _Components:
             warmups=self.warmups,
             probes=self.probes,
             observer=self.observer,
+            shared=self.shared,
         )
 
     def keep_looking(self) -> None:
@@ -256,5 +256,5 @@ class _Components:
 
     def _report(self, key: str, error: Exception) -> None:
         work, _, subject = key.partition("/")
-        about = Subject.node(subject) if work == "stop" else Subject.replica(subject)
+        about = {"stop": Subject.node(subject), "shared": FLEET}.get(work, Subject.replica(subject))
         self.journal.failed(about if subject else FLEET, work, error)

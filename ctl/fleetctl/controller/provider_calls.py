@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest
-    from fleetctl.ports.provider import ListenAddress, Provider, ResolveSecrets
+    from fleetctl.model.shared import SharedResource
+    from fleetctl.ports.provider import ListenAddress, Provider, ResolveSecrets, SharedResources
 
 T = TypeVar("T")
 
@@ -111,6 +112,25 @@ class ProviderCalls:
         """Tell a node to end. Raises ProviderError."""
         deadline_s = self._provider.pace.stop_deadline_s
         await self._call("stop", deadline_s, lambda: self._provider.stop(node_id, grace_s=grace_s))
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Have a shared resource made. Raises ProviderError; AmbiguousOutcomeError when its deadline passed."""
+        shared, deadline_s = self._shared(), self._provider.pace.prepare_deadline_s
+        await self._call("prepare", deadline_s, lambda: shared.prepare(resource))
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Have a shared resource removed. Raises ProviderError; AmbiguousOutcomeError when its deadline passed."""
+        shared, deadline_s = self._shared(), self._provider.pace.teardown_deadline_s
+        await self._call("teardown", deadline_s, lambda: shared.teardown(resource))
+
+    def _shared(self) -> SharedResources:
+        shared = self._provider.capabilities.shared
+        if shared is None:
+            raise ProviderError(
+                f"provider {self._provider.name} knows of no shared resources any longer",
+                hint="install the version that prepared them",
+            )
+        return shared
 
     async def _call(self, operation: str, deadline_s: float, call: Callable[[], Coroutine[object, object, T]]) -> T:
         await self._wait_until_open(operation)

@@ -101,6 +101,9 @@ def _going_down(status: FleetStatus) -> Condition:
     if live or status.gateway_alive:
         message = f"{live} replicas still hold a node"
         return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
+    if status.shared_left:
+        message = f"{status.shared_left} shared resources are not torn down yet"
+        return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
     return Condition(type=ConditionType.DOWN, reason_code=ConditionReason.NOTHING_LEFT)
 
 

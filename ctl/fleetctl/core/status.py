@@ -41,6 +41,7 @@ class FleetKnowledge:
     decision: Decision | None = None
     controller_pid: int = 0  # 0: none answers
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
+    shared_left: int = 0  # shared resources that are prepared, or may be
     trouble: str = ""  # what went wrong in the last tick, if anything
 
     @property
@@ -74,6 +75,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         lanes=tuple(_lane(known, spec) for spec in profile.lanes),
         replicas=_replicas(known),
         decisions=decisions,
+        shared_left=known.shared_left,
         reason=known.trouble or in_words(reasons.get(FLEET, ())),
     )
 

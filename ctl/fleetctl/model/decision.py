@@ -13,7 +13,8 @@ from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
-from fleetctl.model.subject import GATEWAY, Subject
+from fleetctl.model.shared import SharedResource
+from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 T = TypeVar("T")
 
@@ -94,6 +95,42 @@ class GatewayAction(Action, frozen=True, kw_only=True):
     def subject(self) -> Subject:
         """The gateway."""
         return GATEWAY
+
+
+class SharedResourceAction(Action, frozen=True, kw_only=True):
+    """An action on something the fleet's nodes share."""
+
+    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
+
+    resource: SharedResource
+
+    @property
+    def subject(self) -> Subject:
+        """The fleet."""
+        return FLEET
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """What it is, by the provider's word and by its token."""
+        return {"resource": self.resource.kind, "token": self.resource.token}
+
+
+class PrepareShared(SharedResourceAction, frozen=True, kw_only=True, tag="prepare-shared"):
+    """Write an intent, then have the provider make a shared resource; no node is ordered before."""
+
+    order: ClassVar[int] = 25
+
+
+class TeardownShared(SharedResourceAction, frozen=True, kw_only=True, tag="teardown-shared"):
+    """Write an intent, then have the provider remove a shared resource; no node is left."""
+
+    order: ClassVar[int] = 95
+
+
+class AbandonShared(SharedResourceAction, frozen=True, kw_only=True, tag="abandon-shared"):
+    """Leave a tombstone for a shared resource that could not be torn down for long."""
+
+    order: ClassVar[int] = 96
 
 
 class LaunchReplica(LaneAction, frozen=True, kw_only=True, tag="launch"):
@@ -224,7 +261,8 @@ class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
 
 
 ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica
-AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGateway | StopGateway
+SharedAction = PrepareShared | TeardownShared | AbandonShared
+AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGateway | StopGateway | SharedAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

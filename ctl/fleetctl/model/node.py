@@ -139,7 +139,9 @@ class ProviderPace:
     describe_deadline_s: float = 10.0
     offerings_deadline_s: float = 10.0
     create_deadline_s: float = 60.0
-    create_settles_s: float = 5.0  # a create that was cut off has its effect within this of the cut, or never
+    create_settles_s: float = 5.0  # a create, prepare or teardown that was cut off has its effect within this, or never
+    prepare_deadline_s: float = 60.0
+    teardown_deadline_s: float = 60.0
     stop_deadline_s: float = 30.0  # to take the order, not for the node to end
 
     @property

@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.replica import Replica
+from fleetctl.model.shared import ObservedShared
 from fleetctl.model.slo import Validity
 
 
@@ -85,3 +86,4 @@ class Observation:
     offerings_known: bool = True  # the provider has said what it sells
     stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
+    shared: tuple[ObservedShared, ...] = ()  # needed by the fleet or left of it, in the order of preparing

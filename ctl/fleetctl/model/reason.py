@@ -53,6 +53,9 @@ class ReasonCode(StrEnum):
     NODE_ORPHANED = "node-orphaned"
     # The fleet and its gateway
     FLEET_DOWN = "fleet-down"
+    SHARED_NEEDED = "shared-needed"  # prepared before the first node is ordered
+    SHARED_UNUSED = "shared-unused"  # torn down after the last node
+    SHARED_ABANDONED = "shared-abandoned"  # could not be torn down: a tombstone is left
     PROVIDER_TROUBLE = "provider-trouble"
     GATEWAY_READY = "gateway-ready"
     GATEWAY_MISSING = "gateway-missing"

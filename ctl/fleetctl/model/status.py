@@ -73,4 +73,5 @@ class FleetStatus:
     lanes: tuple[LaneStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
     decisions: tuple[JournalEntry, ...]  # newest last, at most 50
+    shared_left: int = 0  # shared resources that are prepared at the provider, or may be
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing

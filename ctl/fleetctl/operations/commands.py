@@ -58,8 +58,9 @@ def is_abandoned(site: Site, fleet: str) -> bool:
 
 
 def holds_nodes(site: Site, fleet: str) -> bool:
-    """Say whether a fleet has a node on record, or a create whose outcome is not known."""
-    return bool(site.store.open_intents(fleet)) or any(r.state.is_live for r in site.store.replicas(fleet))
+    """Say whether a fleet has a node or a shared resource on record, or a create whose outcome is not known."""
+    is_any_live = any(r.state.is_live for r in site.store.replicas(fleet))
+    return is_any_live or bool(site.store.open_intents(fleet) or site.store.shared_intents(fleet))
 
 
 def _should_be_up(site: Site, fleet: str) -> bool:

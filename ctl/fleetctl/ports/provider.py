@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import CreateResult, Finding, Node, NodeListing, NodeRequest, ProviderPace
+    from fleetctl.model.shared import SharedResource
 
 # Replaces references in an engine's environment (env:NAME, file:PATH) by what they lead to. Raises ConfigError.
 # Called by the provider right before an engine is started; what it returns is neither kept nor logged.
@@ -34,6 +35,22 @@ class Interruptions(Protocol):
         ...
 
 
+class SharedResources(Protocol):
+    """Is the capability of providers whose nodes need shared things around them."""
+
+    def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+        """Return what the fleet's nodes need, in the order it must be prepared; pure, the same for ever."""
+        ...
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Make it there; idempotent by its token. One that was torn down is made again."""
+        ...
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Remove it, after the fleet's last node; one that is not there is no error."""
+        ...
+
+
 class Preflight(Protocol):
     """Is the capability of providers that can say beforehand what would fail."""
 
@@ -51,6 +68,7 @@ class ProviderCapabilities:
     node_groups: bool = False  # one replica over several machines
     events: NodeEvents | None = None
     interruptions: Interruptions | None = None
+    shared: SharedResources | None = None
     preflight: Preflight | None = None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.errors import NotFoundError
 from fleetctl.model.node import NodeRequest
+from fleetctl.model.shared import SharedResource, SharedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,8 +51,21 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedIntent:
+    """What was asked of the provider about a shared resource. Committed before the provider is called."""
+
+    token: str
+    fleet: str
+    state: SharedState
+    resource: SharedResource
+    created_at: datetime  # when this state was first committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """An order whose node was never seen to have ended: it was believed gone, or never made, by what readings lacked.
+
+    Or a shared resource that could not be torn down: then `shared` is what it was, and the node's fields are empty.
 
     Outlives the fleet's record, so that whoever collects garbage knows which tokens to ask the provider about.
     """
@@ -64,6 +78,7 @@ class Tombstone:
     offering: str
     ended_at: datetime
     reason: str
+    shared: SharedResource | None = None
 
 
 class StateStore(Protocol):
@@ -95,7 +110,7 @@ class StateStore(Protocol):
         ...
 
     def remove_fleet(self, fleet: str) -> None:
-        """Forget a fleet that is down and holds no live replica; its journal stays."""
+        """Forget a fleet that is down and holds neither a live replica nor a shared resource; its journal stays."""
         ...
 
     def replicas(self, fleet: str) -> tuple[Replica, ...]:
@@ -120,6 +135,18 @@ class StateStore(Protocol):
 
     def open_intents(self, fleet: str) -> tuple[Intent, ...]:
         """Return what must be resolved before anything else."""
+        ...
+
+    def put_shared(self, intent: SharedIntent) -> None:
+        """Store how far a shared resource has come; one that is prepared again has no tombstone any more."""
+        ...
+
+    def end_shared(self, token: str, *, tombstone: Tombstone | None = None) -> None:
+        """Forget a shared resource that was torn down, or bury it, in one transaction."""
+        ...
+
+    def shared_intents(self, fleet: str) -> tuple[SharedIntent, ...]:
+        """Return what a fleet's nodes share, prepared or on its way there or back; oldest first."""
         ...
 
     def bury(self, tombstone: Tombstone) -> None:

@@ -85,7 +85,17 @@ _TOMBSTONES = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES)
+# What the nodes of a fleet share at the provider, with the intent to prepare or tear it down.
+_SHARED_INTENTS = Step(
+    version=5,
+    statements=(
+        """CREATE TABLE shared_intents (
+            token TEXT PRIMARY KEY, fleet TEXT NOT NULL, created_s REAL NOT NULL, record TEXT NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -12,7 +12,8 @@ from fleetctl.codec import decode, encode
 from fleetctl.errors import StateError
 from fleetctl.model.desired import Desired
 from fleetctl.model.replica import Replica, ReplicaState
-from fleetctl.ports.store import Intent, IntentState, unknown_fleet
+from fleetctl.model.shared import SharedState
+from fleetctl.ports.store import Intent, IntentState, SharedIntent, unknown_fleet
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.decision import JournalEntry
     from fleetctl.model.node import NodeRequest
+    from fleetctl.ports.store import Tombstone
 
 _ENDED_STATES = tuple(state.value for state in ReplicaState if not state.is_live)
 
@@ -143,6 +145,30 @@ def write_intent(db: sqlite3.Connection, intent: Intent) -> None:
             intent.created_at.timestamp(), to_text(intent),
         ),
     )  # fmt: skip
+
+
+def list_shared(db: sqlite3.Connection, fleet: str) -> tuple[SharedIntent, ...]:
+    """Return a fleet's shared resources, oldest first."""
+    found = db.execute("SELECT record FROM shared_intents WHERE fleet = ? ORDER BY created_s, token", (fleet,))
+    return tuple(from_text(SharedIntent, record) for (record,) in found.fetchall())
+
+
+def write_shared(db: sqlite3.Connection, intent: SharedIntent) -> None:
+    """Store a shared resource; one that is prepared again is missed no longer."""
+    db.execute(
+        "INSERT OR REPLACE INTO shared_intents (token, fleet, created_s, record) VALUES (?, ?, ?, ?)",
+        (intent.token, intent.fleet, intent.created_at.timestamp(), to_text(intent)),
+    )
+    if intent.state is SharedState.PREPARING:
+        db.execute("DELETE FROM tombstones WHERE token = ?", (intent.token,))
+
+
+def write_tombstone(db: sqlite3.Connection, tombstone: Tombstone) -> None:
+    """Store a tombstone."""
+    db.execute(
+        "INSERT OR REPLACE INTO tombstones (token, fleet, ended_s, record) VALUES (?, ?, ?, ?)",
+        (tombstone.token, tombstone.fleet, tombstone.ended_at.timestamp(), to_text(tombstone)),
+    )
 
 
 def append_entry(db: sqlite3.Connection, entry: JournalEntry) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
+    from fleetctl.ports.store import SharedIntent
 
 _ENDED_KEPT = timedelta(hours=1)
 _JOURNAL_ENTRIES_MAX = 100_000  # a fleet
@@ -111,15 +112,20 @@ class SqliteStore:
             return rows.write_fleet(db, after)
 
     def remove_fleet(self, fleet: str) -> None:
-        """Forget a fleet that is down and holds no live replica; its journal stays, and so do its replica numbers."""
+        """Forget a fleet that is down and holds neither a live replica nor a shared resource.
+
+        Its journal stays, and so do its replica numbers.
+        """
         with self._database.write(durable=True) as db:
             before = rows.find_fleet(db, fleet)
             if before is None:
                 return
             live = [r.id for r in rows.list_replicas(db, fleet, since_s=float("inf"))]
-            if before.phase is not Phase.DOWN or live:
+            shared = rows.list_shared(db, fleet)
+            if before.phase is not Phase.DOWN or live or shared:
                 raise StateError(
-                    f"fleet {fleet!r} is {before.phase} with {len(live)} live replicas, so it cannot be forgotten",
+                    f"fleet {fleet!r} is {before.phase} with {len(live)} live replicas and {len(shared)} shared "
+                    "resources, so it cannot be forgotten",
                     hint=f"take it down first: fleetctl down {fleet}",
                 )
             for table in ("replicas", "intents", "memories"):
@@ -173,13 +179,27 @@ class SqliteStore:
             ).fetchall()
         return tuple(rows.from_text(Intent, record) for (record,) in found)
 
+    def put_shared(self, intent: SharedIntent) -> None:
+        """Store how far a shared resource has come; one that is prepared again has no tombstone any more."""
+        with self._database.write(durable=True) as db:
+            rows.write_shared(db, intent)
+
+    def end_shared(self, token: str, *, tombstone: Tombstone | None = None) -> None:
+        """Forget a shared resource that was torn down, or bury it, in one transaction."""
+        with self._database.write(durable=True) as db:
+            db.execute("DELETE FROM shared_intents WHERE token = ?", (token,))
+            if tombstone is not None:
+                rows.write_tombstone(db, tombstone)
+
+    def shared_intents(self, fleet: str) -> tuple[SharedIntent, ...]:
+        """Return what a fleet's nodes share, prepared or on its way there or back; oldest first."""
+        with self._database.read() as db:
+            return rows.list_shared(db, fleet)
+
     def bury(self, tombstone: Tombstone) -> None:
         """Remember an order whose node was not seen to have ended."""
         with self._database.write(durable=True) as db:
-            db.execute(
-                "INSERT OR REPLACE INTO tombstones (token, fleet, ended_s, record) VALUES (?, ?, ?, ?)",
-                (tombstone.token, tombstone.fleet, tombstone.ended_at.timestamp(), rows.to_text(tombstone)),
-            )
+            rows.write_tombstone(db, tombstone)
 
     def unbury(self, token: str) -> None:
         """Forget a tombstone: its node was seen to have ended, or was looked for in vain often enough."""

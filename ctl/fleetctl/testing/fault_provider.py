@@ -30,6 +30,7 @@ from fleetctl.model.node import (
 )
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl.testing.samples import offering
+from fleetctl.testing.shared import FaultyShared
 
 if TYPE_CHECKING:
     import random
@@ -77,7 +78,13 @@ class FaultProvider:
     name = "fault"
 
     def __init__(
-        self, clock: Clock, dice: random.Random, faults: CloudFaults | None = None, *, sold: tuple[Offering, ...] = ()
+        self,
+        clock: Clock,
+        dice: random.Random,
+        faults: CloudFaults | None = None,
+        *,
+        sold: tuple[Offering, ...] = (),
+        shared: tuple[str, ...] = (),
     ) -> None:
         self.faults = faults or CloudFaults()
         self.calls: dict[str, int] = {}
@@ -89,6 +96,15 @@ class FaultProvider:
         self._sold = sold or tuple(offering(market=market) for market in Market)
         self._lives: dict[str, _CloudNode] = {}  # by token
         self._by_host: dict[str, str] = {}  # -> token
+        self.shared = FaultyShared(  # given kinds, nodes need them
+            clock,
+            dice,
+            shared,
+            cut=lambda: self.faults.cut,
+            settles_s=lambda: self.faults.create_s,
+            enter=self._enter,
+            living=self.living,
+        )
         self._changes: list[tuple[datetime, str]] = []  # when something of a token's node changes, sorted
 
     @property
@@ -107,8 +123,9 @@ class FaultProvider:
 
     @property
     def capabilities(self) -> ProviderCapabilities:
-        """Batches, alternatives, events and drills."""
-        return ProviderCapabilities(batch_max=20, alternatives_max=2, events=self, interruptions=self)
+        """Batches, alternatives, events and drills; shared resources if there are any."""
+        shared = self.shared if self.shared.kinds else None
+        return ProviderCapabilities(batch_max=20, alternatives_max=2, events=self, interruptions=self, shared=shared)
 
     # The truth, which no caller of the port sees at once
 
@@ -145,6 +162,7 @@ class FaultProvider:
     ) -> tuple[CreateResult, ...]:
         """Take a batch; every order fares for itself."""
         await self._enter("create", 0.0)
+        self.shared.check_create()
         cut = self._dice.random() < self.faults.cut
         if cut and self._dice.random() < 0.5:
             await self._clock.sleep(self._dice.uniform(0.0, self.faults.create_s))

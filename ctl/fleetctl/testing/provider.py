@@ -20,10 +20,11 @@ from fleetctl.model.node import (
     ProviderPace,
 )
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
-from fleetctl.testing.samples import offering
+from fleetctl.testing.samples import offering, shared_resources
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
+    from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import ResolveSecrets
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -59,15 +60,23 @@ class _Life:
 
 
 class FakeProvider:
-    """Implements Provider and Interruptions on a Clock: nodes boot, stop and are taken as its time passes."""
+    """Implements Provider, Interruptions and, given kinds, SharedResources on a Clock: nodes boot, stop and are taken as its time passes."""
 
     name = "fake"
 
     def __init__(
-        self, clock: Clock, *, sold: tuple[Offering, ...] = (), boot_s: float = 0.0, stop_s: float = 0.0
+        self,
+        clock: Clock,
+        *,
+        sold: tuple[Offering, ...] = (),
+        boot_s: float = 0.0,
+        stop_s: float = 0.0,
+        shared: tuple[str, ...] = (),
     ) -> None:
         self.pace = ProviderPace()
-        self.capabilities = ProviderCapabilities(interruptions=self)
+        self.shared_kinds = shared  # what its nodes need around them, in order
+        self.shared: dict[str, SharedResource] = {}  # by token: what is there
+        self.capabilities = ProviderCapabilities(interruptions=self, shared=self if shared else None)
         self.calls: list[Call] = []
         self.orders: list[NodeRequest] = []  # as they came in with `create`
         self.environments: list[dict[str, str]] = []  # of the engines started, secrets resolved
@@ -152,6 +161,24 @@ class FakeProvider:
                 self._lives[token] = _sooner(noticed, deadline, "interrupted")
                 return
         raise ProviderError(f"no living node {node_id}")
+
+    def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+        """Return one resource of each kind given to the constructor."""
+        return shared_resources(self.shared_kinds, owner=owner, fleet=fleet)
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Have it there."""
+        fault = await self._enter("prepare", resource.token, before_effect=True)
+        self.shared[resource.token] = resource
+        if fault is not None and fault.error is not None:
+            raise fault.error
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Have it gone."""
+        fault = await self._enter("teardown", resource.token, before_effect=True)
+        self.shared.pop(resource.token, None)
+        if fault is not None and fault.error is not None:
+            raise fault.error
 
     async def _result(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> CreateResult:
         self.orders.append(request)

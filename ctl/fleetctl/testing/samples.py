@@ -22,6 +22,7 @@ from fleetctl.model.profile import (
     WorkloadSpec,
 )
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.shared import SharedResource
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
 EPOCH = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
@@ -132,6 +133,11 @@ def plan(fleet: str = "demo") -> Plan:
         cost_usd_per_hour=sum(lane.cost_usd_per_hour for lane in lanes),
         cost_usd_per_1m_tokens=0.41,
     )
+
+
+def shared_resources(kinds: tuple[str, ...], *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+    """Return a shared resource of each kind, in order; the same arguments give the same tokens."""
+    return tuple(SharedResource(token=f"{owner}/{fleet}/{kind}", owner=owner, fleet=fleet, kind=kind) for kind in kinds)
 
 
 def replica(replica_id: str = "r1", *, fleet: str = "demo", lane: str = "short", **changes: Any) -> Replica:  # noqa: ANN401

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +25,7 @@ from fleetctl.testing.virtual_time import run_virtual
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import Interruptions, NodeEvents
 
 T = TypeVar("T")
@@ -52,8 +54,12 @@ class Case:
 CASES: dict[str, Case] = {
     "local": Case(lambda _: load_provider("local")),
     "fake": Case(FakeProvider),
+    "fake-shared": Case(lambda clock: FakeProvider(clock, shared=("network", "queue"))),
     "fault": Case(lambda clock: FaultProvider(clock, random.Random(1)), is_virtual=True),
     "fault-2": Case(lambda clock: FaultProvider(clock, random.Random(2)), is_virtual=True),
+    "fault-shared": Case(
+        lambda clock: FaultProvider(clock, random.Random(3), shared=("network", "queue")), is_virtual=True
+    ),
 }
 
 
@@ -70,7 +76,30 @@ class Account:
         return node_request(token, **{**base, **changes})
 
     async def create(self, *requests: NodeRequest) -> tuple[CreateResult, ...]:
+        for fleet in sorted({request.fleet for request in requests}):
+            await self.prepare(fleet)
         return await self._patiently(lambda: self.provider.create(requests, resolve_secrets=as_it_is))
+
+    async def prepare(self, fleet: str = FLEET) -> None:
+        """Have everything there that the fleet's nodes share."""
+        for resource in self.needed(fleet):
+            await self.prepare_one(resource)
+
+    async def prepare_one(self, resource: SharedResource) -> None:
+        shared = self.provider.capabilities.shared
+        assert shared is not None
+        await self._patiently(lambda: shared.prepare(resource))
+
+    async def teardown(self, fleet: str = FLEET) -> None:
+        """Have it gone again, the last first."""
+        shared = self.provider.capabilities.shared
+        assert shared is not None
+        for resource in reversed(self.needed(fleet)):
+            await self._patiently(partial(shared.teardown, resource))
+
+    def needed(self, fleet: str = FLEET, owner: str = "") -> tuple[SharedResource, ...]:
+        shared = self.provider.capabilities.shared
+        return shared.needed(owner=owner or self.owner, fleet=fleet) if shared is not None else ()
 
     async def node(self, token: str, **changes: object) -> Node:
         (result,) = await self.create(self.order(token, **changes))

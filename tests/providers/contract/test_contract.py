@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeState, NoticeKind
@@ -235,3 +236,35 @@ def test_listen_addresses_avoid_each_other_unless_every_node_has_its_own(held: H
             assert more[0].port not in ports
 
     held(scenario)
+
+
+def test_what_nodes_share_is_named_for_one_fleet_and_always_alike(held: Held) -> None:
+    async def scenario(account: Account) -> None:
+        needed = account.needed()
+        assert account.needed() == needed
+        assert all((r.owner, r.fleet) == (account.owner, "demo") and r.kind for r in needed)
+        everyones = [*needed, *account.needed("other"), *account.needed(owner="a-stranger")]
+        assert len({resource.token for resource in everyones}) == 3 * len(needed)
+
+    held(scenario)
+
+
+def test_shared_resources_are_prepared_and_torn_down_however_often_it_is_asked(held: Held) -> None:
+    async def scenario(account: Account) -> None:
+        if not account.needed():
+            pytest.skip("its nodes share nothing")
+        await account.teardown()  # there is nothing yet
+        await account.prepare()
+        await account.prepare()
+        node = await account.node("t-1")
+        await account.stop(node.id)
+        await account.until_gone("t-1")
+        await account.teardown()
+        await account.teardown()
+        await account.node("t-2", replica_id="r2")  # prepared again by the same tokens
+
+    held(scenario)
+
+
+def test_the_local_provider_needs_nothing_shared() -> None:
+    assert CASES["local"].make(SYSTEM_CLOCK).capabilities.shared is None

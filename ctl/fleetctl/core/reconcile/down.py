@@ -8,6 +8,7 @@ from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, dra
 from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reasons
+from fleetctl.core.reconcile.shared import teardown_shared
 from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -30,13 +31,16 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     left = sum(step.state.is_live for step in steps)
     if left == 0 and observation.gateway_alive:
         actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason="the fleet is down: no replica is left"))
-    is_down = not live and not observation.orphaned_nodes and observation.listing_ok and not observation.gateway_alive
+    no_node_left = not live and not observation.orphaned_nodes and observation.listing_ok
+    shared = teardown_shared(observation, context.now, no_node_left=no_node_left)
+    actions += shared.actions
+    reasons = _reasons(desired, steps, observation, left)
     return Decision(
         actions=tuple(actions),
         memory=context.memory,
         requeue_at=later(context.now, context.control.tick_s),
-        reasons=_reasons(desired, steps, observation, left),
-        is_down=is_down,
+        reasons={**reasons, FLEET: (*reasons[FLEET], *shared.reasons)},
+        is_down=no_node_left and not observation.gateway_alive and not shared.reasons,
     )
 
 

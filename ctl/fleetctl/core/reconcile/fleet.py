@@ -17,6 +17,7 @@ from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaS
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons
+from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
@@ -78,9 +79,11 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     )
     answers = _lanes(desired, observation, context, steps, headroom, scaling)
     gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
+    shared = prepare_shared(observation, context.now)
     actions: list[AnyAction] = [
         *([gateway_action] if gateway_action else []),
         *stop_orphaned_nodes(observation, context),
+        *shared.actions,
     ]
     actions += _actions(desired, retired)
     for name, answer in answers.items():
@@ -98,7 +101,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         reasons={
             **{Subject.lane(name): _reasons(desired, answer) for name, answer in answers.items()},
             GATEWAY: (gateway_reason,),
-            FLEET: provider_reasons(observation),
+            FLEET: (*provider_reasons(observation), *shared.reasons),
         },
         inputs={name: _inputs(answer) for name, answer in answers.items()},
     )
@@ -168,7 +171,7 @@ def _answer(  # a lane's decision, from what each of them says
         shadow=view.control.mode is Mode.SHADOW,
         steps=steps,
         refused=observation.refused.get(view.spec.name, ""),
-        blocked=launches_blocked(observation),
+        blocked=launches_blocked(observation, context.now),
     )
     return _LaneAnswer(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
 

@@ -19,6 +19,9 @@ STOP_GRACE_S = 20.0  # SIGTERM -> SIGKILL, with nothing in flight; vLLM takes 4-
 STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
 STOP_AGAIN_S = 20.0  # still there this long after it was told to end: told again; the provider's own deadline if later
 DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
+# A shared resource that cannot be torn down for this long after its first attempt is left with a tombstone. A security
+# group, say, is in use until the last node's network interface is gone, which takes minutes.
+SHARED_GIVEN_UP_S = 300.0
 BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0
 GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh

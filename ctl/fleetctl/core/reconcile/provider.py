@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.model.observation import ProviderFault
-from fleetctl.model.reason import Reason, ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode, in_words
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fleetctl.model.observation import Observation
 
 
@@ -21,9 +24,11 @@ def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
 
-def launches_blocked(observation: Observation) -> str:
+def launches_blocked(observation: Observation, now: datetime) -> str:
     """Return why no new node may be ordered now; empty when one may."""
     for condition in observation.provider_conditions:
         if condition.fault is ProviderFault.CREDENTIALS:
             return condition.message
+    if waits := prepare_shared(observation, now).reasons:
+        return in_words(waits)
     return "" if observation.offerings_known else "the provider has not said yet what it sells"
