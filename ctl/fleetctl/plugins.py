@@ -7,10 +7,12 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, cast
 
-from fleetctl.errors import NotFoundError
+from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import Host
     from fleetctl.ports.policy import Policy
@@ -30,8 +32,11 @@ def installed(group: str) -> tuple[str, ...]:
 
 
 def load(group: str, name: str) -> object:
-    """Return a new instance of what is registered under a name. Raises NotFoundError listing what is installed."""
-    return _entry(group, name).load()()
+    """Return a new instance of what is registered under a name.
+
+    Raises NotFoundError listing what is installed, ConfigError for a package that does not load.
+    """
+    return _loaded(group, name, lambda entry: entry.load()())
 
 
 def load_provider(name: str) -> Provider:
@@ -51,7 +56,19 @@ def load_host(name: str) -> Host:
 
 def load_policy(name: str) -> Policy:
     """Return the policy, which is a function. Raises NotFoundError listing those installed."""
-    return cast("Policy", _entry(POLICIES, name).load())
+    return cast("Policy", _loaded(POLICIES, name, lambda entry: entry.load()))
+
+
+def _loaded(group: str, name: str, load_entry: Callable[[EntryPoint], object]) -> object:
+    entry = _entry(group, name)
+    try:
+        return load_entry(entry)
+    except Exception as exc:  # a third party's package may fail in any way at its import
+        kind = group.rsplit(".", 1)[1]
+        raise ConfigError(
+            f"{kind} {name!r} does not load from {entry.value}: {type(exc).__name__}: {exc}",
+            hint="install its package again, or remove it; `fleetctl doctor` lists what loads",
+        ) from exc
 
 
 def _entry(group: str, name: str) -> EntryPoint:

@@ -43,11 +43,11 @@ from fleetctl_local.provider import LocalProvider
 async def main(path, owner, wanted, name):
     store, provider = SqliteStore(path), LocalProvider()
     for intent in store.open_intents("demo"):
-        if not intent.token.startswith(name):
+        (made,) = [r for r in store.replicas("demo") if r.id == intent.replica_id]
+        if made.lane != name:
             continue
         nodes = await listed(provider, owner=owner, fleet="demo")
         found = [n for n in nodes if n.token == intent.token]
-        (made,) = [r for r in store.replicas("demo") if r.id == intent.replica_id]
         if found:
             store.settle_intent(intent.token, IntentState.DONE, replica=replace(made, node_id=found[0].id))
         else:

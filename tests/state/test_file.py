@@ -14,6 +14,8 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import LockHeldError, StateError
+from fleetctl.model.decision import Memory
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.store import IntentState
 from fleetctl.state.database import Database
@@ -29,6 +31,8 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
+from fleetctl.model.decision import Memory
+from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.store import IntentState
 from fleetctl.state.sqlite import SqliteStore
@@ -65,7 +69,11 @@ def test_a_file_of_schema_1_opens_with_everything_in_it(tmp_path: Path) -> None:
     ]
     assert store.next_replica_number("demo") == 8
     assert [(e.seq, e.subject.path, e.reason) for e in store.journal("demo")] == [(41, "lane/short", "one is missing")]
-    assert store.memory("demo").lanes["short"].wanted == 3
+    # Its ladder steps were numbers: an operator's are kept by their name, the controller works its own out anew.
+    assert store.memory("demo") == Memory()
+    fleet = store.fleet("quickstart")
+    assert fleet is not None
+    assert fleet.overrides.step == {"long": LadderStep.CAP_TOKENS}
     store.close()
 
 
@@ -101,7 +109,7 @@ def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_pa
     connection = sqlite3.connect(tmp_path / "state.db")
     assert version_of(connection) == NEXT
     assert connection.execute("SELECT fleet, last FROM replica_numbers").fetchall() == [("demo", 7)]
-    assert connection.execute("SELECT note FROM fleets").fetchall() == []
+    assert connection.execute("SELECT note FROM fleets").fetchall() == [("",)]
     assert migrate(connection, newer) == ()
     connection.close()
     copy = sqlite3.connect(tmp_path / "state.db.schema1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,19 @@ from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.weights import check_precisions
-from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.errors import ConfigError, NotFoundError, ProviderError, ThrottledError
 from fleetctl.files import write_whole
 from fleetctl.model.plan import Plan, Sizing
 
 if TYPE_CHECKING:
     from fleetctl.core.plan import TraceRow
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
 PLAN_VERSION = 1
+_THROTTLED_S_MAX = 60.0
+_THROTTLED_WAIT_S_MIN = 0.1
 _PLAN_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -65,7 +69,7 @@ async def plan_profile(
         profile,
         model_card=resolve_model(profile.model, catalogue),
         catalogue=catalogue,
-        offerings=await site.providers(profile.provider).offerings(),
+        offerings=await offerings_now(site, profile.provider),
         profile_hash=profile_hash(profile),
         sizing=sizing,
         trace_rows=_trace_rows(profile),
@@ -76,6 +80,26 @@ async def plan_profile(
         capabilities = site.engines(lane.engine).capabilities
         check_precisions(plan, lane.launch, capabilities, engine=lane.engine)
     return plan
+
+
+async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:
+    """Return what a provider sells now. Throttled, it is asked again as it says, for at most a minute in all.
+
+    Raises ProviderError, which an answer that takes longer than the provider's own deadline is too.
+    """
+    provider, started_s = site.providers(name), site.clock.monotonic_s()
+    while True:
+        try:
+            async with asyncio.timeout(provider.pace.offerings_deadline_s):
+                return await provider.offerings()
+        except TimeoutError as exc:
+            deadline_s = provider.pace.offerings_deadline_s
+            raise ProviderError(f"provider {name} did not say what it sells within {deadline_s:g} s") from exc
+        except ThrottledError as exc:
+            wait_s = max(_THROTTLED_WAIT_S_MIN, exc.retry_after_s)
+            if site.clock.monotonic_s() + wait_s - started_s > _THROTTLED_S_MAX:
+                raise
+            await site.clock.sleep(wait_s)
 
 
 def save_plan(plan: Plan, path: Path) -> None:

@@ -95,7 +95,22 @@ _SHARED_INTENTS = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS)
+# Ladder steps were stored by their number and are stored by their name. A controller's memory, which has them too, is
+# worked out anew from the plan and what is there; its fields have changed with it.
+_STEPS_BY_NAME = Step(
+    version=6,
+    statements=(
+        """UPDATE fleets SET record = json_set(record, '$.overrides.step', (
+            SELECT json_group_object(key, CASE value
+                WHEN 0 THEN 'normal' WHEN 1 THEN 'pause-batch' WHEN 2 THEN 'cap-tokens' WHEN 3 THEN 'cap-context'
+                WHEN 4 THEN 'spill' WHEN 5 THEN 'shed' WHEN 6 THEN 'breaker' ELSE value END)
+            FROM json_each(record, '$.overrides.step')))
+        WHERE json_type(record, '$.overrides.step') = 'object'""",
+        "DELETE FROM memories",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -144,7 +144,9 @@ def _death(replica: ObservedReplica, how: str, *, asked: bool) -> str:
     record = replica.record
     if asked:
         return f"{how}: {record.fault}" if record.fault else f"{how}, as it was asked"
-    return f"died while {record.state}: {how}"
+    # Taken out of rotation before its end was seen, it is BOOTING again; that is not when it died.
+    while_ = "out of rotation" if record.ready_at is not None and record.state is ReplicaState.BOOTING else record.state
+    return f"died while {while_}: {how}"
 
 
 def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
