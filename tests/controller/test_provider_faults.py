@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl import codec
 from fleetctl.model.catalogue import Market
+from fleetctl.model.node import BootProgress
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing import samples
 from fleetctl.testing.fault_provider import CloudFaults
 from fleetctl.testing.virtual_time import run_virtual
+from fleetctl.views.canvas import UNICODE, Canvas
+from fleetctl.views.replicas import REPLICAS_STATUS, replicas_table
 from tests.controller.cloud_rig import Cloud
 from tests.controller.rig import FLEET
 
@@ -146,6 +150,25 @@ def test_a_node_that_never_says_where_it_is_reached_is_given_up(tmp_path: Path) 
         await cloud.live(30)
         assert "not ready in 20m" in next(r.fault for r in cloud.store.replicas(FLEET) if r.fault)
         assert cloud.hosts_asked == set()
+
+    run_virtual(scenario())
+
+
+def test_the_status_shows_how_far_a_boot_has_come(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, replace(KIND, boot_s=60.0))
+        await cloud.live(20)
+        assert cloud.status is not None
+        assert {r.pending_reason for r in cloud.status.replicas} == {"provisioning"}
+        assert {r.boot for r in cloud.status.replicas} == {BootProgress(phase="provisioning")}
+        raw = codec.encode(cloud.status)
+        assert raw.count(b'"phase":"provisioning"') == 4
+        table = replicas_table(
+            cloud.status, Canvas(width=200, marks=UNICODE), REPLICAS_STATUS, now=cloud.clock.now(), is_stale=False
+        )
+        assert str(table).count("provisioning ") == 4
+        await cloud.live(60)
+        assert {(r.pending_reason, r.boot) for r in cloud.status.replicas} == {("", None)}
 
     run_virtual(scenario())
 

@@ -127,6 +127,8 @@ class Observer:
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
             notice_deadline=_notice_deadline(record, node, now),
+            pending_reason=node.pending_reason if node else "",
+            boot=node.boot if node else None,
             engine=self._probes.signals(record.id),
         )
 

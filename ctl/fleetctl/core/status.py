@@ -150,6 +150,8 @@ def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
             record=record,
             engine=seen[record.id].engine if record.id in seen else unseen,
             in_flight=seen[record.id].in_flight if record.id in seen else 0,
+            pending_reason=seen[record.id].pending_reason if record.id in seen else "",
+            boot=seen[record.id].boot if record.id in seen else None,
         )
         for record in known.records
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.model.gateway import GatewaySnapshot
-from fleetctl.model.node import Node, NodeState
+from fleetctl.model.node import BootProgress, Node, NodeState
 from fleetctl.model.replica import Replica
 from fleetctl.model.shared import ObservedShared
 from fleetctl.model.slo import Validity
@@ -47,6 +47,8 @@ class ObservedReplica:
     in_flight: int = 0  # at the gateway
     consecutive_failures: int = 0  # at the gateway, since it was admitted
     notice_deadline: datetime | None = None
+    pending_reason: str = ""  # why its node does not run yet, in the provider's words
+    boot: BootProgress | None = None  # None: its node runs, or does not say
     engine: EngineSignals = field(default_factory=EngineSignals)
 
 

@@ -9,6 +9,7 @@ from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import Phase
 from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.node import BootProgress
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, in_words
@@ -49,6 +50,8 @@ class ReplicaStatus:
     record: Replica
     engine: EngineSignals
     in_flight: int
+    pending_reason: str = ""  # why its node does not run yet, in the provider's words
+    boot: BootProgress | None = None  # None: its node runs, or does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,17 @@ def _kv(engine: EngineSignals) -> Cell:
     return cell(f"{engine.kv_usage * 100:.0f}", Tone.WARN if engine.kv_usage >= _KV_FULL else Tone.PLAIN)
 
 
+def _boot_text(replica: ReplicaStatus) -> str:
+    """Return how far a node's start has come and what it waits for: "image 40 %, ImagePullBackOff"; empty: nothing said."""
+    boot = replica.boot
+    parts: list[str] = []
+    if boot is not None:
+        parts.append(boot.phase if boot.fraction is None else f"{boot.phase} {boot.fraction * 100:.0f} %")
+    if replica.pending_reason and replica.pending_reason not in parts:
+        parts.append(replica.pending_reason)
+    return ", ".join(parts)
+
+
 def _reason(row: ReplicaRow) -> Cell:
     record = row.record
     spans: list[Span] = []
@@ -119,6 +130,8 @@ def _reason(row: ReplicaRow) -> Cell:
         spans.append((f"taken in {countdown(left_s)} ", Tone.WARN))
     if record.drain_requested and record.state is ReplicaState.READY:
         spans.append(("drain asked for ", Tone.WARN))
+    if record.state.is_live and (waits := _boot_text(row.replica)) and not row.is_stale:
+        spans.append((f"{waits} ", Tone.PLAIN))
     if record.fault:
         spans.append((record.fault, Tone.BAD))
     elif record.reason:
