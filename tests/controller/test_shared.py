@@ -184,3 +184,22 @@ def test_what_cannot_be_torn_down_leaves_a_tombstone_until_it_is_prepared_again(
         await check_nothing_is_left(cloud)
 
     run_virtual(scenario())
+
+
+def test_a_teardown_that_takes_effect_late_does_not_take_away_what_was_prepared_since(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, replace(KIND, create_s=60.0))
+        await cloud.live(200)
+        assert cloud.provider.shared.there() == list(KINDS)
+        cloud.down()
+        cloud.provider.faults = replace(KIND, create_s=60.0, cut=1.0)
+        while not any(at > cloud.clock.now() for at, _, _ in cloud.provider.shared._effects):
+            await cloud.live(10)
+        cloud.provider.faults = replace(KIND, create_s=60.0)
+        cloud.up(spot=1)
+        await cloud.live(400)
+        assert cloud.provider.shared.there() == list(KINDS)
+        assert len(cloud.replicas(ReplicaState.READY)) == 4
+        assert cloud.provider.shared.refusals == []
+
+    run_virtual(scenario())
