@@ -40,7 +40,7 @@ async def check_nothing_is_left(cloud: Cloud) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
 def test_300_slots_with_kills_leave_no_orphan_and_no_double(tmp_path: Path, seed: int) -> None:
     async def scenario() -> None:
