@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl import codec
-from fleetctl.model.catalogue import Market
+from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.node import BootProgress
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing import samples
@@ -120,7 +120,7 @@ def test_a_create_of_70_s_ends_as_an_ordinary_replica(tmp_path: Path) -> None:
 
 
 def zone(offering: str) -> str:
-    return offering.rsplit("/", 2)[1]
+    return OfferingKey.parse(offering).zone
 
 
 def test_an_address_that_is_known_after_the_create_is_recorded_before_it_is_asked(tmp_path: Path) -> None:

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from fleetctl.core.placement import RejectionCode, next_offering
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.catalogue.known import resolve_model
+from fleetctl.core.placement import RejectionCode, next_offering, ruled_out
+from fleetctl.core.plan.instances import instances
+from fleetctl.errors import InfeasiblePlanError
+from fleetctl.model.catalogue import Market, Offering, OfferingKey
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.testing import samples
-from tests.plan.wishes import OFFERINGS, only_lane, wish
+from tests.plan.wishes import CATALOGUE, OFFERINGS, only_lane, wish
 
+CARD = resolve_model(wish(rps=20).model, CATALOGUE)
 LANE = only_lane(wish(rps=20, spot="burst"))
 FREE = CapacitySpec(max_nodes=100)
 
@@ -117,3 +121,49 @@ def test_a_pick_is_lawful_and_does_not_depend_on_the_order_of_offers(
         assert pick.gpu_count >= LANE.tensor_parallel
         assert len(replicas) < nodes
         assert sum(r.price_usd_per_hour for r in replicas) + pick.price_usd_per_hour <= money + 1e-6
+
+
+@given(
+    gpus=st.sets(st.sampled_from(sorted({o.gpu for o in OFFERINGS}))),
+    region=st.sampled_from(["", "elsewhere", OFFERINGS[0].region]),
+    zones=st.sets(st.sampled_from(sorted({o.zone for o in OFFERINGS}))),
+)
+def test_planning_and_placing_keep_to_the_same_rules(gpus: set[str], region: str, zones: set[str]) -> None:
+    capacity = CapacitySpec(max_nodes=100, gpus=tuple(gpus), region=region, zones=tuple(zones))
+    profile = wish(rps=20, spot="burst")
+    try:
+        planned = instances(
+            profile.lanes[0], profile.model, CARD, capacity=capacity, catalogue=CATALOGUE, offerings=OFFERINGS
+        )
+    except InfeasiblePlanError:
+        planned = ()
+    allowed = {o.key for o in OFFERINGS if ruled_out(o, capacity) is None}
+    assert {o.key for i in planned for o in (i.on_demand, i.spot) if o} <= allowed
+    assert {i.cheapest.instance_type for i in planned} == {o.instance_type for o in OFFERINGS if o.key in allowed}
+    rules = (RejectionCode.GPU, RejectionCode.REGION, RejectionCode.ZONE)
+    for market in Market:
+        placed = next_offering(LANE, (), market, OFFERINGS, capacity=capacity)
+        fitting = {o.key for o in OFFERINGS if o.market is market and o.gpu == LANE.gpu and o.key in allowed}
+        assert (placed.offering is not None) == bool(fitting)
+        assert placed.offering is None or placed.offering.key in fitting
+        ours = {o.key for o in OFFERINGS if o.market is market and o.gpu == LANE.gpu}
+        assert {k for k, r in placed.rejected.items() if r.code in rules and k in ours} == ours - allowed
+
+
+@given(
+    instance_type=st.text("abc/.-1", min_size=1),
+    zone=st.text("abc-1", min_size=1),
+    market=st.sampled_from(list(Market)),
+)
+def test_an_offerings_name_is_taken_apart_as_it_was_put_together(instance_type: str, zone: str, market: Market) -> None:
+    offering = replace(OFFERINGS[0], instance_type=instance_type, zone=zone, market=market)
+    key = OfferingKey.parse(offering.key)
+    assert key == (instance_type, zone, market.value)
+    assert str(key) == offering.key
+    replica = standing(offering, 1)
+    assert replica.zone == zone
+
+
+def test_a_name_in_another_shape_has_no_zone() -> None:
+    assert OfferingKey.parse("a-machine") == ("a-machine", "", "")
+    assert OfferingKey.parse("").zone == ""

@@ -50,6 +50,28 @@ class Rejection:
     message: str  # one clause about the offering
 
 
+def ruled_out(offering: Offering, capacity: CapacitySpec) -> Rejection | None:
+    """Return which of the profile's rules an offering breaks, whatever is to run on it; None when none."""
+    broken = {
+        RejectionCode.GPU: (
+            bool(capacity.gpus) and offering.gpu not in capacity.gpus,
+            f"has {offering.gpu}, which is not among the profile's gpus",
+        ),
+        RejectionCode.REGION: (
+            bool(capacity.region) and offering.region != capacity.region,
+            f"is in {offering.region}, outside the profile's region",
+        ),
+        RejectionCode.ZONE: (
+            bool(capacity.zones) and offering.zone not in capacity.zones,
+            f"is in {offering.zone}, outside the profile's zones",
+        ),
+    }
+    return _first(broken)
+
+
+_NO_STOCK = Rejection(code=RejectionCode.NO_STOCK, message="had no stock lately")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The pick, or None, with the reason each other offering was not it."""
@@ -77,14 +99,19 @@ def next_offering(
     rejected: dict[str, Rejection] = {}
     fitting: list[Offering] = []
     for offering in sorted(offerings, key=lambda o: o.key):
-        why = _rejection(offering, lane_plan, market, capacity, avoid) or _over_cap(offering, standing, capacity)
+        why = (
+            _rejection(offering, lane_plan, market)
+            or ruled_out(offering, capacity)
+            or (_NO_STOCK if offering.key in avoid else None)
+            or _over_cap(offering, standing, capacity)
+        )
         if why is not None:
             rejected[offering.key] = why
         else:
             fitting.append(offering)
     if not fitting:
         return Placement(offering=None, reason=_nothing(rejected, market), rejected=rejected)
-    zones = Counter(_zone(replica) for replica in standing if replica.lane == lane_plan.lane)
+    zones = Counter(replica.zone for replica in standing if replica.lane == lane_plan.lane)
     best = max(fitting, key=lambda o: (score(o, fitting, zones), -o.price_usd_per_hour, o.key))
     return Placement(
         offering=best,
@@ -103,9 +130,7 @@ def score(offering: Offering, fitting: Sequence[Offering], zones: Counter[str]) 
     return weight * spread + (1 - weight) * price
 
 
-def _rejection(
-    offering: Offering, lane_plan: LanePlan, market: Market, capacity: CapacitySpec, avoid: AbstractSet[str]
-) -> Rejection | None:
+def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejection | None:
     """Return why an offering cannot carry this lane; None when it can."""
     wrong = {
         RejectionCode.MARKET: (offering.market is not market, f"is {offering.market}, not {market}"),
@@ -117,17 +142,8 @@ def _rejection(
             offering.gpu_count < lane_plan.tensor_parallel,
             f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}",
         ),
-        RejectionCode.REGION: (
-            bool(capacity.region) and offering.region != capacity.region,
-            f"is in {offering.region}, outside the profile's region",
-        ),
-        RejectionCode.ZONE: (
-            bool(capacity.zones) and offering.zone not in capacity.zones,
-            f"is in {offering.zone}, outside the profile's zones",
-        ),
-        RejectionCode.NO_STOCK: (offering.key in avoid, "had no stock lately"),
     }
-    return next((Rejection(code=code, message=says) for code, (is_so, says) in wrong.items() if is_so), None)
+    return _first(wrong)
 
 
 def _over_cap(offering: Offering, standing: Sequence[Replica], capacity: CapacitySpec) -> Rejection | None:
@@ -143,10 +159,8 @@ def _over_cap(offering: Offering, standing: Sequence[Replica], capacity: Capacit
     return None
 
 
-def _zone(replica: Replica) -> str:
-    """Return the zone in an offering's key: type/zone/market."""
-    parts = replica.offering.rsplit("/", 2)
-    return parts[1] if len(parts) == 3 else ""
+def _first(broken: dict[RejectionCode, tuple[bool, str]]) -> Rejection | None:
+    return next((Rejection(code=code, message=says) for code, (is_so, says) in broken.items() if is_so), None)
 
 
 def _nothing(rejected: dict[str, Rejection], market: Market) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Market(StrEnum):
@@ -66,6 +67,24 @@ class ModelCard:
     source: str = ""
 
 
+class OfferingKey(NamedTuple):
+    """An offering's name in logs, journals and orders, taken apart: `type/zone/market`. A type may contain slashes."""
+
+    instance_type: str
+    zone: str
+    market: str
+
+    @classmethod
+    def parse(cls, text: str) -> OfferingKey:
+        """Return a key's parts; of a name in another shape all is the type, and the rest is empty: not said."""
+        parts = text.rsplit("/", 2)
+        return cls(*parts) if len(parts) == len(cls._fields) else cls(text, "", "")
+
+    def __str__(self) -> str:
+        """Return `type/zone/market`."""
+        return "/".join(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
     """Something a provider sells: an instance type in a place, under a market."""
@@ -84,7 +103,7 @@ class Offering:
     @property
     def key(self) -> str:
         """Return the name used in logs and journals: type/zone/market."""
-        return f"{self.instance_type}/{self.zone}/{self.market}"
+        return str(OfferingKey(self.instance_type, self.zone, self.market.value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.errors import FleetctlError
-from fleetctl.model.catalogue import Market
+from fleetctl.model.catalogue import Market, OfferingKey
 
 
 class NodeState(StrEnum):
@@ -101,13 +101,12 @@ class Node:
     @property
     def instance_type(self) -> str:
         """The type in `offering`; empty when not said."""
-        return self.offering.rsplit("/", 2)[0] if self.offering else ""
+        return OfferingKey.parse(self.offering).instance_type
 
     @property
     def zone(self) -> str:
         """The zone in `offering`; empty when not said."""
-        parts = self.offering.rsplit("/", 2)
-        return parts[1] if len(parts) == 3 else ""
+        return OfferingKey.parse(self.offering).zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

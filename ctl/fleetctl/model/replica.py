@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from fleetctl.model.catalogue import Market, Precision
+from fleetctl.model.catalogue import Market, OfferingKey, Precision
 
 
 class ReplicaState(StrEnum):
@@ -74,6 +74,11 @@ class Replica:
     assigned_at: datetime | None = None  # to `lane`; None: it serves the lane it was launched for
     capacity: ReplicaCapacity | None = None  # None: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
+
+    @property
+    def zone(self) -> str:
+        """The zone in `offering`; empty when not said."""
+        return OfferingKey.parse(self.offering).zone
 
     @property
     def has_address(self) -> bool:

@@ -16,7 +16,7 @@ from fleetctl.errors import (
     QuotaError,
     ThrottledError,
 )
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.catalogue import Market, Offering, OfferingKey
 from fleetctl.model.node import (
     BootProgress,
     CreateResult,
@@ -272,9 +272,9 @@ class FaultProvider:
         if quota in self.quotas and sum(n.market is request.market for n in self.living()) >= self.quotas[quota]:
             raise QuotaError("reached", quota=quota, market=request.market.value)
         for key in (request.offering, *request.alternatives):
-            if not self._is_short(*key.rsplit("/", 2)):
+            if not self._is_short(*OfferingKey.parse(key)):
                 return key
-        instance_type, zone, market = request.offering.rsplit("/", 2)
+        instance_type, zone, market = OfferingKey.parse(request.offering)
         raise CapacityError(f"no stock of {request.offering}", instance_type=instance_type, zone=zone, market=market)
 
     def _is_short(self, instance_type: str, zone: str, market: str) -> bool:

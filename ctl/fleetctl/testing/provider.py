@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import AmbiguousOutcomeError, CapacityError, FleetctlError, ProviderError
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.catalogue import Market, Offering, OfferingKey
 from fleetctl.model.node import (
     CreateResult,
     Node,
@@ -212,7 +212,7 @@ class FakeProvider:
                 raise ProviderError(f"token {request.token} already made {known.replica_id}")
             return self._seen(self._lives[request.token])
         if self.stock.get(request.offering, 1) <= 0:
-            instance_type, zone, market = request.offering.rsplit("/", 2)
+            instance_type, zone, market = OfferingKey.parse(request.offering)
             raise CapacityError(
                 f"{request.offering} is out of stock", instance_type=instance_type, zone=zone, market=market,
                 hint="try another zone or type",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of, weight_bytes
 from fleetctl.core.perf.step import StepModel, step_model
+from fleetctl.core.placement import ruled_out
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.catalogue import Catalogue, GpuSpec, Market, ModelCard, Offering, Precision
 from fleetctl.units import format_bytes
@@ -66,7 +67,7 @@ def instances(
     offerings: Sequence[Offering],
 ) -> tuple[Instance, ...]:
     """Return every node type this lane may use, cheapest first. Raises InfeasiblePlanError when there is none."""
-    allowed = [o for o in offerings if _is_allowed(o, capacity) and o.gpu in catalogue.gpus]
+    allowed = [o for o in offerings if ruled_out(o, capacity) is None and o.gpu in catalogue.gpus]
     if not allowed:
         raise InfeasiblePlanError(
             f"lane {lane.name}: nothing on offer matches the profile's gpus, region and zones",
@@ -102,14 +103,6 @@ def instances(
             )
         )
     return tuple(sorted(found, key=lambda i: (i.cheapest.price_usd_per_hour, i.cheapest.key)))
-
-
-def _is_allowed(offering: Offering, capacity: CapacitySpec) -> bool:
-    return (
-        (not capacity.gpus or offering.gpu in capacity.gpus)
-        and (not capacity.region or offering.region == capacity.region)
-        and (not capacity.zones or offering.zone in capacity.zones)
-    )
 
 
 def _tensor_parallel(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
