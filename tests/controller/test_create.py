@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from fleetctl.controller.create import Creator
 from fleetctl.controller.journal import Journal
+from fleetctl.controller.loop import Controller
 from fleetctl.controller.node_cache import NodeCache
 from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.records import Records
+from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.controller.background import BackgroundTasks
+    from fleetctl.ports.store import Settlement
 
 
 class Busy:
@@ -25,6 +31,35 @@ class Busy:
     def start(self, key: str, work: object) -> bool:
         del key, work
         return False
+
+
+class CountingStore(SqliteStore):
+    """Remembers how many intents each of its transactions settled."""
+
+    def __init__(self, path: Path, rig: Rig) -> None:
+        super().__init__(path, clock=rig.clock)
+        self.settled: list[int] = []
+
+    def settle_intents(self, settled: tuple[Settlement, ...]) -> None:
+        self.settled.append(len(settled))
+        super().settle_intents(settled)
+
+
+def test_what_a_batch_made_is_settled_in_one_transaction(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path)
+        rig.provider.capabilities = replace(rig.provider.capabilities, batch_max=20)
+        rig.up()
+        with closing(CountingStore(tmp_path / "state.db", rig)) as store:
+            controller = asyncio.ensure_future(Controller(replace(rig.world, store=store)).run())
+            await rig.clock.sleep(5.0)
+            controller.cancel()
+            await asyncio.gather(controller, return_exceptions=True)
+            assert len(rig.replicas()) == 4
+            assert store.settled == [4]
+        rig.store.close()
+
+    run_virtual(scenario())
 
 
 def test_an_order_that_could_not_be_begun_is_not_taken_for_one_on_its_way(tmp_path: Path) -> None:

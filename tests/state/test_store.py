@@ -16,7 +16,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.shared import SharedState
 from fleetctl.model.subject import Subject
-from fleetctl.ports.store import IntentState, SharedIntent, StateStore, Tombstone
+from fleetctl.ports.store import IntentState, Settlement, SharedIntent, StateStore, Tombstone
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica, shared_resources
 
@@ -107,6 +107,23 @@ def test_intent_and_pending_replica_appear_together_and_are_settled_together(sto
     store.settle_intent("token-1", IntentState.DONE, replica=booting)
     assert store.open_intents("demo") == ()
     assert store.replicas("demo") == (booting,)
+
+
+def test_intents_are_settled_together_or_not_at_all(store: SqliteStore) -> None:
+    pending = [replica(f"r{number}") for number in (1, 2)]
+    begun = tuple((r, node_request(f"token-{r.id}", replica_id=r.id)) for r in pending)
+    intents = store.begin_replicas(begun, now=EPOCH)
+    booting = tuple(replace(r, state=ReplicaState.BOOTING, node_id=f"node-{r.id}") for r in pending)
+    settled = tuple(
+        Settlement(token=i.token, state=IntentState.DONE, replica=r) for i, r in zip(intents, booting, strict=True)
+    )
+    stranger = replace(settled[0], token="token-9")  # noqa: S106  # an intent's id
+    with pytest.raises(NotFoundError, match="token-9"):
+        store.settle_intents((*settled, stranger))
+    assert (store.open_intents("demo"), store.replicas("demo")) == (intents, tuple(pending))
+    store.settle_intents(settled)
+    assert (store.open_intents("demo"), store.replicas("demo")) == ((), booting)
+    store.settle_intents(())
 
 
 def test_a_token_or_replica_is_begun_once(store: SqliteStore) -> None:

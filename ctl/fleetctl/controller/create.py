@@ -14,7 +14,7 @@ from fleetctl.model.desired import Phase
 from fleetctl.model.node import CreateResult
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
-from fleetctl.ports.store import IntentState
+from fleetctl.ports.store import IntentState, Settlement
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
@@ -84,9 +84,15 @@ class Creator:
         # An earlier controller may have sent it right before it died; without a command it had not.
         return None if intent.token in self._own or not intent.request.argv else self._started_at + settles
 
-    def created(self, intent: Intent, node: Node) -> None:
-        """Close an intent whose node is there."""
-        self._cache.put_node(node, at=self._world.clock.now())
+    def created(self, made: Sequence[tuple[Intent, Node]]) -> None:
+        """Close the intents whose nodes are there, in one transaction: each is a durable write, which waits for the disk."""
+        for _, node in made:
+            self._cache.put_node(node, at=self._world.clock.now())
+        self._records.settle(tuple(self._settlement(intent, node) for intent, node in made))
+        for intent, _ in made:
+            self._forget(intent)
+
+    def _settlement(self, intent: Intent, node: Node) -> Settlement:
         record = self._records.get(intent.replica_id)
         # Whoever ended meanwhile stays ended: its node belongs to no living replica, and is stopped as such.
         if record is not None and record.state.is_live and not record.node_id:
@@ -94,15 +100,14 @@ class Creator:
             offering = node.offering or record.offering
             reason = f"node {node.id} on {offering} at {format_usd(price)}/h"
             record = node_created(record, node, reason=reason, now=self._world.clock.now())
-        self._records.settle(intent.token, IntentState.DONE, record)
-        self._forget(intent)
+        return Settlement(token=intent.token, state=IntentState.DONE, replica=record)
 
     def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:
         """Close an intent that brings no node; not final, the next decision counts a failed start."""
         record = self._records.get(intent.replica_id)
         if record is not None and record.state is ReplicaState.PENDING:
             record = create_refused(record, fault=fault, now=self._world.clock.now(), is_final=is_final)
-        self._records.settle(intent.token, IntentState.ABANDONED, record)
+        self._records.settle((Settlement(token=intent.token, state=IntentState.ABANDONED, replica=record),))
         self._forget(intent)
 
     def _forget(self, intent: Intent) -> None:
@@ -220,12 +225,11 @@ class Creator:
     ) -> tuple[Intent, ...]:
         """Settle what was answered; return what was throttled."""
         by_token = {result.token: result for result in results}
+        self.created([(intent, node) for intent in batch if (node := by_token[intent.token].node) is not None])
         for intent in batch:
-            result = by_token[intent.token]
-            if result.node is not None:
-                self.created(intent, result.node)
-            elif result.error is not None and not isinstance(result.error, ThrottledError):
-                self._failed(desired, intent, result.error)
+            error = by_token[intent.token].error
+            if error is not None and not isinstance(error, ThrottledError):
+                self._failed(desired, intent, error)
         return tuple(intent for intent in batch if isinstance(by_token[intent.token].error, ThrottledError))
 
     def _failed(self, desired: Desired, intent: Intent, error: FleetctlError) -> None:

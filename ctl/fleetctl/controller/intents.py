@@ -79,7 +79,7 @@ class Resolver:
                 ReasonCode.ADOPTED,
                 f"node {node.id} found by its token",
             )
-            self._creator.created(intent, node)
+            self._creator.created([(intent, node)])
         elif settled_by is None:
             self._order_again(desired, intent, "it was never sent to the provider")
         else:

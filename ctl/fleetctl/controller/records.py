@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.node import Node
     from fleetctl.model.replica import Replica
-    from fleetctl.ports.store import IntentState, StateStore
+    from fleetctl.ports.store import Settlement, StateStore
 
 
 class Records:
@@ -53,8 +53,9 @@ class Records:
             if node is not None and (seen := node_seen(record, node)) != record:
                 self.put(seen)
 
-    def settle(self, token: str, outcome: IntentState, record: Replica | None) -> None:
-        """Close an intent and store its replica's new record, if it still has one, in one transaction."""
-        self._store.settle_intent(token, outcome, replica=record)
-        if record is not None:
-            self._by_id[record.id] = record
+    def settle(self, settled: tuple[Settlement, ...]) -> None:
+        """Close intents and store their replicas' new records, in one transaction."""
+        self._store.settle_intents(settled)
+        for settlement in settled:
+            if settlement.replica is not None:
+                self._by_id[settlement.replica.id] = settlement.replica

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.errors import NotFoundError
 from fleetctl.model.node import NodeRequest
+from fleetctl.model.replica import Replica
 from fleetctl.model.shared import SharedResource, SharedState
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired, Overrides, Phase
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
-    from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
 
 
@@ -48,6 +48,15 @@ class Intent:
     state: IntentState
     request: NodeRequest
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """How an intent ended, with its replica's new record if that changes."""
+
+    token: str
+    state: IntentState  # DONE or ABANDONED
+    replica: Replica | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +140,10 @@ class StateStore(Protocol):
 
     def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
         """Close an intent, and store its replica's new record, in one transaction."""
+        ...
+
+    def settle_intents(self, settled: tuple[Settlement, ...]) -> None:
+        """Close intents, and store their replicas' new records, all in one transaction."""
         ...
 
     def open_intents(self, fleet: str) -> tuple[Intent, ...]:

@@ -11,7 +11,7 @@ from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, Overrides, Phase
-from fleetctl.ports.store import Intent, IntentState, Tombstone
+from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
 from fleetctl.state import rows
 from fleetctl.state.database import Database
 
@@ -162,13 +162,20 @@ class SqliteStore:
 
     def settle_intent(self, token: str, state: IntentState, *, replica: Replica | None = None) -> None:
         """Close an intent, and store its replica's new record, in one transaction. Raises NotFoundError."""
+        self.settle_intents((Settlement(token=token, state=state, replica=replica),))
+
+    def settle_intents(self, settled: tuple[Settlement, ...]) -> None:
+        """Close intents, and store their replicas' new records, all in one transaction. Raises NotFoundError."""
+        if not settled:
+            return
         with self._database.write(durable=True) as db:
-            intent = rows.find_intent(db, token)
-            if intent is None:
-                raise NotFoundError(f"no intent has the token {token}")
-            rows.write_intent(db, replace(intent, state=state))
-            if replica is not None:
-                rows.write_replica(db, replica)
+            for settlement in settled:
+                intent = rows.find_intent(db, settlement.token)
+                if intent is None:
+                    raise NotFoundError(f"no intent has the token {settlement.token}")
+                rows.write_intent(db, replace(intent, state=settlement.state))
+                if settlement.replica is not None:
+                    rows.write_replica(db, settlement.replica)
 
     def open_intents(self, fleet: str) -> tuple[Intent, ...]:
         """Return what must be resolved before anything else, oldest first."""
