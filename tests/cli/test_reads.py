@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fleetctl.model.decision import EntryKind, JournalEntry
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.subject import FLEET
 from fleetctl.testing import samples
 
@@ -89,7 +89,7 @@ def test_among_several_fleets_one_must_be_named(dead_fleet, store, fleetctl, mon
 
 
 def test_a_fleet_going_down_is_said_to_be(dead_fleet, store, fleetctl):
-    store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
+    store.set_phase("demo", DesiredPhase.DOWN, now=samples.EPOCH)
     assert "STOPPING  2 replicas still hold a node" in fleetctl("status").out
 
 

@@ -18,14 +18,14 @@ from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.errors import FleetctlError
 from fleetctl.load.report import GeneratorFigures, LaneFigures, LoadReport
 from fleetctl.model.decision import LaneMemory, Memory
-from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Quantiles
 from fleetctl.operations.traffic import judge
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
-from tests.plan.wishes import planned
+from tests.plan.profiles import planned
 from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
 
@@ -62,7 +62,7 @@ def desired(profile: Profile) -> Desired:
     """Return a fleet of this profile, two replicas planned for every lane."""
     plan = replace(samples.plan(), lanes=tuple(samples.lane_plan(lane.name) for lane in profile.lanes))
     return Desired(
-        fleet="demo", phase=Phase.UP, generation=1, profile=profile, plan=plan,
+        fleet="demo", phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan,
         created_at=samples.EPOCH, changed_at=samples.EPOCH,
     )  # fmt: skip
 

@@ -189,7 +189,7 @@ def test_a_trace_fills_what_the_workload_leaves_open(tmp_path: Path) -> None:
     assert workload.output_tokens == Distribution(p50=7, p99=9)
 
 
-def test_equal_wishes_have_equal_hashes_however_they_are_written() -> None:
+def test_equal_profiles_have_equal_hashes_however_they_are_written() -> None:
     same = SMALLEST.replace("500ms", "0.5s").replace("peak_rps: 1,", "peak_rps: 1.0,") + "# a comment\n"
     other = SMALLEST.replace("500ms", "501ms")
     assert profile_hash(parse(SMALLEST)) == profile_hash(parse(same))

@@ -13,7 +13,7 @@ from fleetctl.controller.world import World
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.catalogue import Market
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
 from fleetctl.model.replica import ReplicaState
 from fleetctl.paths import FleetPaths
@@ -153,11 +153,11 @@ class Cloud:
     def up(self, *, spot: int = 0) -> None:
         """Want so many replicas: a sixth in `short`, the rest in `long`, of which `spot` on spot nodes."""
         short = max(1, self.slots // 6)
-        wish = samples.profile(FLEET)
+        profile = samples.profile(FLEET)
         bounds = ReplicaBounds(min=0, max=self.slots)
-        wish = replace(
-            wish,
-            lanes=tuple(replace(lane, replicas=bounds) for lane in wish.lanes),
+        profile = replace(
+            profile,
+            lanes=tuple(replace(lane, replicas=bounds) for lane in profile.lanes),
             capacity=CapacitySpec(max_nodes=2 * self.slots),
             control=ControlSpec(start_timeout_s=1200.0, scale_down_after_s=1e6, tick_s=self.tick_s),
         )
@@ -165,10 +165,10 @@ class Cloud:
             samples.lane_plan("short", on_demand=short),
             samples.lane_plan("long", on_demand=self.slots - short - spot, spot=spot),
         )
-        self.store.put_fleet(wish, replace(samples.plan(FLEET), lanes=plans), now=self.clock.now())
+        self.store.put_fleet(profile, replace(samples.plan(FLEET), lanes=plans), now=self.clock.now())
 
     def down(self) -> None:
-        self.store.set_phase(FLEET, Phase.DOWN, now=self.clock.now())
+        self.store.set_phase(FLEET, DesiredPhase.DOWN, now=self.clock.now())
 
     async def live(self, seconds: float, *, steps: int = 10**9) -> bool:
         """Have a controller at work until it has ended, time is up or it is killed; return whether it ended by itself."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.homes import use_home
+from tests.controller.xdg import use_xdg_directories
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_home(tmp_path, monkeypatch)
+    use_xdg_directories(tmp_path, monkeypatch)
     return tmp_path

@@ -13,7 +13,7 @@ from fleetctl.controller.loop import Controller
 from fleetctl.controller.world import World
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable, SignalFeed
 from fleetctl.model.node import NodeState
 from fleetctl.paths import FleetPaths
@@ -192,11 +192,11 @@ class Rig:
             pid=1,
         )
 
-    def up(self, wish: Profile | None = None, *, control: ControlSpec | None = None) -> None:
-        """Write the wish; the sample has four replicas in the lanes short (2) and long (1 + 1 spot)."""
-        wish = wish or samples.profile(FLEET)
-        wish = replace(wish, control=control or wish.control)
-        self.store.put_fleet(wish, samples.plan(FLEET), now=self.clock.now())
+    def up(self, profile: Profile | None = None, *, control: ControlSpec | None = None) -> None:
+        """Store desired state; the sample has four replicas in the lanes short (2) and long (1 + 1 spot)."""
+        profile = profile or samples.profile(FLEET)
+        profile = replace(profile, control=control or profile.control)
+        self.store.put_fleet(profile, samples.plan(FLEET), now=self.clock.now())
 
     @asynccontextmanager
     async def controller(self) -> AsyncIterator[Controller]:
@@ -225,7 +225,7 @@ class Rig:
         return next(token for token in self.provider.live_tokens if token in node_id)
 
     def down(self) -> None:
-        self.store.set_phase(FLEET, Phase.DOWN, now=self.clock.now())
+        self.store.set_phase(FLEET, DesiredPhase.DOWN, now=self.clock.now())
 
     def journal(self, action: str = "") -> list[str]:
         entries = self.store.journal(FLEET, limit=10_000)

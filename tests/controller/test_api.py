@@ -16,8 +16,8 @@ from fleetctl.controller import api
 from fleetctl.controller.loop import Controller
 from fleetctl.model.status import FleetStatus
 from fleetctl.testing.virtual_time import run_virtual
-from tests.controller.homes import use_home
 from tests.controller.rig import FLEET, Rig
+from tests.controller.xdg import use_xdg_directories
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,7 +39,7 @@ def status(tmp_path: Path) -> FleetStatus:
 @pytest.fixture
 def socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="fa-"))
-    use_home(root, monkeypatch)
+    use_xdg_directories(root, monkeypatch)
     yield root / "controller.sock"
     shutil.rmtree(root)
 

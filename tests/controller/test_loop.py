@@ -43,7 +43,7 @@ def on_rig(tmp_path: Path) -> Callable[[Callable[[Rig], Coroutine[object, object
     return run
 
 
-def test_a_wish_becomes_a_warmed_fleet_in_rotation(on_rig):
+def test_desired_state_becomes_a_warmed_fleet_in_rotation(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.up()
         status = await rig.run(10)

@@ -23,7 +23,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.config.profile import parse_profile
 from fleetctl.errors import UnavailableError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.node import NodeState
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.operations.planning import plan_profile
@@ -31,7 +31,7 @@ from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import load_provider
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl_host_local import controller_client
-from tests.controller.homes import use_home
+from tests.controller.xdg import use_xdg_directories
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
@@ -160,14 +160,14 @@ def kept() -> Iterator[Kept]:
     # A socket's path holds 108 bytes; the test runner's own temporary directories are too deep for that.
     root = Path(tempfile.mkdtemp(prefix="fk-"))
     with pytest.MonkeyPatch.context() as patched, socket.socket() as probe:
-        use_home(root, patched)
+        use_xdg_directories(root, patched)
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
         store = SqliteStore(state_db())
         kept = Kept(port=port, store=store)
-        wish = parse_profile(PROFILE.format(port=port), source="a test")
-        store.put_fleet(wish, asyncio.run(plan_profile(plugins_site(), wish)), now=SYSTEM_CLOCK.now())
+        profile = parse_profile(PROFILE.format(port=port), source="a test")
+        store.put_fleet(profile, asyncio.run(plan_profile(plugins_site(), profile)), now=SYSTEM_CLOCK.now())
         yield kept
         left = kept.processes()
         for process in left:
@@ -344,7 +344,7 @@ def entries(kept: Kept) -> Any:
 
 def take_down(kept: Kept) -> None:
     """Take the fleet down and see that nothing is left."""
-    kept.store.set_phase(FLEET, Phase.DOWN, now=SYSTEM_CLOCK.now())
+    kept.store.set_phase(FLEET, DesiredPhase.DOWN, now=SYSTEM_CLOCK.now())
     until(lambda: kept.store.fleet(FLEET) is None, kept, "the fleet is forgotten")
     until(lambda: kept.processes() == [], kept, "no process is left", within_s=20)
     assert kept.nodes() == []

@@ -15,7 +15,7 @@ from fleetctl.controller.table import build_table, prefill_tokens_per_s
 from fleetctl.core.admission.keys import matches
 from fleetctl.errors import ConfigError
 from fleetctl.model.decision import LaneMemory, Memory
-from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import EmulatorSpec, GatewaySpec
@@ -34,12 +34,12 @@ STATE = ReplicaState
 
 
 def desired(**gateway: object) -> Desired:
-    wish = replace(samples.profile(FLEET), gateway=GatewaySpec(**gateway))  # type: ignore[arg-type]  # its fields
+    profile = replace(samples.profile(FLEET), gateway=GatewaySpec(**gateway))  # type: ignore[arg-type]  # its fields
     return Desired(
         fleet=FLEET,
-        phase=Phase.UP,
+        phase=DesiredPhase.UP,
         generation=1,
-        profile=wish,
+        profile=profile,
         plan=samples.plan(FLEET),
         created_at=EPOCH,
         changed_at=EPOCH,
@@ -82,11 +82,11 @@ def test_the_ladders_step_and_its_cap_are_in_the_table():
 
 
 def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():
-    wish = desired()
-    short = replace(wish.profile.lane("short"), emulator=EmulatorSpec(flavour="tgi"))
-    wish = replace(wish, profile=replace(wish.profile, lanes=(short, wish.profile.lane("long"))))
+    fleet = desired()
+    short = replace(fleet.profile.lane("short"), emulator=EmulatorSpec(flavour="tgi"))
+    fleet = replace(fleet, profile=replace(fleet.profile, lanes=(short, fleet.profile.lane("long"))))
     records = (replica("r1", STATE.READY), replica("r11", STATE.READY, lane="long"))
-    routes = build_table(wish, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
+    routes = build_table(fleet, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
     assert {r.id: r.continues for r in routes} == {"r1": False, "r11": True}
 
 

@@ -34,7 +34,7 @@ FAILURES = (
 )  # fmt: skip
 
 
-def on_stage(
+def heap_with(
     *replicas: RouteReplica, lanes: tuple[RouteLane, ...] = (CHAT,), limits: DispatchLimits | None = None, seed: int = 7
 ) -> tuple[EventHeap, Dispatcher]:
     heap = EventHeap()
@@ -43,7 +43,7 @@ def on_stage(
     return heap, dispatcher
 
 
-def ask(heap: EventHeap, dispatcher: Dispatcher, *fates: Fate, is_stream: bool = True) -> HeapExchange:
+def submit(heap: EventHeap, dispatcher: Dispatcher, *fates: Fate, is_stream: bool = True) -> HeapExchange:
     """Submit one request that meets these fates at its first replicas, and is answered by the next."""
     left = iter(fates)
     exchange = HeapExchange(heap, dispatcher, lambda _: next(left, FINE))
@@ -64,8 +64,8 @@ def test_neither_an_event_loop_nor_a_socket_is_loaded():
 
 
 def test_a_request_passes_its_states_in_order():
-    heap, dispatcher = on_stage(route("r1"))
-    exchange = ask(heap, dispatcher)
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher)
     states = [exchange.request.state]
     for until_s in (0.05, 0.2):
         heap.run(until_s)
@@ -76,8 +76,8 @@ def test_a_request_passes_its_states_in_order():
 
 
 def test_an_end_comes_once():
-    heap, dispatcher = on_stage(route("r1"))
-    exchange = ask(heap, dispatcher)
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher)
     heap.run()
     dispatcher.client_gone(exchange.request)  # may come late
     with pytest.raises(IllegalTransitionError):
@@ -87,20 +87,20 @@ def test_an_end_comes_once():
 
 
 def test_who_waits_is_dispatched_in_order_and_refused_at_the_deadline():
-    heap, dispatcher = on_stage(route("r1", concurrency_max=1))
-    asked = [ask(heap, dispatcher, Fate(0.1, 0.9)) for _ in range(4)]
+    heap, dispatcher = heap_with(route("r1", concurrency_max=1))
+    exchanges = [submit(heap, dispatcher, Fate(0.1, 0.9)) for _ in range(4)]
     heap.run()
-    assert [e.ends for e in asked[:3]] == [["answered", "over"]] * 3
-    assert asked[3].ends == ["max-wait", "over"]
-    assert [e.request.dispatched_s for e in asked[:3]] == [0.0, 0.9, 1.8]
+    assert [e.ends for e in exchanges[:3]] == [["answered", "over"]] * 3
+    assert exchanges[3].ends == ["max-wait", "over"]
+    assert [e.request.dispatched_s for e in exchanges[:3]] == [0.0, 0.9, 1.8]
     assert is_clean(dispatcher)
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_one_failure_is_made_good_by_another_replica(failure, is_stream):
-    heap, dispatcher = on_stage(route("r1"), route("r2"))
-    exchange = ask(heap, dispatcher, Fate(0.5, 0.05, failure), is_stream=is_stream)  # before a token
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
+    exchange = submit(heap, dispatcher, Fate(0.5, 0.05, failure), is_stream=is_stream)  # before a token
     heap.run()
     assert sorted(exchange.sent_to) == ["r1", "r2"]
     assert exchange.ends == ["answered", "over"]
@@ -109,23 +109,23 @@ def test_one_failure_is_made_good_by_another_replica(failure, is_stream):
 
 def test_a_stale_connection_avoids_its_replica_only_while_there_is_another():
     stale = Fate(0.5, 0.01, RequestEvent.STALE_CONNECTION)
-    heap, dispatcher = on_stage(route("r1"))
-    exchange = ask(heap, dispatcher, stale)
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher, stale)
     heap.run()
     assert (exchange.sent_to, exchange.ends) == (["r1", "r1"], ["answered", "over"])
     assert dispatcher.routes.replicas["r1"].failures == 0
     dispatcher.apply(table(route("r1"), route("r2"), version=2))
     for _ in range(5):
-        first = ask(heap, dispatcher, stale)
+        first = submit(heap, dispatcher, stale)
         heap.run(heap.now_s + 0.02)
         assert len(set(first.sent_to)) == 2
         heap.run()
 
 
 def test_a_poison_request_visits_two_replicas_and_no_more():
-    heap, dispatcher = on_stage(*(route(f"r{i}") for i in range(5)))
+    heap, dispatcher = heap_with(*(route(f"r{i}") for i in range(5)))
     closed = Fate(0.5, 0.05, RequestEvent.CLOSED)
-    exchange = ask(heap, dispatcher, *[closed] * 5)
+    exchange = submit(heap, dispatcher, *[closed] * 5)
     heap.run()
     assert len(exchange.sent_to) == 2
     assert exchange.ends == ["failed: closed", "over"]
@@ -133,8 +133,8 @@ def test_a_poison_request_visits_two_replicas_and_no_more():
 
 def test_a_busy_replica_is_passed_over_and_two_of_them_are_a_busy_lane():
     busy = Fate(0.5, 0.05, RequestEvent.BUSY)
-    heap, dispatcher = on_stage(route("r1"), route("r2"))
-    exchange = ask(heap, dispatcher, busy, busy)
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
+    exchange = submit(heap, dispatcher, busy, busy)
     heap.run()
     assert sorted(exchange.sent_to) == ["r1", "r2"]
     assert exchange.ends == ["engines-busy", "over"]
@@ -142,9 +142,9 @@ def test_a_busy_replica_is_passed_over_and_two_of_them_are_a_busy_lane():
 
 def test_a_lost_stream_goes_on_only_where_an_engine_can():
     lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
-    heap, dispatcher = on_stage(route("vllm-1"), route("tgi", continues=False), route("vllm-2"))
+    heap, dispatcher = heap_with(route("vllm-1"), route("tgi", continues=False), route("vllm-2"))
     for _ in range(10):
-        exchange = ask(heap, dispatcher, lost)
+        exchange = submit(heap, dispatcher, lost)
         heap.run(heap.now_s + 0.08)
         assert exchange.sent_to[1] in ("vllm-1", "vllm-2")
         dispatcher.client_gone(exchange.request)
@@ -155,8 +155,8 @@ def test_a_lost_stream_goes_on_only_where_an_engine_can():
 def test_a_stream_nobody_could_ever_continue_ends_at_once():
     lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
     lane = replace(CHAT, max_wait_s=1800.0)
-    heap, dispatcher = on_stage(route("t1", continues=False), route("t2", continues=False), lanes=(lane,))
-    exchange = ask(heap, dispatcher, lost)
+    heap, dispatcher = heap_with(route("t1", continues=False), route("t2", continues=False), lanes=(lane,))
+    exchange = submit(heap, dispatcher, lost)
     heap.run()
     assert exchange.ends == ["broken: given-up", "over"]
     assert heap.now_s == pytest.approx(0.05)
@@ -165,11 +165,11 @@ def test_a_stream_nobody_could_ever_continue_ends_at_once():
 @pytest.mark.parametrize(("step", "ends"), [(LadderStep.SPILL, "answered"), (LadderStep.NORMAL, "broken: given-up")])
 def test_a_lost_stream_goes_on_in_another_lane_only_where_spilling_is_lawful(step, ends):
     lanes = (replace(CHAT, spill_to=("long",), step=step), replace(CHAT, name="long"))
-    heap, dispatcher = on_stage(
+    heap, dispatcher = heap_with(
         route("t1", continues=False), route("t2", continues=False), route("v1", "long"), lanes=lanes
     )
     lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
-    exchange = ask(heap, dispatcher, lost)
+    exchange = submit(heap, dispatcher, lost)
     heap.run()
     assert exchange.ends == [ends, "over"]
     assert is_clean(dispatcher)
@@ -177,15 +177,15 @@ def test_a_lost_stream_goes_on_in_another_lane_only_where_spilling_is_lawful(ste
 
 def test_a_displaced_request_waits_for_a_replica_to_come_and_not_for_ever():
     closed = Fate(0.5, 0.05, RequestEvent.CLOSED)
-    heap, dispatcher = on_stage(route("r1"), limits=DispatchLimits(displaced_wait_s=5.0))
-    saved, lost = (ask(heap, dispatcher, closed) for _ in range(2))
+    heap, dispatcher = heap_with(route("r1"), limits=DispatchLimits(displaced_wait_s=5.0))
+    saved, lost = (submit(heap, dispatcher, closed) for _ in range(2))
     heap.run(1.0)
     assert saved.request.state is lost.request.state is RequestState.DISPLACED
     dispatcher.client_gone(lost.request)
     dispatcher.apply(table(route("r2"), version=2))
     heap.run()
     assert (saved.sent_to, saved.ends) == (["r1", "r2"], ["answered", "over"])
-    forgotten = ask(heap, dispatcher, closed)
+    forgotten = submit(heap, dispatcher, closed)
     began_s = heap.now_s
     heap.run()
     assert forgotten.ends == ["no-replica", "over"]
@@ -193,10 +193,10 @@ def test_a_displaced_request_waits_for_a_replica_to_come_and_not_for_ever():
 
 
 def test_the_sweep_ends_what_stalls_or_takes_too_long():
-    heap, dispatcher = on_stage(route("r1", continues=False))
-    stalled = ask(heap, dispatcher, Fate(0.01, 9e9))
-    whole = ask(heap, dispatcher, Fate(0.01, 9e9), is_stream=False)
-    held = ask(heap, dispatcher, Fate(0.01, 9e9))
+    heap, dispatcher = heap_with(route("r1", continues=False))
+    stalled = submit(heap, dispatcher, Fate(0.01, 9e9))
+    whole = submit(heap, dispatcher, Fate(0.01, 9e9), is_stream=False)
+    held = submit(heap, dispatcher, Fate(0.01, 9e9))
     heap.run(59.0)
     dispatcher.sweep(59.0)
     assert not stalled.ends
@@ -217,14 +217,14 @@ def test_the_sweep_ends_what_stalls_or_takes_too_long():
 @pytest.mark.parametrize("prompt_tokens", [1, 10**9])
 def test_a_free_slot_is_taken_exactly_when_admission_says_so(step, prompt_tokens):
     lane = replace(CHAT, step=step, interruptible=True)
-    _, dispatcher = on_stage(route("r1"), lanes=(lane,))
+    _, dispatcher = heap_with(route("r1"), lanes=(lane,))
     exchange = HeapExchange(EventHeap(), dispatcher, lambda _: FINE)
     exchange.submit(prompt_tokens=prompt_tokens)
     on_lane = dispatcher.routes.lanes["chat"]
     load = LaneLoad(queued=0, queue_max=64, max_wait_s=2.0, has_slot=True, drain_rate_rps=None)
     is_probe = on_lane.effects.breaks  # the first one
-    said = admit(load, on_lane.effects, prompt_tokens=prompt_tokens, is_probe=is_probe)
-    assert (exchange.sent_to == ["r1"]) is (said is Admission.DISPATCH)
+    decided = admit(load, on_lane.effects, prompt_tokens=prompt_tokens, is_probe=is_probe)
+    assert (exchange.sent_to == ["r1"]) is (decided is Admission.DISPATCH)
 
 
 def signals(id_: str, *, age_s: float = 0.0, kv_usage: float = 0.5, waiting: int = 2) -> ReplicaSignals:
@@ -232,7 +232,7 @@ def signals(id_: str, *, age_s: float = 0.0, kv_usage: float = 0.5, waiting: int
 
 
 def test_an_engines_figures_are_seen_until_they_are_too_old():
-    heap, dispatcher = on_stage(route("r1"), route("r2"))
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
     dispatcher.take_signals(SignalFeed(replicas=(signals("r1", age_s=5.0), signals("gone"))))
     seen = dispatcher.routes.replicas["r1"].candidate
     assert seen.engine == EngineLoad(running=1, waiting=2, kv_usage=0.5)
@@ -255,22 +255,22 @@ def test_an_engines_figures_are_seen_until_they_are_too_old():
     ],
 )
 def test_figures_that_are_too_old_or_cannot_be_true_are_not_decided_on(unsound):
-    _, dispatcher = on_stage(route("r1"))
+    _, dispatcher = heap_with(route("r1"))
     dispatcher.take_signals(SignalFeed(replicas=(signals("r1"),)))
     dispatcher.take_signals(SignalFeed(replicas=(unsound,)))
     assert dispatcher.routes.replicas["r1"].candidate.engine is None
 
 
 def test_the_weights_in_the_table_reach_the_pick():
-    heap, dispatcher = on_stage(route("full"), route("empty"))
+    heap, dispatcher = heap_with(route("full"), route("empty"))
     dispatcher.routes.replicas["empty"].candidate.in_flight = 4
     feed = SignalFeed(replicas=(signals("full", kv_usage=1.0), signals("empty", kv_usage=0.0)))
     dispatcher.take_signals(feed)
-    assert ask(heap, dispatcher).sent_to == ["full"]
+    assert submit(heap, dispatcher).sent_to == ["full"]
     heap.run()
     rules = RoutingRules(scorers={"least-predicted-ttft": 3.0, "kv-headroom": 4.0})
     dispatcher.apply(replace(table(route("full"), route("empty"), version=2), routing=rules))
-    assert ask(heap, dispatcher).sent_to == ["empty"]
+    assert submit(heap, dispatcher).sent_to == ["empty"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -284,8 +284,8 @@ def test_whatever_happens_every_request_ends_once_and_holds_nothing(seed, failin
     rng = random.Random(seed)
     lanes = (replace(CHAT, spill_to=("long",), queue_max=8), replace(CHAT, name="long", max_wait_s=0.5))
     replicas = [route(f"r{i}", "chat" if i % 2 else "long", concurrency_max=2, continues=i % 3 > 0) for i in range(6)]
-    heap, dispatcher = on_stage(*replicas, lanes=lanes, limits=DispatchLimits(displaced_wait_s=3.0), seed=seed)
-    asked: list[HeapExchange] = []
+    heap, dispatcher = heap_with(*replicas, lanes=lanes, limits=DispatchLimits(displaced_wait_s=3.0), seed=seed)
+    exchanges: list[HeapExchange] = []
 
     def fate(_: str) -> Fate:
         token_s, end_s = rng.uniform(0.0, 0.2), rng.uniform(0.0, 0.5)
@@ -294,7 +294,7 @@ def test_whatever_happens_every_request_ends_once_and_holds_nothing(seed, failin
 
     def arrive() -> None:
         exchange = HeapExchange(heap, dispatcher, fate, is_resumable=rng.random() < 0.7)
-        asked.append(exchange)
+        exchanges.append(exchange)
         exchange.submit(rng.choice(("chat", "long")), is_stream=rng.random() < 0.6)
         if rng.random() < leaving:
             heap.at(heap.now_s + rng.uniform(0.0, 0.6), lambda: dispatcher.client_gone(exchange.request))
@@ -310,9 +310,9 @@ def test_whatever_happens_every_request_ends_once_and_holds_nothing(seed, failin
             heap.at(i * 0.02, partial(change, i + 2))
         heap.at(i * 0.1, lambda: dispatcher.sweep(heap.now_s))
     heap.run()
-    assert all(Counter(e.ends)["over"] == 1 and e.ends[-1] == "over" for e in asked)
+    assert all(Counter(e.ends)["over"] == 1 and e.ends[-1] == "over" for e in exchanges)
     # A client that left is told nothing, any other exactly one thing.
-    assert all(len(e.ends) <= 2 for e in asked)
-    assert {e.request.state for e in asked} == {RequestState.OVER}
-    assert all(e.request.ticket is None and e.request.replica is None for e in asked)
+    assert all(len(e.ends) <= 2 for e in exchanges)
+    assert {e.request.state for e in exchanges} == {RequestState.OVER}
+    assert all(e.request.ticket is None and e.request.replica is None for e in exchanges)
     assert is_clean(dispatcher)

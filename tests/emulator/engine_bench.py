@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.core.perf.step import StepModel, step_model
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
 from fleetctl_emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
-from fleetctl_emulator.sequence import Sequence, SequencePhase
+from fleetctl_emulator.sequence import Sequence, SequenceStatus
 from fleetctl_emulator.timing import StepTimer
 from fleetctl_emulator.tokens import AnswerText, Prompt
 
@@ -101,7 +101,7 @@ class Bench:
 
     @property
     def finished(self) -> list[Sequence]:
-        return [s for s in self.sequences if s.phase is SequencePhase.FINISHED]
+        return [s for s in self.sequences if s.status is SequenceStatus.FINISHED]
 
 
 def limits(**changes: object) -> SchedulerLimits:

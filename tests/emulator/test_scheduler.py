@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fleetctl_emulator.blocks import BLOCK_TOKENS
 from fleetctl_emulator.scheduler import Order, Scheduler, SchedulerLimits, StepResult
-from fleetctl_emulator.sequence import Sequence, SequencePhase
+from fleetctl_emulator.sequence import Sequence, SequenceStatus
 from fleetctl_emulator.timing import JITTER
 from tests.emulator.engine_bench import MODEL_8B_L40S, Arrival, Bench, limits, prompt_of
 
@@ -62,8 +62,8 @@ def step_keeps_its_bounds(scheduler: Scheduler, result: StepResult) -> None:
 def test_whatever_arrives_the_cache_holds_and_every_sequence_ends_once(engine, arrivals):
     bench = Bench(engine, checks=[kv_is_never_oversubscribed, step_keeps_its_bounds]).run(arrivals)
 
-    assert all(s.phase in (SequencePhase.FINISHED, SequencePhase.ABORTED) for s in bench.sequences)
-    ends = [s.number for result in bench.results for s in result.sampled if s.phase is SequencePhase.FINISHED]
+    assert all(s.status in (SequenceStatus.FINISHED, SequenceStatus.ABORTED) for s in bench.sequences)
+    ends = [s.number for result in bench.results for s in result.sampled if s.status is SequenceStatus.FINISHED]
     last_step_of = {s.number: i for i, result in enumerate(bench.results) for s in result.sampled}
     assert {s.number for s in bench.finished} <= set(ends)
     for sequence in bench.finished:
@@ -82,7 +82,7 @@ def test_preempted_sequences_run_again_and_are_counted_only_then(engine, arrival
     preempted = [s.number for result in bench.results for s in result.preempted]
     resumed = [s.number for result in bench.results for s in result.resumed]
     assert bench.scheduler.preemptions == len(resumed)
-    gone = {s.number for s in bench.sequences if s.phase is SequencePhase.ABORTED}
+    gone = {s.number for s in bench.sequences if s.status is SequenceStatus.ABORTED}
     for number in set(preempted) - gone:
         assert preempted.count(number) == resumed.count(number)
     assert sum(s.preemptions for s in bench.sequences) == len(preempted)
@@ -188,7 +188,7 @@ def test_aborted_sequence_gives_its_blocks_back_at_once():
     assert scheduler.pool.used == 0
     assert scheduler.step(1.0).sampled == []
     scheduler.abort(sequence)  # again: nothing happens
-    assert sequence.phase is SequencePhase.ABORTED
+    assert sequence.status is SequenceStatus.ABORTED
 
 
 def busy_hour() -> list[Arrival]:

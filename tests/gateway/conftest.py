@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from tests.gateway.stage import Stage
+from tests.gateway.rig import GatewayRig
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def rig() -> AsyncIterator[GatewayRig]:
     """A gateway in this process with scripted replicas."""
-    async with Stage() as made:
+    async with GatewayRig() as made:
         yield made

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.emulator.engine_process import NAME, EngineProcess, emitted
+from tests.gateway.rig import GatewayRig, Response, until
 from tests.gateway.scripted import Scripted
-from tests.gateway.stage import Answer, Stage, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,45 +30,45 @@ def start(tmp_path: Path) -> Iterator[Callable[..., EngineProcess]]:
         process.close()
 
 
-def stand_for(stage: Stage, engine: EngineProcess, id_: str, **options: Any) -> Scripted:
+def stand_for(rig: GatewayRig, engine: EngineProcess, id_: str, **options: Any) -> Scripted:
     """Put an engine into the table."""
     replica = Scripted(id_, port=engine.port, **options)
-    stage.replicas.append(replica)
-    stage.apply()
+    rig.replicas.append(replica)
+    rig.apply()
     return replica
 
 
-async def ask(stage: Stage, tokens: int, **body: Any) -> Answer:
+async def chat(rig: GatewayRig, tokens: int, **body: Any) -> Response:
     options = {"include_usage": True} if body.get("stream") else None
     messages = [{"role": "user", "content": "What is a lane?"}]
-    return await stage.ask(model=NAME, messages=messages, max_tokens=tokens, stream_options=options, **body)
+    return await rig.post(model=NAME, messages=messages, max_tokens=tokens, stream_options=options, **body)
 
 
 @pytest.mark.parametrize("flavour", ["vllm", "tgi", "sglang"])
-async def test_every_flavour_streams_and_counts_its_tokens(stage, start, flavour):
-    stand_for(stage, start("--flavour", flavour, "--speed", "20"), flavour)
-    answer = await ask(stage, 40, stream=True)
+async def test_every_flavour_streams_and_counts_its_tokens(rig, start, flavour):
+    stand_for(rig, start("--flavour", flavour, "--speed", "20"), flavour)
+    answer = await chat(rig, 40, stream=True)
     assert answer.status == 200
     assert answer.is_whole
     assert answer.text.strip()
-    whole = await ask(stage, 40)
+    whole = await chat(rig, 40)
     assert whole.json["usage"]["completion_tokens"] == 40
-    window = stage.window()
+    window = rig.window()
     assert (window.good, window.finished) == (2, 2)
     assert window.output_tokens == 80
     assert window.ttft.count == 1
     assert window.itl.count in (38, 39)
 
 
-async def test_a_killed_engine_loses_no_stream(stage, start):
+async def test_a_killed_engine_loses_no_stream(rig, start):
     engines = [start("--speed", "4") for _ in range(3)]
     for index, engine in enumerate(engines):
-        stand_for(stage, engine, f"r{index}")
-    asking = [asyncio.create_task(ask(stage, 120, stream=True)) for _ in range(24)]
-    waiting = [asyncio.create_task(ask(stage, 60)) for _ in range(6)]
-    await until(lambda: stage.window().output_tokens > 300, wait_s=20)
+        stand_for(rig, engine, f"r{index}")
+    responses = [asyncio.create_task(chat(rig, 120, stream=True)) for _ in range(24)]
+    waiting = [asyncio.create_task(chat(rig, 60)) for _ in range(6)]
+    await until(lambda: rig.window().output_tokens > 300, wait_s=20)
     engines[0].tell(signal.SIGKILL)
-    streams = await asyncio.gather(*asking)
+    streams = await asyncio.gather(*responses)
     wholes = await asyncio.gather(*waiting)
     assert [a.status for a in (*streams, *wholes)] == [200] * 30
     assert all(a.is_whole for a in streams)
@@ -76,35 +76,35 @@ async def test_a_killed_engine_loses_no_stream(stage, start):
     usages = [e["usage"] for a in streams for e in a.events if e != "[DONE]" and e.get("usage")]
     assert len(usages) == 24
     assert {u["completion_tokens"] for u in usages} == {120}
-    assert stage.window().breached == {}
+    assert rig.window().breached == {}
 
 
-async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(stage, start):
+async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(rig, start):
     engines = [start("--speed", "4") for _ in range(2)]
     for index, engine in enumerate(engines):
-        stand_for(stage, engine, f"r{index}")
-    asking = [asyncio.create_task(ask(stage, 120, stream=True)) for _ in range(12)]
-    await until(lambda: stage.window().output_tokens > 100, wait_s=20)
+        stand_for(rig, engine, f"r{index}")
+    responses = [asyncio.create_task(chat(rig, 120, stream=True)) for _ in range(12)]
+    await until(lambda: rig.window().output_tokens > 100, wait_s=20)
     engines[0].tell(signal.SIGTERM)
-    found = await asyncio.gather(*asking)
+    found = await asyncio.gather(*responses)
     assert all(a.is_whole for a in found)
     assert {a.text for a in found} == {emitted(120)}
 
 
-async def test_a_full_engine_sends_the_overflow_to_the_others(stage, start):
+async def test_a_full_engine_sends_the_overflow_to_the_others(rig, start):
     full = start("--speed", "4", "--max-num-seqs", "1", "--max-queued-requests", "1")
     free = start("--speed", "4")
-    stand_for(stage, full, "full")
-    stand_for(stage, free, "free")
-    found = await asyncio.gather(*(ask(stage, 30, stream=True) for _ in range(16)))
+    stand_for(rig, full, "full")
+    stand_for(rig, free, "free")
+    found = await asyncio.gather(*(chat(rig, 30, stream=True) for _ in range(16)))
     assert [a.status for a in found] == [200] * 16
     assert {a.text for a in found} == {emitted(30)}
 
 
-async def test_a_disconnect_frees_the_engine(stage, start):
+async def test_a_disconnect_frees_the_engine(rig, start):
     engine = start("--speed", "1")
-    stand_for(stage, engine, "r1")
-    asking = asyncio.create_task(ask(stage, 2000, stream=True))
-    await until(lambda: stage.window().output_tokens > 2, wait_s=20)
-    asking.cancel()
+    stand_for(rig, engine, "r1")
+    response = asyncio.create_task(chat(rig, 2000, stream=True))
+    await until(lambda: rig.window().output_tokens > 2, wait_s=20)
+    response.cancel()
     await until(lambda: engine.metric("vllm:num_requests_running") == 0)

@@ -9,225 +9,225 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.dispatch.limits import DispatchLimits
+from tests.gateway.rig import CHAT, LIMITS, GatewayRig, free_port, until
 from tests.gateway.scripted import Scripted, answers, delta, dies, hangs, rejects
-from tests.gateway.stage import CHAT, LIMITS, Stage, free_port, until
 
 
-async def test_a_client_that_leaves_a_stream_stops_its_replica(stage):
-    replica = await stage.add("r1", answers(["x"] * 500, gap_s=0.05))
-    asking = asyncio.create_task(stage.ask(stream=True))
-    await until(lambda: stage.window().output_tokens > 2)
-    asking.cancel()
+async def test_a_client_that_leaves_a_stream_stops_its_replica(rig):
+    replica = await rig.add("r1", answers(["x"] * 500, gap_s=0.05))
+    response = asyncio.create_task(rig.post(stream=True))
+    await until(lambda: rig.window().output_tokens > 2)
+    response.cancel()
     began_s = SYSTEM_CLOCK.monotonic_s()
     await until(lambda: replica.broken_off)
     assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
-    await until(lambda: stage.frontend.snapshot(1).replicas[0].in_flight == 0)
-    assert stage.window().finished == 0
+    await until(lambda: rig.frontend.snapshot(1).replicas[0].in_flight == 0)
+    assert rig.window().finished == 0
 
 
-async def test_a_client_that_leaves_before_a_whole_answer_stops_its_replica(stage):
-    replica = await stage.add("r1", hangs)
-    asking = asyncio.create_task(stage.ask())
+async def test_a_client_that_leaves_before_a_whole_answer_stops_its_replica(rig):
+    replica = await rig.add("r1", hangs)
+    response = asyncio.create_task(rig.post())
     await until(lambda: replica.seen)
-    asking.cancel()
+    response.cancel()
     began_s = SYSTEM_CLOCK.monotonic_s()
     await until(lambda: replica.broken_off)
     assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_replica_that_cannot_be_reached_costs_nothing(stage, stream):
-    stage.replicas.append(Scripted("gone", port=free_port()))
-    await stage.add("r1")
+async def test_a_replica_that_cannot_be_reached_costs_nothing(rig, stream):
+    rig.replicas.append(Scripted("gone", port=free_port()))
+    await rig.add("r1")
     for _ in range(6):
-        answer = await stage.ask(stream=stream)
+        answer = await rig.post(stream=stream)
         assert answer.status == 200
         assert answer.headers["x-fleetctl-replica"] == "r1"
-    gone = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "gone")
+    gone = next(r for r in rig.frontend.snapshot(1).replicas if r.id == "gone")
     assert gone.failures >= 1
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_closed_before_any_byte_is_retried_once_elsewhere(stage, stream):
-    await stage.add("bad", dies)
-    await stage.add("good")
+async def test_closed_before_any_byte_is_retried_once_elsewhere(rig, stream):
+    await rig.add("bad", dies)
+    await rig.add("good")
     for _ in range(3):
-        answer = await stage.ask(stream=stream)
+        answer = await rig.post(stream=stream)
         assert answer.status == 200
         assert answer.headers["x-fleetctl-replica"] == "good"
 
 
-async def test_a_poison_request_visits_two_replicas_and_no_more(stage):
+async def test_a_poison_request_visits_two_replicas_and_no_more(rig):
     for i in range(5):
-        await stage.add(f"r{i}", dies)
-    answer = await stage.ask(stream=True)
+        await rig.add(f"r{i}", dies)
+    answer = await rig.post(stream=True)
     assert answer.status == 502
     assert answer.json["error"]["type"] == "server_error"
-    assert sum(len(r.seen) for r in stage.replicas) == 2
-    assert stage.window().breached == {"error": 1}
+    assert sum(len(r.seen) for r in rig.replicas) == 2
+    assert rig.window().breached == {"error": 1}
 
 
-async def test_a_500_of_a_draining_engine_is_retried_and_a_lasting_one_passed_on(stage):
-    await stage.add("draining", rejects(500, "shutting down"))
-    good = await stage.add("good")
-    assert (await stage.ask()).status == 200
+async def test_a_500_of_a_draining_engine_is_retried_and_a_lasting_one_passed_on(rig):
+    await rig.add("draining", rejects(500, "shutting down"))
+    good = await rig.add("good")
+    assert (await rig.post()).status == 200
     good.script = rejects(500, "a real bug")
-    stage.replicas[0].script = rejects(500, "a real bug")
-    answer = await stage.ask()
+    rig.replicas[0].script = rejects(500, "a real bug")
+    answer = await rig.post()
     assert answer.status == 500
     assert answer.json["error"]["message"] == "a real bug"
 
 
-async def test_a_failing_replica_is_left_alone_and_then_asked_again(stage):
-    bad = await stage.add("bad", rejects(503))
-    await stage.add("good")
+async def test_a_failing_replica_is_left_alone_and_then_asked_again(rig):
+    bad = await rig.add("bad", rejects(503))
+    await rig.add("good")
     for _ in range(30):
-        assert (await stage.ask()).status == 200
+        assert (await rig.post()).status == 200
     assert len(bad.seen) == 3
-    snapshot = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "bad")
+    snapshot = next(r for r in rig.frontend.snapshot(1).replicas if r.id == "bad")
     assert snapshot.consecutive_failures == 3
     bad.script = answers(["back"])
     async with asyncio.timeout(10):
-        while (await stage.ask()).headers["x-fleetctl-replica"] != "bad":
+        while (await rig.post()).headers["x-fleetctl-replica"] != "bad":
             await SYSTEM_CLOCK.sleep(0.05)
-    snapshot = next(r for r in stage.frontend.snapshot(1).replicas if r.id == "bad")
+    snapshot = next(r for r in rig.frontend.snapshot(1).replicas if r.id == "bad")
     assert snapshot.consecutive_failures == 0
 
 
-async def test_a_whole_answer_waits_for_a_new_replica_when_its_only_one_dies(stage):
-    only = await stage.add("only", dies)
-    waiting = asyncio.create_task(stage.ask())
-    await until(lambda: only.seen and stage.frontend.snapshot(1).lanes[0].queued == 1)
-    await stage.add("new")
+async def test_a_whole_answer_waits_for_a_new_replica_when_its_only_one_dies(rig):
+    only = await rig.add("only", dies)
+    waiting = asyncio.create_task(rig.post())
+    await until(lambda: only.seen and rig.frontend.snapshot(1).lanes[0].queued == 1)
+    await rig.add("new")
     answer = await waiting
     assert answer.status == 200
     assert answer.headers["x-fleetctl-replica"] == "new"
 
 
 async def test_when_no_replica_comes_the_displaced_request_ends_as_503():
-    async with Stage(
+    async with GatewayRig(
         limits=replace(LIMITS, dispatch=DispatchLimits(displaced_wait_s=0.2)), lanes=(replace(CHAT, max_wait_s=0.1),)
-    ) as stage:
-        await stage.add("only", dies)
-        answer = await stage.ask()
+    ) as rig:
+        await rig.add("only", dies)
+        answer = await rig.post()
         assert answer.status == 503
         assert answer.headers["x-fleetctl-reason"] == "no-replica"
 
 
 async def test_a_lane_whose_replicas_are_all_ejected_is_broken_not_busy():
-    async with Stage(
+    async with GatewayRig(
         lanes=(replace(CHAT, max_wait_s=0.05),), limits=replace(LIMITS, dispatch=DispatchLimits(displaced_wait_s=0.05))
-    ) as stage:
-        stage.replicas.append(Scripted("gone", port=free_port()))
-        stage.apply()
+    ) as rig:
+        rig.replicas.append(Scripted("gone", port=free_port()))
+        rig.apply()
         for _ in range(3):
-            await stage.ask()
-        answer = await stage.ask()
+            await rig.post()
+        answer = await rig.post()
         assert answer.status == 503
         assert answer.headers["x-fleetctl-reason"] == "no-replica"
 
 
-async def test_a_displaced_request_does_not_block_the_queue_behind_it(stage):
-    replica = await stage.add("only", dies)
-    displaced = asyncio.create_task(stage.ask())
-    await until(lambda: stage.frontend.snapshot(1).lanes[0].queued == 1)
+async def test_a_displaced_request_does_not_block_the_queue_behind_it(rig):
+    replica = await rig.add("only", dies)
+    displaced = asyncio.create_task(rig.post())
+    await until(lambda: rig.frontend.snapshot(1).lanes[0].queued == 1)
     replica.script = answers(["fine"])
-    assert (await stage.ask()).status == 200
+    assert (await rig.post()).status == 200
     assert not displaced.done()
     displaced.cancel()
 
 
-async def test_a_truncated_whole_answer_is_asked_for_again(stage):
+async def test_a_truncated_whole_answer_is_asked_for_again(rig):
     async def truncates(seen, wire):
         del seen
         await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
         wire.die()
 
-    await stage.add("bad", truncates)
-    await stage.add("good")
+    await rig.add("bad", truncates)
+    await rig.add("good")
     for _ in range(3):
-        answer = await stage.ask()
+        answer = await rig.post()
         assert answer.json["choices"][0]["message"]["content"] == "Hello world"
 
 
 @pytest.mark.parametrize(
     "garbage", [b"\x00\x01\x02 not http\r\n\r\n", b"HTTP/1.1 999999 X\r\n\r\n", b"HTTP/1.1 200 OK\r\nx"]
 )
-async def test_garbage_from_a_replica_is_a_failure_not_a_crash(stage, garbage):
+async def test_garbage_from_a_replica_is_a_failure_not_a_crash(rig, garbage):
     async def garbles(seen, wire):
         del seen
         await wire.raw(garbage)
         wire.die()
 
-    await stage.add("bad", garbles)
-    await stage.add("good")
+    await rig.add("bad", garbles)
+    await rig.add("good")
     for _ in range(3):
-        assert (await stage.ask()).status == 200
+        assert (await rig.post()).status == 200
 
 
-async def test_a_stream_whose_replica_stalls_before_the_first_event_is_retried(stage):
-    await stage.add("stuck", hangs)
-    await stage.add("good")
-    stage.apply(stall_timeout_s=0.3)
+async def test_a_stream_whose_replica_stalls_before_the_first_event_is_retried(rig):
+    await rig.add("stuck", hangs)
+    await rig.add("good")
+    rig.apply(stall_timeout_s=0.3)
     for _ in range(3):
-        answer = await stage.ask(stream=True)
+        answer = await rig.post(stream=True)
         assert answer.is_whole
 
 
-async def test_a_request_that_takes_too_long_is_504(stage):
-    await stage.add("stuck", hangs)
-    stage.apply(request_timeout_s=0.3)
-    answer = await stage.ask()
+async def test_a_request_that_takes_too_long_is_504(rig):
+    await rig.add("stuck", hangs)
+    rig.apply(request_timeout_s=0.3)
+    answer = await rig.post()
     assert answer.status == 504
-    assert stage.window().breached == {"timeout": 1}
-    await until(lambda: stage.replicas[0].broken_off)
+    assert rig.window().breached == {"timeout": 1}
+    await until(lambda: rig.replicas[0].broken_off)
 
 
-async def test_a_stream_that_takes_too_long_ends_with_an_error_and_no_done(stage):
-    await stage.add("slow", answers(["x"] * 200, gap_s=0.05), continues=False)
-    stage.apply(request_timeout_s=0.5)
-    answer = await stage.ask(stream=True)
+async def test_a_stream_that_takes_too_long_ends_with_an_error_and_no_done(rig):
+    await rig.add("slow", answers(["x"] * 200, gap_s=0.05), continues=False)
+    rig.apply(request_timeout_s=0.5)
+    answer = await rig.post(stream=True)
     assert answer.status == 200
     assert answer.text
     assert answer.events[-1]["error"]["code"] == 504
     assert not answer.is_whole
-    assert stage.window().breached == {"timeout": 1}
+    assert rig.window().breached == {"timeout": 1}
 
 
-async def test_a_replica_taken_out_of_rotation_finishes_its_streams(stage):
-    old = await stage.add("old", answers(["x"] * 20, gap_s=0.02))
-    asking = asyncio.create_task(stage.ask(stream=True))
-    await until(lambda: stage.window().output_tokens > 2)
+async def test_a_replica_taken_out_of_rotation_finishes_its_streams(rig):
+    old = await rig.add("old", answers(["x"] * 20, gap_s=0.02))
+    response = asyncio.create_task(rig.post(stream=True))
+    await until(lambda: rig.window().output_tokens > 2)
     old.in_rotation = False
-    await stage.add("new")
-    assert (await stage.ask()).headers["x-fleetctl-replica"] == "new"
-    stage.replicas.remove(old)
-    stage.apply()
-    answer = await asking
+    await rig.add("new")
+    assert (await rig.post()).headers["x-fleetctl-replica"] == "new"
+    rig.replicas.remove(old)
+    rig.apply()
+    answer = await response
     assert answer.is_whole
     assert answer.text == "x" * 20
     await old.stop()
 
 
-async def test_a_removed_lane_finishes_what_it_carries(stage):
-    await stage.add("r1", answers(["x"] * 20, gap_s=0.02))
-    asking = asyncio.create_task(stage.ask(stream=True))
-    await until(lambda: stage.window().output_tokens > 2)
-    stage.lanes = (replace(CHAT, name="other"),)
-    stage.replicas[0].lane = "other"
-    stage.apply()
-    assert (await stage.ask(headers={"x-fleetctl-lane": "chat"})).status == 400
-    assert (await asking).is_whole
-    stage.apply()
-    assert [lane.name for lane in stage.frontend.snapshot(1).lanes] == ["other"]
+async def test_a_removed_lane_finishes_what_it_carries(rig):
+    await rig.add("r1", answers(["x"] * 20, gap_s=0.02))
+    response = asyncio.create_task(rig.post(stream=True))
+    await until(lambda: rig.window().output_tokens > 2)
+    rig.lanes = (replace(CHAT, name="other"),)
+    rig.replicas[0].lane = "other"
+    rig.apply()
+    assert (await rig.post(headers={"x-fleetctl-lane": "chat"})).status == 400
+    assert (await response).is_whole
+    rig.apply()
+    assert [lane.name for lane in rig.frontend.snapshot(1).lanes] == ["other"]
 
 
-async def test_an_older_table_is_not_taken(stage):
-    await stage.add("r1")
-    table = stage.table()
-    assert not stage.frontend.apply(replace(table, version=table.version - 1, replicas=()))
-    assert stage.frontend.apply(table)
-    assert (await stage.ask()).status == 200
+async def test_an_older_table_is_not_taken(rig):
+    await rig.add("r1")
+    table = rig.table()
+    assert not rig.frontend.apply(replace(table, version=table.version - 1, replicas=()))
+    assert rig.frontend.apply(table)
+    assert (await rig.post()).status == 200
 
 
 async def test_a_slow_reader_holds_its_replica_back_and_memory_stays_bounded():
@@ -245,10 +245,10 @@ async def test_a_slow_reader_holds_its_replica_back_and_memory_stays_bounded():
         await wire.event(delta(finish="stop"))
         await wire.done()
 
-    async with Stage(limits=limits) as stage:
-        await stage.add("r1", floods)
+    async with GatewayRig(limits=limits) as rig:
+        await rig.add("r1", floods)
         # A reader with a small limit stops reading soon after nobody takes its bytes.
-        reader, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1024)
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port, limit=1024)
         body = b'{"messages":[],"stream":true}'
         writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
@@ -271,37 +271,37 @@ async def test_a_slow_reader_holds_its_replica_back_and_memory_stays_bounded():
 
 async def test_a_client_that_does_not_read_is_cut_after_a_deadline():
     limits = replace(LIMITS, client_write_bytes_high=65_536, client_stall_s=0.3)
-    async with Stage(limits=limits) as stage:
-        replica = await stage.add("r1", answers(["x" * 20_000] * 2000))
-        _, writer = await asyncio.open_connection("127.0.0.1", stage.port, limit=1024)
+    async with GatewayRig(limits=limits) as rig:
+        replica = await rig.add("r1", answers(["x" * 20_000] * 2000))
+        _, writer = await asyncio.open_connection("127.0.0.1", rig.port, limit=1024)
         body = b'{"messages":[],"stream":true}'
         writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
         )
         await until(lambda: replica.broken_off)
-        await until(lambda: stage.frontend.connections == 0)
+        await until(lambda: rig.frontend.connections == 0)
         writer.transport.abort()
 
 
-async def test_whole_answers_survive_a_killed_replica_whatever_idle_connections_it_had(stage):
+async def test_whole_answers_survive_a_killed_replica_whatever_idle_connections_it_had(rig):
     async def slow(seen, wire):
         await SYSTEM_CLOCK.sleep(0.1)
         await answers(["fine"])(seen, wire)
 
-    killed = await stage.add("killed", slow)
-    await stage.add("other", slow)
-    assert {a.status for a in await asyncio.gather(*(stage.ask() for _ in range(72)))} == {200}
+    killed = await rig.add("killed", slow)
+    await rig.add("other", slow)
+    assert {a.status for a in await asyncio.gather(*(rig.post() for _ in range(72)))} == {200}
     # Every request goes over a connection that has been idle, and dies there before it is answered.
     before = len(killed.seen)
-    asking = [asyncio.create_task(stage.ask()) for _ in range(36)]
+    responses = [asyncio.create_task(rig.post()) for _ in range(36)]
     await until(lambda: len(killed.seen) >= before + 12)
     await killed.kill()
-    found = await asyncio.gather(*asking)
+    found = await asyncio.gather(*responses)
     assert [a.status for a in found] == [200] * 36
     assert all(a.headers["x-fleetctl-replica"] == "other" for a in found if a.status == 200 and a.json)
 
 
-async def test_after_a_stale_connection_the_only_replica_is_asked_over_a_fresh_one(stage):
+async def test_after_a_stale_connection_the_only_replica_is_asked_over_a_fresh_one(rig):
     closing = asyncio.Event()
 
     async def closes_idle(seen, wire):
@@ -311,8 +311,8 @@ async def test_after_a_stale_connection_the_only_replica_is_asked_over_a_fresh_o
         await SYSTEM_CLOCK.sleep(0.05)
         await answers(["fine"])(seen, wire)
 
-    only = await stage.add("only", closes_idle)
-    await asyncio.gather(*(stage.ask() for _ in range(3)))
+    only = await rig.add("only", closes_idle)
+    await asyncio.gather(*(rig.post() for _ in range(3)))
     closing.set()
-    assert (await stage.ask()).status == 200
+    assert (await rig.post()).status == 200
     assert max(s.connection for s in only.seen) == 4

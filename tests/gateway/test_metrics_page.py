@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetctl import codec
 from fleetctl.model.gateway import GatewaySnapshot
+from tests.gateway.rig import CHAT, GatewayRig
 from tests.gateway.scripted import answers, rejects
-from tests.gateway.stage import CHAT, Stage
 
 
 def families(page: bytes) -> dict[str, dict[tuple[str, ...], float]]:
@@ -22,13 +22,13 @@ def families(page: bytes) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
-    async with Stage(lanes=(replace(CHAT, queue_max=1),)) as stage:
-        await stage.add("r1", answers(["a", "b", "c"], gap_s=0.05), concurrency_max=1)
-        await asyncio.gather(*(stage.ask(stream=True) for _ in range(4)))
-        stage.replicas[0].script = rejects(500)
-        await stage.ask()
-        page = families((await stage.get("/metrics")).body)
-        snapshot = codec.decode(GatewaySnapshot, codec.encode(stage.frontend.snapshot(1)))
+    async with GatewayRig(lanes=(replace(CHAT, queue_max=1),)) as rig:
+        await rig.add("r1", answers(["a", "b", "c"], gap_s=0.05), concurrency_max=1)
+        await asyncio.gather(*(rig.post(stream=True) for _ in range(4)))
+        rig.replicas[0].script = rejects(500)
+        await rig.post()
+        page = families((await rig.get("/metrics")).body)
+        snapshot = codec.decode(GatewaySnapshot, codec.encode(rig.frontend.snapshot(1)))
         window = snapshot.lanes[0].window(60.0)
         prefix = "fleetctl_gateway_"
         assert page[prefix + "requests_total"] == {("chat", "complete"): 2.0, ("chat", "error"): 1.0}

@@ -22,8 +22,8 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.gateway import listeners
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.paths import FleetPaths
+from tests.gateway.rig import HELLO, free_port, until
 from tests.gateway.scripted import answers
-from tests.gateway.stage import HELLO, free_port, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ class Process:
         self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
         self.admin = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=str(paths.gateway_socket)))
 
-    async def ask(self, **body: object) -> tuple[int, bytes]:
+    async def post(self, **body: object) -> tuple[int, bytes]:
         async with self.http.post(self.url + "/v1/chat/completions", json=HELLO | body) as response:
             return response.status, await response.read()
 
@@ -103,35 +103,35 @@ async def _until_answering(gateway: Process) -> None:
                 return
 
 
-async def test_a_restarted_gateway_serves_from_the_table_file(paths, stage):
-    await stage.add("r1")
+async def test_a_restarted_gateway_serves_from_the_table_file(paths, rig):
+    await rig.add("r1")
     paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
-    paths.routing_table.write_bytes(codec.encode(stage.table()))
+    paths.routing_table.write_bytes(codec.encode(rig.table()))
     async with running(paths) as gateway:
-        assert (await gateway.ask())[0] == 200
+        assert (await gateway.post())[0] == 200
 
 
-async def test_a_damaged_table_file_waits_for_the_controller(paths, stage):
-    await stage.add("r1")
+async def test_a_damaged_table_file_waits_for_the_controller(paths, rig):
+    await rig.add("r1")
     paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
     paths.routing_table.write_bytes(b'{"fleet": 3}')
     async with running(paths) as gateway:
-        assert (await gateway.ask())[0] == 503
-        assert await gateway.put(stage.table()) == 200
-        assert (await gateway.ask())[0] == 200
+        assert (await gateway.post())[0] == 503
+        assert await gateway.put(rig.table()) == 200
+        assert (await gateway.post())[0] == 200
 
 
-async def test_the_controller_puts_tables_and_reads_snapshots(paths, stage):
-    await stage.add("r1")
+async def test_the_controller_puts_tables_and_reads_snapshots(paths, rig):
+    await rig.add("r1")
     async with running(paths) as gateway:
-        table = replace(stage.table(), version=5)
+        table = replace(rig.table(), version=5)
         assert await gateway.put(table) == 200
         assert await gateway.put(table) == 200
         assert await gateway.put(replace(table, version=4)) == 409
         async with gateway.admin.put("http://gateway/v1/table", data=b"{}") as response:
             assert response.status == 400
             assert "missing" in (await response.json())["error"]
-        assert (await gateway.ask(stream=True))[0] == 200
+        assert (await gateway.post(stream=True))[0] == 200
         snapshot = await gateway.snapshot()
         assert snapshot.table_version == 5
         assert snapshot.pid == gateway.process.pid
@@ -168,39 +168,39 @@ async def test_a_taken_port_is_said_plainly(paths):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_stop_it_finishes_what_is_in_flight(paths, stage, number):
-    replica = await stage.add("r1", answers(["x"] * 20, gap_s=0.05))
+async def test_told_to_stop_it_finishes_what_is_in_flight(paths, rig, number):
+    replica = await rig.add("r1", answers(["x"] * 20, gap_s=0.05))
     async with running(paths) as gateway:
-        await gateway.put(stage.table())
-        asking = asyncio.create_task(gateway.ask(stream=True))
+        await gateway.put(rig.table())
+        response = asyncio.create_task(gateway.post(stream=True))
         await until(lambda: replica.seen)
         gateway.process.send_signal(number)
-        status, body = await asking
+        status, body = await response
         assert status == 200
         assert body.endswith(b"data: [DONE]\n\n")
         assert await asyncio.wait_for(gateway.process.wait(), 20) == 0
         assert not paths.gateway_socket.exists()
 
 
-async def test_told_to_stop_it_does_not_wait_for_ever(paths, stage):
-    replica = await stage.add("r1", answers(["x"] * 2000, gap_s=0.05))
+async def test_told_to_stop_it_does_not_wait_for_ever(paths, rig):
+    replica = await rig.add("r1", answers(["x"] * 2000, gap_s=0.05))
     async with running(paths, "--stop-timeout-s", "0.5") as gateway:
-        await gateway.put(stage.table())
-        asking = asyncio.create_task(gateway.ask(stream=True))
+        await gateway.put(rig.table())
+        response = asyncio.create_task(gateway.post(stream=True))
         await until(lambda: replica.seen)
         gateway.process.terminate()
         assert await asyncio.wait_for(gateway.process.wait(), 20) == 0
         with pytest.raises(aiohttp.ClientError):
-            await asking
+            await response
 
 
-async def test_connections_wait_in_the_backlog_while_a_killed_gateway_restarts(paths, stage):
-    await stage.add("r1")
+async def test_connections_wait_in_the_backlog_while_a_killed_gateway_restarts(paths, rig):
+    await rig.add("r1")
     paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
-    paths.routing_table.write_bytes(codec.encode(stage.table()))
+    paths.routing_table.write_bytes(codec.encode(rig.table()))
     sockets = tuple(listeners.bind("127.0.0.1", 0, 1))
     async with running(paths, sockets=sockets) as first:
-        assert (await first.ask())[0] == 200
+        assert (await first.post())[0] == 200
         first.process.kill()
         await first.process.wait()
         async with aiohttp.ClientSession() as http:
@@ -209,7 +209,7 @@ async def test_connections_wait_in_the_backlog_while_a_killed_gateway_restarts(p
             assert not waiting.done()
             async with running(paths, sockets=sockets) as second:
                 assert await asyncio.wait_for(waiting, 20) == 200
-                assert (await second.ask())[0] == 200
+                assert (await second.post())[0] == 200
     for sock in sockets:
         sock.close()
 
@@ -245,14 +245,14 @@ time.sleep(float(sys.argv[3]))
 """
 
 
-async def test_a_missing_controller_is_started_while_the_fleet_should_be_up(paths, stage, tmp_path):
-    await stage.add("r1")
+async def test_a_missing_controller_is_started_while_the_fleet_should_be_up(paths, rig, tmp_path):
+    await rig.add("r1")
     out = tmp_path / "started"
     argv = [sys.executable, "-c", CONTROLLER, str(paths.controller_lock), str(out), "600"]
     async with running(paths, FLEETCTL_CONTROLLER_ARGV=json.dumps(argv)) as gateway:
         await SYSTEM_CLOCK.sleep(1.5)
         assert not out.exists()  # No table, so no fleet to be up.
-        await gateway.put(stage.table())
+        await gateway.put(rig.table())
         await until(lambda: out.exists() and out.read_text().endswith("\n"), wait_s=20)
         await SYSTEM_CLOCK.sleep(1.5)
         started = [json.loads(line) for line in out.read_text().splitlines()]
@@ -265,24 +265,24 @@ async def test_a_missing_controller_is_started_while_the_fleet_should_be_up(path
             os.kill(started[0]["pid"], signal.SIGKILL)
 
 
-async def test_a_living_controller_is_left_alone(paths, stage, tmp_path):
-    await stage.add("r1")
+async def test_a_living_controller_is_left_alone(paths, rig, tmp_path):
+    await rig.add("r1")
     out = tmp_path / "started"
     argv = [sys.executable, "-c", CONTROLLER, str(paths.controller_lock), str(out), "1"]
     with paths.controller_lock.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         async with running(paths, FLEETCTL_CONTROLLER_ARGV=json.dumps(argv)) as gateway:
-            await gateway.put(stage.table())
+            await gateway.put(rig.table())
             await SYSTEM_CLOCK.sleep(2.5)
             assert not out.exists()
 
 
-async def test_it_is_lean(paths, stage):
-    await stage.add("r1")
+async def test_it_is_lean(paths, rig):
+    await rig.add("r1")
     async with running(paths) as gateway:
-        await gateway.put(stage.table())
+        await gateway.put(rig.table())
         for _ in range(20):
-            await gateway.ask(stream=True)
+            await gateway.post(stream=True)
         process = psutil.Process(gateway.process.pid)
         assert process.memory_info().rss < 80 * 1024 * 1024
         before = sum(process.cpu_times()[:2])

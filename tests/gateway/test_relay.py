@@ -153,8 +153,8 @@ def test_usage_is_found_in_whole_answers_and_nowhere_else():
     ],
 )
 def test_bodies_are_read_as_far_as_routing_needs(body, expected):
-    ask = parse_request(json.dumps(body).encode())
-    assert (len(ask.prompt), ask.prompt_tokens, ask.stream, ask.batch_hint) == expected
+    parsed = parse_request(json.dumps(body).encode())
+    assert (len(parsed.prompt), parsed.prompt_tokens, parsed.stream, parsed.batch_hint) == expected
 
 
 @given(st.binary(max_size=200))

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.codec import encode
 from fleetctl.locks import FileLock
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import Mode
 from fleetctl.model.status import FleetStatus
 from fleetctl.paths import FleetPaths
@@ -54,7 +54,7 @@ class AnsweringController:
 
     def status(self) -> FleetStatus:
         return FleetStatus(
-            fleet=self.paths.fleet, at=samples.EPOCH, phase=Phase.UP, mode=Mode.ACTIVE, model="m", provider="fake",
+            fleet=self.paths.fleet, at=samples.EPOCH, phase=DesiredPhase.UP, mode=Mode.ACTIVE, model="m", provider="fake",
             generation=1, gateway_url="http://127.0.0.1:8080", gateway_alive=False, controller_alive=True,
             controller_pid=1, gateway_pid=0, cost_usd_per_hour=0.0, max_cost_usd_per_hour=None,
             cost_usd_per_1m_tokens=None, lanes=(), replicas=(), decisions=(),

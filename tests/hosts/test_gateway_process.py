@@ -13,7 +13,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, UnavailableError
-from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.profile import GatewaySpec
 from fleetctl.paths import FleetPaths
 from fleetctl.testing import samples
@@ -32,7 +32,7 @@ def desired(port: int) -> Desired:
     profile = replace(samples.profile(FLEET), gateway=GatewaySpec(host="127.0.0.1", port=port))
     return Desired(
         fleet=FLEET,
-        phase=Phase.UP,
+        phase=DesiredPhase.UP,
         generation=1,
         profile=profile,
         plan=samples.plan(FLEET),

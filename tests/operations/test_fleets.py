@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.decision import LaneMemory, Memory
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode
 from fleetctl.model.subject import Subject
@@ -50,7 +50,7 @@ async def test_watch_goes_from_live_to_stale_and_ends_when_the_fleet_is_forgotte
             if seen == [True, True]:
                 del host.controllers["demo"]
             if seen[-1] is False:
-                store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
+                store.set_phase("demo", DesiredPhase.DOWN, now=samples.EPOCH)
                 store.remove_fleet("demo")
 
     await passing(asyncio.ensure_future(watching()), clock)
@@ -116,6 +116,6 @@ def test_a_fleet_is_abandoned_when_nothing_lives_that_would_act_on_it(site, flee
     host.gateways.add(fleet)  # it starts a controller itself
     assert not is_abandoned(site, fleet)
     host.gateways.clear()
-    store.set_phase(fleet, Phase.DOWN, now=samples.EPOCH)
+    store.set_phase(fleet, DesiredPhase.DOWN, now=samples.EPOCH)
     assert not is_abandoned(site, fleet)
     assert not is_abandoned(site, "nope")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.errors import BudgetExceededError, ConfigError, LockHeldError, NotFoundError, UnavailableError
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
 from fleetctl.operations import lifecycle
@@ -40,9 +40,9 @@ def test_up_lets_go_of_what_was_set_by_hand(site, store, host):
 def test_up_brings_a_fleet_that_was_going_down_back(site, store, host):
     profile, plan = samples.profile(), samples.plan()
     lifecycle.up(site, profile, plan)
-    store.set_phase("demo", Phase.DOWN, now=samples.EPOCH)
+    store.set_phase("demo", DesiredPhase.DOWN, now=samples.EPOCH)
     assert lifecycle.up(site, profile, plan).change is Change.CREATED
-    assert store.fleet("demo").phase is Phase.UP
+    assert store.fleet("demo").phase is DesiredPhase.UP
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_following_up_revives_a_controller_that_died(site, host):
 
 
 def test_down_of_a_fleet_of_which_nothing_lives_just_forgets_it(site, fleet, store, host):
-    assert lifecycle.down(site, fleet).phase is Phase.DOWN
+    assert lifecycle.down(site, fleet).phase is DesiredPhase.DOWN
     assert list(lifecycle.follow_down(site, fleet, timeout_s=10)) == []
     assert store.fleet(fleet) is None
     assert host.calls["ensure_controller", fleet] == 0
@@ -158,5 +158,5 @@ def test_a_fleet_brought_up_again_while_it_goes_is_not_forgotten(site, controlle
     for _ in lifecycle.follow_down(site, "demo", timeout_s=5):
         del host.controllers["demo"]
         store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
-    assert store.fleet("demo").phase is Phase.UP
+    assert store.fleet("demo").phase is DesiredPhase.UP
     assert host.calls["clean_up", "demo"] == 0

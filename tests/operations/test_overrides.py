@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.operations import overrides
@@ -103,6 +103,6 @@ def test_an_unknown_lane_names_the_known(call, site, fleet):
 
 
 def test_a_fleet_going_down_is_not_steered(site, fleet, store):
-    store.set_phase(fleet, Phase.DOWN, now=samples.EPOCH)
+    store.set_phase(fleet, DesiredPhase.DOWN, now=samples.EPOCH)
     with pytest.raises(ConfigError, match="going down"):
         overrides.scale(site, fleet, "short", 3)

@@ -43,19 +43,19 @@ def throttled(refusals: int) -> tuple[Site, FakeSite, ThrottlingProvider]:
 
 async def test_a_throttled_provider_is_asked_again_when_it_says() -> None:
     site, fakes, provider = throttled(3)
-    asking = asyncio.create_task(offerings_now(site, "fake"))
+    response = asyncio.create_task(offerings_now(site, "fake"))
     await fakes.clock.advance(4.0)
-    assert not asking.done()
+    assert not response.done()
     await fakes.clock.advance(2.0)
-    assert await asking == await provider.offerings()
+    assert await response == await provider.offerings()
 
 
 async def test_a_provider_that_throttles_for_a_minute_is_given_up() -> None:
     site, fakes, _ = throttled(1000)
-    asking = asyncio.create_task(offerings_now(site, "fake"))
+    response = asyncio.create_task(offerings_now(site, "fake"))
     await fakes.clock.advance(61.0)
     with pytest.raises(ThrottledError, match="asked too often"):
-        await asking
+        await response
 
 
 def test_a_plugin_that_does_not_import_is_the_package_s_fault_and_says_so(

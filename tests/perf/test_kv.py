@@ -61,9 +61,11 @@ def test_more_ranks_than_kv_heads_replicate_the_cache() -> None:
     assert kv_cache_bytes_per_token_per_gpu(LLAMA_8B, Precision.BF16, 16) == at_8
 
 
-@pytest.mark.parametrize(("wished", "expected"), [(None, Precision.BF16), (Precision.FP8, Precision.FP8)])
-def test_auto_kv_precision_is_16_bits_unless_asked_for(wished: Precision | None, expected: Precision) -> None:
-    assert kv_precision_of(CATALOGUE.models["openai/gpt-oss-120b"], wished) is expected
+@pytest.mark.parametrize(("requested", "expected"), [(None, Precision.BF16), (Precision.FP8, Precision.FP8)])
+def test_auto_kv_precision_is_16_bits_unless_another_is_requested(
+    requested: Precision | None, expected: Precision
+) -> None:
+    assert kv_precision_of(CATALOGUE.models["openai/gpt-oss-120b"], requested) is expected
 
 
 @given(

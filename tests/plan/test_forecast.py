@@ -16,8 +16,8 @@ from fleetctl.core.plan.replica import OVERHEAD_S, ReplicaModel
 from fleetctl.core.plan.workload import LaneDemand, lane_demands
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.slo import Metric
+from tests.plan.profiles import CATALOGUE, profile_with
 from tests.plan.replay import Served, replay
-from tests.plan.wishes import CATALOGUE, wish
 
 CASES = {
     "short prompts, one L40S": ((300, 3000), (120, 600), 1, 512, 128, "L40S"),
@@ -29,7 +29,7 @@ CASES = {
 
 def lane(case: str, load: float) -> OperatingPoint:
     prompt, output, replicas, chunk, seqs, gpu = CASES[case]
-    demand = lane_demands(wish(prompt=prompt, output=output))["all"]
+    demand = lane_demands(profile_with(prompt=prompt, output=output))["all"]
     step = step_model(
         CATALOGUE.models["meta-llama/Llama-3.1-8B-Instruct"], CATALOGUE.gpus[gpu],
         tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16,

@@ -14,10 +14,10 @@ from fleetctl.model.catalogue import Market, Offering, OfferingKey
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.testing import samples
-from tests.plan.wishes import CATALOGUE, OFFERINGS, only_lane, wish
+from tests.plan.profiles import CATALOGUE, OFFERINGS, only_lane, profile_with
 
-CARD = resolve_model(wish(rps=20).model, CATALOGUE)
-LANE = only_lane(wish(rps=20, spot="burst"))
+CARD = resolve_model(profile_with(rps=20).model, CATALOGUE)
+LANE = only_lane(profile_with(rps=20, spot="burst"))
 FREE = CapacitySpec(max_nodes=100)
 
 
@@ -130,7 +130,7 @@ def test_a_pick_is_lawful_and_does_not_depend_on_the_order_of_offers(
 )
 def test_planning_and_placing_keep_to_the_same_rules(gpus: set[str], region: str, zones: set[str]) -> None:
     capacity = CapacitySpec(max_nodes=100, gpus=tuple(gpus), region=region, zones=tuple(zones))
-    profile = wish(rps=20, spot="burst")
+    profile = profile_with(rps=20, spot="burst")
     try:
         planned = instances(
             profile.lanes[0], profile.model, CARD, capacity=capacity, catalogue=CATALOGUE, offerings=OFFERINGS

@@ -17,13 +17,13 @@ from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.plan import Sizing
 from fleetctl.operations.planning import load_plan, plan_profile, save_plan
-from tests.plan.wishes import planned, wish
+from tests.plan.profiles import planned, profile_with
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLAN = planned(wish(rps=20, spot="burst"))
+PLAN = planned(profile_with(rps=20, spot="burst"))
 
 
 def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
@@ -108,14 +108,17 @@ capacity: {gpus: [L40S]}
 
 async def test_the_rules_own_inputs_are_refused_by_full_sizing() -> None:
     with pytest.raises(ConfigError, match="prefill-only"):
-        await plan_profile(plugins_site(), replace(wish(), provider="local"), service_time_s=0.04)
+        await plan_profile(plugins_site(), replace(profile_with(), provider="local"), service_time_s=0.04)
     with pytest.raises(ConfigError, match="more than zero"):
-        await plan_profile(plugins_site(), wish(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
+        await plan_profile(plugins_site(), profile_with(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
 
 
 async def test_prefill_only_plans_through_the_same_door() -> None:
     plan = await plan_profile(
-        plugins_site(), wish(rps=100, slo="ttft: {p99: 400ms}"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.040
+        plugins_site(),
+        profile_with(rps=100, slo="ttft: {p99: 400ms}"),
+        sizing=Sizing.PREFILL_ONLY,
+        service_time_s=0.040,
     )
     assert plan.lanes[0].replicas == 6  # 100 / (0.70 / 0.040) = 5.7
 
@@ -131,7 +134,7 @@ async def test_prefill_only_plans_through_the_same_door() -> None:
 async def test_a_precision_that_a_lanes_engine_lacks_is_refused_before_anything_starts(
     engine: str, model: dict[str, Precision], told: str
 ) -> None:
-    profile = wish()
+    profile = profile_with()
     lanes = tuple(replace(lane, engine=engine) for lane in profile.lanes)
     profile = replace(profile, provider="local", lanes=lanes, model=replace(profile.model, **model))
     with pytest.raises(ConfigError, match=told):

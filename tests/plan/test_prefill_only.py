@@ -18,7 +18,7 @@ from fleetctl.core.plan.prefill_only import (
 )
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.plan import Constraint, Plan, Sizing
-from tests.plan.wishes import planned, wish
+from tests.plan.profiles import planned, profile_with
 
 if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
@@ -34,7 +34,7 @@ TABLE = [
 
 def published(ttft: str, gpus: str = "H100") -> Profile:
     """70B FP8, 512-token prompts, 1,000 requests a second."""
-    return wish(
+    return profile_with(
         model="meta-llama/Llama-3.1-70B-Instruct", precision="fp8", kv="fp8", rps=1000, prompt=(512, 512),
         output=(256, 256), slo=f"ttft: {{p99: {ttft}}}", gpus=gpus,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_without_a_given_service_time_it_is_the_models_own_prefill() -> None:
 
 
 def test_a_promise_the_full_model_cannot_keep_is_said_in_the_caution() -> None:
-    profile = wish(slo="ttft: {p99: 20ms}")
+    profile = profile_with(slo="ttft: {p99: 20ms}")
     with pytest.raises(InfeasiblePlanError):
         planned(profile)
     (caution,) = planned(profile, sizing=Sizing.PREFILL_ONLY).cautions

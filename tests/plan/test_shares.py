@@ -17,7 +17,7 @@ from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.plan.workload import TraceRow, lane_demands, lognormal
 from fleetctl.model.decision import Memory
-from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.profile import Distribution, LaneMatch, Profile, WorkloadSpec
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
@@ -61,7 +61,7 @@ def gateway_choice(profile: Profile) -> LaneChoice[RouteLane]:
     """Return the choice the gateway makes under this profile's routing table."""
     plan = replace(samples.plan(), lanes=tuple(samples.lane_plan(lane.name) for lane in profile.lanes))
     desired = Desired(
-        fleet="demo", phase=Phase.UP, generation=1, profile=profile, plan=plan,
+        fleet="demo", phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan,
         created_at=samples.EPOCH, changed_at=samples.EPOCH,
     )  # fmt: skip
     return LaneChoice(build_table(desired, (), Memory(), engine_of=load_engine, key_hashes=(), version=1).lanes)

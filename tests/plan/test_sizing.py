@@ -15,7 +15,7 @@ from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision
 from fleetctl.model.plan import Constraint, LanePlan, Plan
 from fleetctl.model.profile import LaunchOverrides, OnDemandPolicy, Profile, ReplicaBounds
-from tests.plan.wishes import CATALOGUE, OFFERINGS, only_lane, planned, wish, with_launch
+from tests.plan.profiles import CATALOGUE, OFFERINGS, only_lane, planned, profile_with, with_launch
 
 # A plan takes a tenth of a second; shrinking a failure would take minutes and say little more.
 sampled = settings(deadline=None, max_examples=8, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -38,7 +38,7 @@ def replicas(profile: Profile) -> float:
 def test_more_demand_never_needs_fewer_replicas(
     rps: float, more: float, prompt: tuple[float, float], output: tuple[float, float]
 ) -> None:
-    less, greater = (wish(rps=r, prompt=prompt, output=output) for r in (rps, rps * more))
+    less, greater = (profile_with(rps=r, prompt=prompt, output=output) for r in (rps, rps * more))
     assert replicas(less) <= replicas(greater)
 
 
@@ -48,7 +48,7 @@ def test_a_tighter_promise_never_needs_fewer_replicas(
     ttft_ms: int, itl_ms: int, tighter: float, prompt: tuple[float, float]
 ) -> None:
     def promising(ttft: float, itl: float) -> Profile:
-        return wish(slo=f"ttft: {{p99: {ttft:.3f}ms}}, itl: {{p99: {itl:.3f}ms}}", prompt=prompt, rps=30)
+        return profile_with(slo=f"ttft: {{p99: {ttft:.3f}ms}}, itl: {{p99: {itl:.3f}ms}}", prompt=prompt, rps=30)
 
     loose = replicas(promising(ttft_ms, itl_ms))
     assert loose <= replicas(promising(ttft_ms * tighter, itl_ms))
@@ -61,7 +61,9 @@ def test_longer_prompts_never_need_fewer_replicas(
     prompt: tuple[float, float], longer: float, output: tuple[float, float]
 ) -> None:
     stretched = (prompt[0] * longer, prompt[1] * longer)
-    assert replicas(wish(prompt=prompt, output=output)) <= replicas(wish(prompt=stretched, output=output))
+    assert replicas(profile_with(prompt=prompt, output=output)) <= replicas(
+        profile_with(prompt=stretched, output=output)
+    )
 
 
 @sampled
@@ -69,7 +71,7 @@ def test_longer_prompts_never_need_fewer_replicas(
 def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
     prompt: tuple[float, float], output: tuple[float, float], rps: float, gpu: str
 ) -> None:
-    profile = wish(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 5s}")
+    profile = profile_with(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 5s}")
     lane = planned(profile, offerings=SINGLE).lanes[0]
     launch, card = lane.launch, CATALOGUE.models[profile.model.id]
     tokens = kv_capacity_tokens(
@@ -90,7 +92,7 @@ def test_every_promise_is_kept_and_the_budget_sums_to_it(
     prompt: tuple[float, float], output: tuple[float, float], rps: float
 ) -> None:
     slo = "ttft: {p50: 400ms, p99: 2s}, itl: {p99: 70ms}, e2e: {p99: 600s}"
-    lane = planned(wish(prompt=prompt, output=output, rps=rps, slo=slo, gpus="H100"), offerings=SINGLE).lanes[0]
+    lane = planned(profile_with(prompt=prompt, output=output, rps=rps, slo=slo, gpus="H100"), offerings=SINGLE).lanes[0]
     forecast = lane.forecast
     assert forecast.ttft_p50_s <= 0.4
     assert forecast.ttft_p99_low_s < forecast.ttft_p99_s <= 2.0 < forecast.ttft_p99_high_s + 2.0
@@ -102,16 +104,16 @@ def test_every_promise_is_kept_and_the_budget_sums_to_it(
     assert all(item.seconds >= -1e-9 for item in lane.budget)
 
 
-def test_the_same_wish_yields_the_same_plan() -> None:
-    first, second = (codec.encode(planned(wish(gpus="L40S, H100, A10G", precision="fp8"))) for _ in range(2))
+def test_the_same_profile_yields_the_same_plan() -> None:
+    first, second = (codec.encode(planned(profile_with(gpus="L40S, H100, A10G", precision="fp8"))) for _ in range(2))
     assert first == second
-    assert codec.decode(Plan, first) == planned(wish(gpus="L40S, H100, A10G", precision="fp8"))
+    assert codec.decode(Plan, first) == planned(profile_with(gpus="L40S, H100, A10G", precision="fp8"))
 
 
 # Published cross-check: one H100 with Llama-3.1-70B FP8, 512 + 256 tokens, serves 2-3 rps at TTFT P99 300 ms.
 def test_one_h100_serves_two_to_three_rps_of_llama_70b_not_seventeen() -> None:
     profile = with_launch(
-        wish(
+        profile_with(
             model="meta-llama/Llama-3.1-70B-Instruct", precision="fp8", kv="fp8", rps=1000, prompt=(512, 512),
             output=(256, 256), slo="ttft: {p99: 300ms}", gpus="H100", most=1500,
         ),
@@ -124,15 +126,17 @@ def test_one_h100_serves_two_to_three_rps_of_llama_70b_not_seventeen() -> None:
 
 
 def test_the_cheapest_instance_that_keeps_the_promise_is_chosen() -> None:
-    lane = only_lane(wish(gpus="L40S, H100, A10G", rps=1, slo="ttft: {p99: 3s}, itl: {p99: 200ms}"))
+    lane = only_lane(profile_with(gpus="L40S, H100, A10G", rps=1, slo="ttft: {p99: 3s}, itl: {p99: 200ms}"))
     assert (lane.gpu, lane.tensor_parallel) == ("A10G", 1)
-    strict = only_lane(wish(gpus="L40S, H100, A10G", rps=1, slo="ttft: {p99: 150ms}, itl: {p99: 15ms}"))
+    strict = only_lane(profile_with(gpus="L40S, H100, A10G", rps=1, slo="ttft: {p99: 150ms}, itl: {p99: 15ms}"))
     assert strict.gpu == "H100"
 
 
 def test_a_model_too_large_for_one_gpu_is_split_over_the_node() -> None:
     lane = only_lane(
-        wish(model="meta-llama/Llama-3.1-70B-Instruct", gpus="H100", rps=2, slo="ttft: {p99: 2s}, itl: {p99: 80ms}")
+        profile_with(
+            model="meta-llama/Llama-3.1-70B-Instruct", gpus="H100", rps=2, slo="ttft: {p99: 2s}, itl: {p99: 80ms}"
+        )
     )
     assert lane.tensor_parallel == 4
     assert lane.offering.gpu_count == 4
@@ -151,24 +155,24 @@ def test_a_model_too_large_for_one_gpu_is_split_over_the_node() -> None:
     ],
 )
 def test_the_binding_constraint_is_named(changes: dict[str, object], expected: Constraint) -> None:
-    profile = wish(**({"rps": 60} | changes))  # type: ignore[arg-type]  # a table of keyword arguments
+    profile = profile_with(**({"rps": 60} | changes))  # type: ignore[arg-type]  # a table of keyword arguments
     assert only_lane(profile).constraint is expected
 
 
 def test_spot_gets_a_spare_and_on_demand_carries_the_average() -> None:
-    on_demand = only_lane(wish(rps=60, spot="none"))
-    burst = only_lane(wish(rps=60, spot="burst"))
+    on_demand = only_lane(profile_with(rps=60, spot="none"))
+    burst = only_lane(profile_with(rps=60, spot="burst"))
     assert on_demand.spot == 0
     assert burst.spot > 0
     assert burst.replicas == on_demand.replicas + 1
     average_load = 0.6 * burst.rps / (burst.on_demand * burst.forecast.knee_rps / burst.replicas)
     assert average_load <= 0.7 + 1e-9
     assert burst.cost_usd_per_hour < on_demand.cost_usd_per_hour
-    assert only_lane(wish(rps=60, spot="all")).on_demand == 0
+    assert only_lane(profile_with(rps=60, spot="all")).on_demand == 0
 
 
 def test_the_on_demand_policy_sets_what_does_not_sit_on_spot() -> None:
-    burst = wish(rps=60, spot="burst")
+    burst = profile_with(rps=60, spot="burst")
     by_policy = {
         policy: only_lane(replace(burst, capacity=replace(burst.capacity, on_demand=policy)))
         for policy in OnDemandPolicy
@@ -182,7 +186,7 @@ def test_the_on_demand_policy_sets_what_does_not_sit_on_spot() -> None:
 
 def test_without_spot_on_offer_everything_is_on_demand_and_the_plan_says_why() -> None:
     sold = tuple(o for o in OFFERINGS if o.market is Market.ON_DEMAND)
-    lane = planned(wish(rps=60, spot="burst"), offerings=sold).lanes[0]
+    lane = planned(profile_with(rps=60, spot="burst"), offerings=sold).lanes[0]
     assert lane.spot == 0
     assert any("no spot is on offer" in reason for reason in lane.reasons)
 
@@ -191,7 +195,7 @@ def test_pinned_launch_settings_win_and_are_named() -> None:
     pinned = LaunchOverrides(
         max_num_seqs=12, max_model_len=6000, max_num_batched_tokens=768, gpu_memory_utilization=0.8
     )
-    lane = only_lane(with_launch(wish(), pinned))
+    lane = only_lane(with_launch(profile_with(), pinned))
     launch = lane.launch
     assert (launch.max_num_seqs, launch.max_model_len, launch.max_num_batched_tokens) == (12, 6000, 768)
     assert launch.gpu_memory_utilization == 0.8
@@ -199,7 +203,7 @@ def test_pinned_launch_settings_win_and_are_named() -> None:
 
 
 def test_a_lane_without_demand_gets_its_minimum_and_a_caution() -> None:
-    profile = wish(rps=5)
+    profile = profile_with(rps=5)
     batch = replace(
         profile.lanes[0], name="batch", match=replace(profile.lanes[0].match, batch=True), replicas=ReplicaBounds(min=2)
     )
@@ -221,28 +225,28 @@ def _promised_after(error: InfeasiblePlanError) -> tuple[str, str]:
 )
 def test_an_infeasible_promise_names_the_nearest_feasible_one_and_it_is(slo: str, metric: str) -> None:
     with pytest.raises(InfeasiblePlanError, match=f"{metric.upper()} P99") as raised:
-        planned(wish(slo=slo))
+        planned(profile_with(slo=slo))
     named, limit = _promised_after(raised.value)
     assert named == metric
     others = [part for part in slo.split(", ") if not part.startswith(metric)]
     relaxed = ", ".join([f"{metric}: {{p99: {limit}}}", *others])
-    assert only_lane(wish(slo=relaxed)).replicas >= 1
+    assert only_lane(profile_with(slo=relaxed)).replicas >= 1
 
 
 def test_too_many_replicas_says_how_many_and_what_the_bound_could_promise() -> None:
     with pytest.raises(InfeasiblePlanError, match=r"need \d+ replicas .* replicas\.max is 2") as raised:
-        planned(wish(rps=60, most=2))
+        planned(profile_with(rps=60, most=2))
     assert "set lanes.all.replicas.max to" in raised.value.hint
 
 
 def test_a_model_no_instance_holds_says_what_it_needs() -> None:
     with pytest.raises(InfeasiblePlanError, match=r"needs .*GiB for its weights"):
-        planned(wish(model="meta-llama/Llama-3.1-70B-Instruct", gpus="A10G"))
+        planned(profile_with(model="meta-llama/Llama-3.1-70B-Instruct", gpus="A10G"))
 
 
 def test_nothing_allowed_on_offer_says_what_is() -> None:
     with pytest.raises(InfeasiblePlanError, match="nothing on offer") as raised:
-        planned(wish(gpus="B200"))
+        planned(profile_with(gpus="B200"))
     assert "L40S" in raised.value.hint
 
 
@@ -252,18 +256,20 @@ def _capped(profile: Profile, **caps: float) -> Profile:
 
 def test_caps_on_money_and_nodes_stop_the_plan_and_name_themselves() -> None:
     with pytest.raises(BudgetExceededError, match=r"max_cost_per_hour is \$1\.00"):
-        planned(_capped(wish(), max_cost_usd_per_hour=1.0))
+        planned(_capped(profile_with(), max_cost_usd_per_hour=1.0))
     with pytest.raises(BudgetExceededError, match="max_nodes is 1"):
-        planned(_capped(wish(rps=60), max_nodes=1))
+        planned(_capped(profile_with(rps=60), max_nodes=1))
 
 
 def test_larger_instances_are_bought_when_nodes_are_few() -> None:
     def nodes(lane: LanePlan) -> int:
         return lane.replicas
 
-    free = only_lane(wish(rps=40, gpus="A10G, H100", slo="ttft: {p99: 3s}, itl: {p99: 200ms}"))
+    free = only_lane(profile_with(rps=40, gpus="A10G, H100", slo="ttft: {p99: 3s}, itl: {p99: 200ms}"))
     tight = only_lane(
-        _capped(wish(rps=40, gpus="A10G, H100", slo="ttft: {p99: 3s}, itl: {p99: 200ms}"), max_nodes=nodes(free) - 1)
+        _capped(
+            profile_with(rps=40, gpus="A10G, H100", slo="ttft: {p99: 3s}, itl: {p99: 200ms}"), max_nodes=nodes(free) - 1
+        )
     )
     assert nodes(tight) < nodes(free)
     assert tight.cost_usd_per_hour >= free.cost_usd_per_hour

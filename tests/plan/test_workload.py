@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from fleetctl.core.plan.workload import AVERAGE_TO_PEAK, lane_demands, lognormal
 from fleetctl.model.profile import Distribution, LaneMatch
 from fleetctl.testing import samples
-from tests.plan.wishes import wish
+from tests.plan.profiles import profile_with
 
 SHORT_AND_LONG = samples.profile()  # short under 512 uncached prompt tokens, long for the rest
 
@@ -109,7 +109,7 @@ def test_a_bursty_trace_raises_the_burst_cv() -> None:
 
 
 def test_without_a_trace_the_average_is_a_published_share_of_the_peak() -> None:
-    demand = lane_demands(wish(rps=10))["all"]
+    demand = lane_demands(profile_with(rps=10))["all"]
     assert demand.average_rps == pytest.approx(10 * AVERAGE_TO_PEAK)
 
 

@@ -15,7 +15,7 @@ from fleetctl.model.decision import (
     StopGateway,
     StopReplica,
 )
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
@@ -61,7 +61,7 @@ def test_a_gateway_that_lives_and_is_silent_is_ended():
 
 
 def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
-    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     first = decide(fleet, observation(observed("r1", in_flight=2), observed("r2", STATE.BOOTING)), PLANNED)
     assert [a.replica_id for a in of_kind(first, DrainReplica)] == ["r1"]
     assert of_kind(first, DrainReplica)[0].deadline == at(3610)
@@ -73,19 +73,19 @@ def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
 
 
 def test_it_is_down_when_nothing_is_left():
-    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     decision = decide(fleet, without_gateway(observed("r1", STATE.GONE)), PLANNED)
     assert decision.is_down
     assert decision.actions == ()
 
 
 def test_it_is_not_down_while_the_provider_is_silent():
-    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     assert not decide(fleet, replace(without_gateway(), listing_ok=False), PLANNED).is_down
 
 
 def test_an_order_without_a_node_is_closed_when_going_down():
-    fleet = worlds.one_lane(2, phase=Phase.DOWN)
+    fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     cut = observed("r1", STATE.PENDING, creating=False, absent_readings=2)
     assert [a.failed for a in of_kind(decide(fleet, observation(cut), PLANNED), MarkGone)] == [False]
     never_sent = observed("r1", STATE.PENDING, creating=False, was_ordered=False)
@@ -128,5 +128,5 @@ def test_shadow_mode_does_what_a_person_asks():
     assert [a.shadow for a in of_kind(decide(scaled, observation(*TWO), PLANNED), LaunchReplica)] == [False]
     fewer = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 1}))
     assert [a.shadow for a in of_kind(decide(fewer, observation(*TWO), PLANNED), DrainReplica)] == [False]
-    down = worlds.one_lane(2, mode=Mode.SHADOW, phase=Phase.DOWN)
+    down = worlds.one_lane(2, mode=Mode.SHADOW, phase=DesiredPhase.DOWN)
     assert all(not a.shadow for a in decide(down, observation(*TWO), PLANNED).actions)

@@ -63,10 +63,10 @@ def test_a_third_policy_keeps_a_toy_fleet_by_what_waits_in_its_engines(seed: int
 def test_a_third_policy_is_what_the_controller_runs_and_its_memory_outlives_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         rig = Rig(tmp_path, policy=on_waiting)
-        wish = samples.profile(FLEET)
+        profile = samples.profile(FLEET)
         bounds = ReplicaBounds(min=1, max=2)
-        lanes = tuple(replace(lane, replicas=bounds) for lane in wish.lanes)
-        rig.up(replace(wish, lanes=lanes))
+        lanes = tuple(replace(lane, replicas=bounds) for lane in profile.lanes)
+        rig.up(replace(profile, lanes=lanes))
         rig.engines.page = "running 4\nwaiting 9\nkv_usage 0.5"
         await rig.run(40)
         assert [r.lane for r in rig.replicas(STATE.READY)].count("short") == 2

@@ -25,7 +25,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds
@@ -109,7 +109,7 @@ def fleets(draw: st.DrawFn) -> Desired:
     names = ["short", "long", "batch"]
     return worlds.desired(
         *lane_specs,
-        phase=draw(st.sampled_from([Phase.UP, Phase.UP, Phase.UP, Phase.DOWN])),
+        phase=draw(st.sampled_from([DesiredPhase.UP, DesiredPhase.UP, DesiredPhase.UP, DesiredPhase.DOWN])),
         mode=draw(st.sampled_from([Mode.ACTIVE, Mode.ACTIVE, Mode.SHADOW])),
         overrides=Overrides(
             replicas=draw(st.dictionaries(st.sampled_from(names), st.integers(0, 9), max_size=2)),

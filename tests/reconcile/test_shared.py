@@ -19,7 +19,7 @@ from fleetctl.model.decision import (
     SharedAction,
     TeardownShared,
 )
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.observation import Observation, ProviderCondition, ProviderFault
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -31,7 +31,7 @@ from tests.reconcile.worlds import at, decide, observation, observed, of_kind
 
 STATE = SharedState
 KINDS = ("network", "queue", "role")
-DOWN = worlds.one_lane(2, phase=Phase.DOWN)
+DOWN = worlds.one_lane(2, phase=DesiredPhase.DOWN)
 
 
 def shared(*states: SharedState, **changes: Any) -> tuple[ObservedShared, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.model.decision import LaneMemory, Memory
-from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
@@ -41,9 +41,9 @@ def stored(fleet: Desired) -> FleetKnowledge:
 
 
 @pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", DesiredPhase)
 @pytest.mark.parametrize("overrides", [Overrides(), Overrides(replicas={"short": 3}, step={"short": LadderStep.SPILL})])
-def test_live_and_stored_show_the_same_fleet(mode: Mode, phase: Phase, overrides: Overrides) -> None:
+def test_live_and_stored_show_the_same_fleet(mode: Mode, phase: DesiredPhase, overrides: Overrides) -> None:
     fleet = desired(mode=mode, phase=phase, overrides=overrides, counts={"short": (2, 0), "long": (2, 0)})
     now, later = fleet_status(live(fleet), ()), fleet_status(stored(fleet), ())
     for one, other in zip(now.lanes, later.lanes, strict=True):

@@ -27,7 +27,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
-from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
@@ -59,7 +59,7 @@ def profile(*lanes: LaneSpec, control: ControlSpec | None = None, **changes: Any
 
 def desired(
     *lanes: LaneSpec,
-    phase: Phase = Phase.UP,
+    phase: DesiredPhase = DesiredPhase.UP,
     control: ControlSpec | None = None,
     mode: Mode = Mode.ACTIVE,
     overrides: Overrides | None = None,
@@ -67,17 +67,17 @@ def desired(
     **changes: Any,
 ) -> Desired:
     """Return a fleet of `lanes` (else the sample's); `counts` is lane -> (on-demand, spot) of the plan."""
-    wish = profile(*lanes, control=replace(control or ControlSpec(), mode=mode), **changes)
+    spec = profile(*lanes, control=replace(control or ControlSpec(), mode=mode), **changes)
     counts = counts or {}
     plans = tuple(
-        samples.lane_plan(spec.name, on_demand=counts.get(spec.name, (2, 0))[0], spot=counts.get(spec.name, (2, 0))[1])
-        for spec in wish.lanes
+        samples.lane_plan(lane.name, on_demand=counts.get(lane.name, (2, 0))[0], spot=counts.get(lane.name, (2, 0))[1])
+        for lane in spec.lanes
     )
     return Desired(
-        fleet=wish.name,
+        fleet=spec.name,
         phase=phase,
         generation=1,
-        profile=wish,
+        profile=spec,
         plan=replace(samples.plan(), lanes=plans),
         overrides=overrides or Overrides(),
         created_at=EPOCH,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.replica import ReplicaState
 from tests.sim.toy import Toy
 
@@ -34,7 +34,7 @@ def live_a_life(seed: int) -> Toy:
         for _ in range(300):
             toy.step()
         check_it_is_whole(toy)
-        toy.desired = replace(toy.desired, phase=Phase.DOWN)
+        toy.desired = replace(toy.desired, phase=DesiredPhase.DOWN)
         for _ in range(90):
             toy.step()
             if toy.is_down:

@@ -31,7 +31,7 @@ from fleetctl.model.decision import (
     TeardownShared,
     WarmReplica,
 )
-from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
@@ -102,14 +102,14 @@ class Toy:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        wish = samples.profile()
+        profile = samples.profile()
         lanes = (
-            replace(wish.lane("short"), replicas=BOUNDS, spill_to=("long",)),
-            replace(wish.lane("long"), replicas=BOUNDS),
-            replace(wish.lane("long"), name="batch", replicas=BOUNDS, interruptible=True),
+            replace(profile.lane("short"), replicas=BOUNDS, spill_to=("long",)),
+            replace(profile.lane("long"), replicas=BOUNDS),
+            replace(profile.lane("long"), name="batch", replicas=BOUNDS, interruptible=True),
         )
         control = ControlSpec(scale_up_after_s=5.0, scale_down_after_s=30.0, start_timeout_s=40.0, drain_timeout_s=20.0)
-        wish = replace(wish, lanes=lanes, capacity=CAPS, control=control)
+        profile = replace(profile, lanes=lanes, capacity=CAPS, control=control)
         plans = (
             samples.lane_plan("short", on_demand=1, spot=1),
             samples.lane_plan("long", on_demand=1, spot=1),
@@ -117,9 +117,9 @@ class Toy:
         )
         self.desired = Desired(
             fleet="demo",
-            phase=Phase.UP,
+            phase=DesiredPhase.UP,
             generation=1,
-            profile=wish,
+            profile=profile,
             plan=replace(samples.plan(), lanes=plans),
             created_at=EPOCH,
             changed_at=EPOCH,

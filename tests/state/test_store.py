@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.decision import EntryKind, JournalEntry, LaneMemory, Memory
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.shared import SharedState
@@ -59,42 +59,42 @@ def test_files_are_the_users_alone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_wish_is_returned_as_put(store: SqliteStore) -> None:
-    wish = store.put_fleet(profile(), plan(), now=EPOCH)
-    assert (wish.phase, wish.generation) == (Phase.UP, 1)
-    assert store.fleet("demo") == wish
-    assert (wish.profile, wish.plan) == (profile(), plan())
+def test_desired_state_is_returned_as_put(store: SqliteStore) -> None:
+    desired = store.put_fleet(profile(), plan(), now=EPOCH)
+    assert (desired.phase, desired.generation) == (DesiredPhase.UP, 1)
+    assert store.fleet("demo") == desired
+    assert (desired.profile, desired.plan) == (profile(), plan())
     assert store.fleet("absent") is None
 
 
-def test_every_change_of_a_wish_grows_its_generation_and_up_clears_overrides(store: SqliteStore) -> None:
+def test_every_change_of_desired_state_grows_its_generation_and_up_clears_overrides(store: SqliteStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     later = EPOCH + timedelta(minutes=1)
     scaled = store.set_overrides("demo", Overrides(replicas={"short": 4}, step={"long": LadderStep.SHED}), now=later)
     assert (scaled.generation, scaled.overrides.step["long"]) == (2, LadderStep.SHED)
-    down = store.set_phase("demo", Phase.DOWN, now=later)
-    assert (down.generation, down.phase, down.overrides) == (3, Phase.DOWN, scaled.overrides)
+    down = store.set_phase("demo", DesiredPhase.DOWN, now=later)
+    assert (down.generation, down.phase, down.overrides) == (3, DesiredPhase.DOWN, scaled.overrides)
     again = store.put_fleet(profile(), plan(), now=later)
-    assert (again.generation, again.phase, again.overrides) == (4, Phase.UP, Overrides())
+    assert (again.generation, again.phase, again.overrides) == (4, DesiredPhase.UP, Overrides())
     assert (again.created_at, again.changed_at) == (EPOCH, later)
     assert store.fleet("demo") == again
 
 
 def test_setting_the_same_phase_again_changes_nothing(store: SqliteStore) -> None:
-    wish = store.put_fleet(profile(), plan(), now=EPOCH)
-    assert store.set_phase("demo", Phase.UP, now=EPOCH + timedelta(hours=1)) == wish
+    desired = store.put_fleet(profile(), plan(), now=EPOCH)
+    assert store.set_phase("demo", DesiredPhase.UP, now=EPOCH + timedelta(hours=1)) == desired
 
 
 def test_fleets_are_listed_by_name(store: SqliteStore) -> None:
     for name in ("zeta", "alpha", "mid"):
         store.put_fleet(profile(name), plan(name), now=EPOCH)
-    assert [wish.fleet for wish in store.fleets()] == ["alpha", "mid", "zeta"]
+    assert [desired.fleet for desired in store.fleets()] == ["alpha", "mid", "zeta"]
 
 
 def test_unknown_fleet_is_an_error_that_lists_those_there_are(store: SqliteStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     with pytest.raises(NotFoundError) as caught:
-        store.set_phase("dmo", Phase.DOWN, now=EPOCH)
+        store.set_phase("dmo", DesiredPhase.DOWN, now=EPOCH)
     assert "demo" in caught.value.hint
 
 
@@ -174,7 +174,7 @@ def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store:
     store.put_fleet(profile(), plan(), now=EPOCH)
     assert [store.next_replica_number("demo") for _ in range(3)] == [1, 2, 3]
     assert store.next_replica_number("other") == 1
-    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    store.set_phase("demo", DesiredPhase.DOWN, now=EPOCH)
     store.remove_fleet("demo")
     assert store.next_replica_number("demo") == 4
 
@@ -184,7 +184,7 @@ def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: SqliteStore) -
     store.append((entry(),))
     with pytest.raises(StateError, match="cannot be forgotten"):
         store.remove_fleet("demo")
-    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    store.set_phase("demo", DesiredPhase.DOWN, now=EPOCH)
     store.put_replica(replica(state=ReplicaState.STOPPING))
     with pytest.raises(StateError, match="1 live"):
         store.remove_fleet("demo")
@@ -246,7 +246,7 @@ def test_a_shared_resource_is_kept_until_it_ends_and_holds_its_fleet(store: Sqli
     store.put_shared(shared_intent(SharedState.PREPARED))
     assert store.shared_intents("demo") == (shared_intent(SharedState.PREPARED),)
     assert store.shared_intents("other") == ()
-    store.set_phase("demo", Phase.DOWN, now=EPOCH)
+    store.set_phase("demo", DesiredPhase.DOWN, now=EPOCH)
     with pytest.raises(StateError, match="1 shared resources"):
         store.remove_fleet("demo")
     store.end_shared(shared_intent().token)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import EntryKind, JournalEntry
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
@@ -123,7 +123,7 @@ def decisions() -> tuple[JournalEntry, ...]:
 def busy(**changes: Any) -> FleetStatus:
     """Return a fleet with something of everything."""
     base = FleetStatus(
-        fleet="demo", at=EPOCH, phase=Phase.UP, mode=Mode.ACTIVE, model="meta-llama/Llama-3.1-8B-Instruct",
+        fleet="demo", at=EPOCH, phase=DesiredPhase.UP, mode=Mode.ACTIVE, model="meta-llama/Llama-3.1-8B-Instruct",
         provider="local", generation=4, gateway_url="http://127.0.0.1:8080", gateway_alive=True,
         controller_alive=True, controller_pid=4242, gateway_pid=4243, cost_usd_per_hour=9.3,
         max_cost_usd_per_hour=55.0, cost_usd_per_1m_tokens=0.41, lanes=lanes(), replicas=replicas(),

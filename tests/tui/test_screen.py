@@ -15,7 +15,7 @@ from fleetctl.tui.app import FleetApp
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.keys import WRITING
 from tests.tui.fleets import busy, calm, decisions, replicas
-from tests.tui.stage import staged
+from tests.tui.rig import screen_rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,66 +27,66 @@ SIZES = [(80, 24), (120, 40), (200, 50)]
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_busy_fleet(size: tuple[int, int], same_picture: Callable[[str], None]) -> None:
-    async with staged(size=size) as stage:
-        same_picture(stage.picture())
+    async with screen_rig(size=size) as rig:
+        same_picture(rig.picture())
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_calm_fleet(size: tuple[int, int], same_picture: Callable[[str], None]) -> None:
-    async with staged(calm(), size=size) as stage:
-        same_picture(stage.picture())
+    async with screen_rig(calm(), size=size) as rig:
+        same_picture(rig.picture())
 
 
 async def test_ascii_screen(same_picture: Callable[[str], None]) -> None:
-    async with staged(size=(80, 24), is_ascii=True) as stage:
-        assert stage.text().isascii()
-        same_picture(stage.picture())
+    async with screen_rig(size=(80, 24), is_ascii=True) as rig:
+        assert rig.text().isascii()
+        same_picture(rig.picture())
 
 
 @pytest.mark.parametrize("keys", [("question_mark",), ("d",), ("s",), ("1", "x"), ("e",)], ids="-".join)
 async def test_what_opens_above(keys: tuple[str, ...], same_picture: Callable[[str], None]) -> None:
-    async with staged(size=(80, 24)) as stage:
-        await stage.press(*keys)
-        assert stage.modal
-        same_picture(stage.picture())
+    async with screen_rig(size=(80, 24)) as rig:
+        await rig.press(*keys)
+        assert rig.modal
+        same_picture(rig.picture())
 
 
 async def test_a_silent_stream_turns_stale_and_hides_its_figures(same_picture: Callable[[str], None]) -> None:
-    async with staged() as stage:
-        assert "212ms" in stage.text()
-        await stage.pass_time(12)
-        text = stage.text()
+    async with screen_rig() as rig:
+        assert "212ms" in rig.text()
+        await rig.pass_time(12)
+        text = rig.text()
         assert "STALE 12s" in text
         assert "212ms" not in text
         assert "r1" in text
-        same_picture(stage.picture())
-        await stage.feed(busy())
-        assert "212ms" in stage.text()
-        assert "STALE" not in stage.text()
+        same_picture(rig.picture())
+        await rig.feed(busy())
+        assert "212ms" in rig.text()
+        assert "STALE" not in rig.text()
 
 
 async def test_a_dead_controller_is_stale_at_once_although_statuses_come() -> None:
-    async with staged() as stage:
-        await stage.feed(busy(controller_alive=False))
-        assert "STALE" in stage.text()
-        assert "212ms" not in stage.text()
+    async with screen_rig() as rig:
+        await rig.feed(busy(controller_alive=False))
+        assert "STALE" in rig.text()
+        assert "212ms" not in rig.text()
 
 
 async def test_a_slow_stream_is_not_stale_within_its_own_rhythm() -> None:
-    async with staged() as stage:
-        await stage.pass_time(10)
-        await stage.feed(busy())
-        await stage.pass_time(25)
-        assert "live" in stage.text()
-        await stage.pass_time(6)
-        assert "STALE" in stage.text()
+    async with screen_rig() as rig:
+        await rig.pass_time(10)
+        await rig.feed(busy())
+        await rig.pass_time(25)
+        assert "live" in rig.text()
+        await rig.pass_time(6)
+        assert "STALE" in rig.text()
 
 
 async def test_a_forgotten_fleet_is_said_to_be_gone() -> None:
-    async with staged() as stage:
-        await stage.feed(None)
-        assert "the fleet is gone" in stage.text()
-        assert "STALE" in stage.text()
+    async with screen_rig() as rig:
+        await rig.feed(None)
+        assert "the fleet is gone" in rig.text()
+        assert "STALE" in rig.text()
 
 
 def without(*gone: str) -> FleetStatus:
@@ -94,25 +94,25 @@ def without(*gone: str) -> FleetStatus:
 
 
 async def test_the_cursor_stays_on_its_replica_when_rows_come_and_go_above_it() -> None:
-    async with staged(without("r2", "r3")) as stage:
-        await stage.press("down", "down")
-        grid = stage.app.grid("replicas")
+    async with screen_rig(without("r2", "r3")) as rig:
+        await rig.press("down", "down")
+        grid = rig.app.grid("replicas")
         assert grid.cursor_key == "r12"
-        await stage.feed(busy())
+        await rig.feed(busy())
         assert grid.cursor_key == "r12"
-        await stage.feed(without("r1", "r2"))
+        await rig.feed(without("r1", "r2"))
         assert grid.cursor_key == "r12"
-        await stage.feed(without("r1", "r2", "r12"))
+        await rig.feed(without("r1", "r2", "r12"))
         assert grid.cursor_key == "r20"  # what now stands where it stood
 
 
 async def test_the_cursors_row_keeps_its_place_on_the_screen_while_rows_come_above_it() -> None:
-    async with staged(without("r2", "r3"), size=(80, 24)) as stage:
-        await stage.press("end", "up")
-        before = _line_of(stage.text(), "r32")
-        await stage.feed(busy())
-        assert stage.app.grid("replicas").cursor_key == "r32"
-        assert _line_of(stage.text(), "r32") == before
+    async with screen_rig(without("r2", "r3"), size=(80, 24)) as rig:
+        await rig.press("end", "up")
+        before = _line_of(rig.text(), "r32")
+        await rig.feed(busy())
+        assert rig.app.grid("replicas").cursor_key == "r32"
+        assert _line_of(rig.text(), "r32") == before
 
 
 def _line_of(text: str, word: str) -> int:
@@ -121,199 +121,199 @@ def _line_of(text: str, word: str) -> int:
 
 async def test_decisions_follow_the_newest_until_the_cursor_leaves_it() -> None:
     older, newest = busy(decisions=decisions()[:-1]), busy()
-    async with staged(older) as stage:
-        grid = stage.app.grid("decisions")
+    async with screen_rig(older) as rig:
+        grid = rig.app.grid("decisions")
         assert grid.cursor_key == "107"
-        await stage.feed(newest)
+        await rig.feed(newest)
         assert grid.cursor_key == "108"
-        await stage.press("4", "up")
+        await rig.press("4", "up")
         assert grid.cursor_key == "107"
         more = replace(decisions()[-1], seq=109, at=EPOCH + timedelta(seconds=1))
-        await stage.feed(busy(decisions=(*decisions(), more)))
+        await rig.feed(busy(decisions=(*decisions(), more)))
         assert grid.cursor_key == "107"
 
 
 async def test_digits_focus_their_panels_and_3_opens_and_closes_the_trend() -> None:
-    async with staged(size=(80, 24)) as stage:
+    async with screen_rig(size=(80, 24)) as rig:
         for key, name in (("1", "lanes"), ("2", "replicas"), ("4", "decisions"), ("3", "trend")):
-            await stage.press(key)
-            assert stage.app.focused_grid.id == name
-        assert stage.app.grid("trend").display
-        await stage.press("3")
-        assert not stage.app.grid("trend").display
-        assert stage.app.focused_grid.id == "replicas"
+            await rig.press(key)
+            assert rig.app.focused_grid.id == name
+        assert rig.app.grid("trend").display
+        await rig.press("3")
+        assert not rig.app.grid("trend").display
+        assert rig.app.focused_grid.id == "replicas"
 
 
 async def test_filter_narrows_the_focused_panel_and_escape_lets_go() -> None:
-    async with staged() as stage:
-        await stage.press("slash", *"long")
-        assert [row.key for row in stage.app.grid("replicas").rows] == ["r11", "r12", "r20"]
-        assert len(stage.app.grid("decisions").rows) == len(decisions())
-        await stage.press("enter")
-        assert stage.app.focused_grid.id == "replicas"
-        assert "/long" in stage.text()
-        await stage.press("escape")
-        assert len(stage.app.grid("replicas").rows) == 9
-        await stage.press("slash", "exclamation_mark", *"spot", "enter")
-        assert [row.key for row in stage.app.grid("replicas").rows] == ["r1", "r2", "r11"]
-        await stage.press("slash", "escape")
-        assert len(stage.app.grid("replicas").rows) == 9
+    async with screen_rig() as rig:
+        await rig.press("slash", *"long")
+        assert [row.key for row in rig.app.grid("replicas").rows] == ["r11", "r12", "r20"]
+        assert len(rig.app.grid("decisions").rows) == len(decisions())
+        await rig.press("enter")
+        assert rig.app.focused_grid.id == "replicas"
+        assert "/long" in rig.text()
+        await rig.press("escape")
+        assert len(rig.app.grid("replicas").rows) == 9
+        await rig.press("slash", "exclamation_mark", *"spot", "enter")
+        assert [row.key for row in rig.app.grid("replicas").rows] == ["r1", "r2", "r11"]
+        await rig.press("slash", "escape")
+        assert len(rig.app.grid("replicas").rows) == 9
 
 
 async def test_drain_asks_first_and_does_nothing_on_no() -> None:
-    async with staged() as stage:
-        await stage.press("d")
-        assert "Drain r1?" in stage.text()
-        assert "15 requests are in flight there." in stage.text()
-        await stage.press("n")
-        assert stage.modal == ""
-        assert stage.actions.done == []
+    async with screen_rig() as rig:
+        await rig.press("d")
+        assert "Drain r1?" in rig.text()
+        assert "15 requests are in flight there." in rig.text()
+        await rig.press("n")
+        assert rig.modal == ""
+        assert rig.actions.done == []
 
 
 async def test_drain_takes_the_marked_replicas_else_the_cursors() -> None:
-    async with staged() as stage:
-        await stage.press("d", "y")
-        assert stage.actions.done == [("drain", "r1", None)]
-        await stage.press("down", "space", "space")
-        assert "2 marked" in stage.text()
-        await stage.press("1", "d", "y")
-        assert stage.actions.done[1:] == [("drain", "r2", None), ("drain", "r3", None)]
-        assert "marked" not in stage.text()
+    async with screen_rig() as rig:
+        await rig.press("d", "y")
+        assert rig.actions.done == [("drain", "r1", None)]
+        await rig.press("down", "space", "space")
+        assert "2 marked" in rig.text()
+        await rig.press("1", "d", "y")
+        assert rig.actions.done[1:] == [("drain", "r2", None), ("drain", "r3", None)]
+        assert "marked" not in rig.text()
 
 
 async def test_a_replica_that_is_gone_cannot_be_drained() -> None:
-    async with staged() as stage:
-        await stage.press("end", "d")
-        assert stage.modal == ""
-        assert "live replica" in stage.text()
+    async with screen_rig() as rig:
+        await rig.press("end", "d")
+        assert rig.modal == ""
+        assert "live replica" in rig.text()
 
 
 async def test_scale_shows_what_would_change_before_it_does() -> None:
-    async with staged() as stage:
-        await stage.press("1", "down", "s", "4", "enter")
-        assert "long: scale 4" in stage.text()
-        assert stage.actions.done == []
-        await stage.press("y")
-        assert stage.actions.done == [("scale", "long", 4)]
+    async with screen_rig() as rig:
+        await rig.press("1", "down", "s", "4", "enter")
+        assert "long: scale 4" in rig.text()
+        assert rig.actions.done == []
+        await rig.press("y")
+        assert rig.actions.done == [("scale", "long", 4)]
 
 
 async def test_scale_to_auto_gives_the_lane_back() -> None:
-    async with staged() as stage:
-        await stage.press("s", *"auto", "enter", "y")
-        assert stage.actions.done == [("scale", "short", None)]
+    async with screen_rig() as rig:
+        await rig.press("s", *"auto", "enter", "y")
+        assert rig.actions.done == [("scale", "short", None)]
 
 
 async def test_a_refused_scale_says_why_and_what_to_do_and_changes_nothing() -> None:
-    async with staged() as stage:
-        await stage.press("s", "9", "enter")
-        assert stage.modal == ""
-        assert "over the cap of 8" in stage.text()
-        assert "raise capacity.max_nodes" in stage.text()
-        assert stage.actions.done == []
+    async with screen_rig() as rig:
+        await rig.press("s", "9", "enter")
+        assert rig.modal == ""
+        assert "over the cap of 8" in rig.text()
+        assert "raise capacity.max_nodes" in rig.text()
+        assert rig.actions.done == []
 
 
 async def test_shed_pins_the_chosen_step() -> None:
-    async with staged() as stage:
-        await stage.press("1", "down", "x", "down", "enter")
-        assert "Pin long?" in stage.text()
-        await stage.press("y")
-        assert stage.actions.done == [("shed", "long", "shed")]
-        await stage.press("x", "home", "enter", "y")
-        assert stage.actions.done[1:] == [("shed", "long", None)]
+    async with screen_rig() as rig:
+        await rig.press("1", "down", "x", "down", "enter")
+        assert "Pin long?" in rig.text()
+        await rig.press("y")
+        assert rig.actions.done == [("shed", "long", "shed")]
+        await rig.press("x", "home", "enter", "y")
+        assert rig.actions.done[1:] == [("shed", "long", None)]
 
 
 async def test_explain_tells_the_row_under_the_cursor_in_any_panel() -> None:
-    async with staged() as stage:
-        await stage.press("e")
-        assert "Why r1" in stage.text()
-        assert "r1 is as it should be" in stage.text()
-        await stage.press("escape", "1", "down", "e")
-        assert "Why long" in stage.text()
-        assert "forecast 6.9 rps" in stage.text()
-        await stage.press("escape", "4", "home", "enter")
-        assert "Why r32" in stage.text()
+    async with screen_rig() as rig:
+        await rig.press("e")
+        assert "Why r1" in rig.text()
+        assert "r1 is as it should be" in rig.text()
+        await rig.press("escape", "1", "down", "e")
+        assert "Why long" in rig.text()
+        assert "forecast 6.9 rps" in rig.text()
+        await rig.press("escape", "4", "home", "enter")
+        assert "Why r32" in rig.text()
 
 
 async def test_pause_freezes_what_is_shown_and_lets_the_newest_in_again() -> None:
-    async with staged() as stage:
-        await stage.press("p")
-        assert "PAUSED" in stage.text()
-        await stage.feed(without("r31"))
-        await stage.pass_time(60)
-        assert "r31" in stage.text()
-        assert "STALE" not in stage.text()
-        await stage.press("p")
-        await stage.feed(without("r31"))
-        assert "PAUSED" not in stage.text()
-        assert "r31" not in stage.text()
+    async with screen_rig() as rig:
+        await rig.press("p")
+        assert "PAUSED" in rig.text()
+        await rig.feed(without("r31"))
+        await rig.pass_time(60)
+        assert "r31" in rig.text()
+        assert "STALE" not in rig.text()
+        await rig.press("p")
+        await rig.feed(without("r31"))
+        assert "PAUSED" not in rig.text()
+        assert "r31" not in rig.text()
 
 
 async def test_help_lists_exactly_the_keys_that_work() -> None:
-    async with staged(size=(120, 50)) as stage:
-        await stage.press("question_mark")
-        text = stage.text()
+    async with screen_rig(size=(120, 50)) as rig:
+        await rig.press("question_mark")
+        text = rig.text()
         for binding in (*FleetApp.BINDINGS, *Grid.BINDINGS):
             assert isinstance(binding, Binding)
             assert binding.description in text
-            owner = stage.app if binding in FleetApp.BINDINGS else stage.app.grid("lanes")
+            owner = rig.app if binding in FleetApp.BINDINGS else rig.app.grid("lanes")
             assert hasattr(owner, f"action_{binding.action.split('(')[0]}")
 
 
 async def test_a_read_only_screen_has_no_key_that_changes_anything() -> None:
-    async with staged(is_readonly=True) as stage:
-        await stage.press("d", "s", "x", "space")
-        assert stage.modal == ""
-        assert stage.actions.done == []
-        assert not stage.app.grid("replicas").marked
+    async with screen_rig(is_readonly=True) as rig:
+        await rig.press("d", "s", "x", "space")
+        assert rig.modal == ""
+        assert rig.actions.done == []
+        assert not rig.app.grid("replicas").marked
         for word in ("Drain", "Scale", "Shed"):
-            assert word not in stage.text()
-        await stage.press("question_mark")
+            assert word not in rig.text()
+        await rig.press("question_mark")
         names = {b.description for b in FleetApp.BINDINGS if isinstance(b, Binding) and b.id in WRITING}
         assert names == {"Mark", "Drain", "Scale", "Shed"}
-        assert not any(f" {name} " in stage.text() for name in names)
+        assert not any(f" {name} " in rig.text() for name in names)
 
 
 async def test_a_click_puts_the_cursor_on_the_row() -> None:
-    async with staged() as stage:
-        await stage.pilot.click("#replicas", offset=(10, 4))
-        await stage.settle()
-        assert stage.app.grid("replicas").cursor_key == "r3"
+    async with screen_rig() as rig:
+        await rig.pilot.click("#replicas", offset=(10, 4))
+        await rig.settle()
+        assert rig.app.grid("replicas").cursor_key == "r3"
 
 
 async def test_a_large_fleet_scrolls_and_keeps_its_heading() -> None:
     one = next(r for r in replicas() if r.record.id == "r1")
     many = tuple(replace(one, record=replace(one.record, id=f"r{n}")) for n in range(1, 301))
-    async with staged(busy(replicas=many), size=(80, 24)) as stage:
-        await stage.press("end")
-        assert stage.app.grid("replicas").cursor_key == "r300"
-        assert "r300" in stage.text()
-        assert "IN-FLIGHT" in stage.text()
-        await stage.press("home", "pagedown")
-        assert "r1 " not in stage.app.grid("replicas").cursor_key
+    async with screen_rig(busy(replicas=many), size=(80, 24)) as rig:
+        await rig.press("end")
+        assert rig.app.grid("replicas").cursor_key == "r300"
+        assert "r300" in rig.text()
+        assert "IN-FLIGHT" in rig.text()
+        await rig.press("home", "pagedown")
+        assert "r1 " not in rig.app.grid("replicas").cursor_key
 
 
 async def test_a_resize_changes_the_layout() -> None:
-    async with staged(size=(200, 50)) as stage:
-        assert "PRESSURE" in stage.text()
-        await stage.pilot.resize_terminal(80, 24)
-        await stage.settle()
-        assert "PRESSURE" not in stage.text()
-        assert "QUEUE WAIT" not in stage.text()
-        assert "BURN" in stage.text()
+    async with screen_rig(size=(200, 50)) as rig:
+        assert "PRESSURE" in rig.text()
+        await rig.pilot.resize_terminal(80, 24)
+        await rig.settle()
+        assert "PRESSURE" not in rig.text()
+        assert "QUEUE WAIT" not in rig.text()
+        assert "BURN" in rig.text()
 
 
 async def test_state_changes_do_not_move_rows() -> None:
-    async with staged() as stage:
-        before = [row.key for row in stage.app.grid("replicas").rows]
+    async with screen_rig() as rig:
+        before = [row.key for row in rig.app.grid("replicas").rows]
         shuffled = tuple(
             replace(r, record=replace(r.record, state=ReplicaState.DRAINING)) for r in reversed(replicas())
         )
-        await stage.feed(busy(replicas=shuffled))
-        assert [row.key for row in stage.app.grid("replicas").rows] == before
+        await rig.feed(busy(replicas=shuffled))
+        assert [row.key for row in rig.app.grid("replicas").rows] == before
 
 
 async def test_q_leaves_and_nothing_is_done_to_the_fleet() -> None:
-    async with staged() as stage:
-        await stage.press("q")
-        assert not stage.app.is_running
-        assert stage.actions.done == []
+    async with screen_rig() as rig:
+        await rig.press("q")
+        assert not rig.app.is_running
+        assert rig.actions.done == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,7 +105,7 @@ class EngineCore:
             self._next = self._loop.call_later(max(0.0, self._due_s - self.now()), self._turn)
         self.metrics.stepped(result)
         for sequence in result.sampled:
-            if sequence.phase is SequencePhase.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED:
                 self._open.discard(sequence)
             if sequence.sink is not None:
                 sequence.sink.on_token(sequence)

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fleetctl_emulator.formats import ChoiceProgress, EventFormat
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 from fleetctl_emulator.tokens import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Choice:
         reply, generated = self.reply, sequence.generated
         end = generated * TOKEN_BYTES
         is_plain = self._head and 0 < self.sent == generated - 1 and end <= len(self.predicted.text)
-        if not is_plain or sequence.phase is not SequencePhase.RUNNING or reply.break_at:
+        if not is_plain or sequence.status is not SequenceStatus.RUNNING or reply.break_at:
             reply.advance(self)
         elif reply.keeps_up():
             self.sent = generated
@@ -62,7 +62,7 @@ class Choice:
             self.predicted.text[self.sent * TOKEN_BYTES : self.sequence.generated * TOKEN_BYTES],
         )
         events = b"" if self.sent else self.format.opening(index)
-        is_last = self.sequence.phase is SequencePhase.FINISHED
+        is_last = self.sequence.status is SequenceStatus.FINISHED
         if is_last and not self.is_closed:
             events += self.format.last(progress, text)
             self.is_closed = True
@@ -115,7 +115,7 @@ class Reply:
         """Pass a choice's new token on, where it is not an ordinary one."""
         if self.break_at and choice.sequence.generated >= self.break_at and self._broken(self, choice):
             return
-        if choice.sequence.phase is SequencePhase.FINISHED:
+        if choice.sequence.status is SequenceStatus.FINISHED:
             self._open -= 1
         self._show(choice)
         if not self._open:

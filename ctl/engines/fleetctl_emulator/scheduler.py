@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens
 from fleetctl_emulator.blocks import BLOCK_TOKENS, BlockPool
-from fleetctl_emulator.sequence import Sequence, SequencePhase
+from fleetctl_emulator.sequence import Sequence, SequenceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,13 +97,13 @@ class Scheduler:
 
     def abort(self, sequence: Sequence) -> None:
         """Drop a sequence at once; a no-op when it has ended. A step that is computing it goes on without it."""
-        if sequence.phase is SequencePhase.WAITING:
+        if sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
-        elif sequence.phase is SequencePhase.RUNNING:
+        elif sequence.status is SequenceStatus.RUNNING:
             self._leave(sequence)
         else:
             return
-        sequence.phase = SequencePhase.ABORTED
+        sequence.status = SequenceStatus.ABORTED
 
     def step(self, now: float) -> StepResult:
         """End the running iteration, if one is, and begin the next."""
@@ -118,7 +118,7 @@ class Scheduler:
     def _end(self, now: float, result: StepResult) -> None:
         ended, self._in_step = self._in_step, []
         for sequence, tokens in ended:
-            if sequence.phase is not SequencePhase.RUNNING:
+            if sequence.status is not SequenceStatus.RUNNING:
                 continue
             sequence.computed += tokens
             if self.limits.prefix_caching:
@@ -144,7 +144,7 @@ class Scheduler:
             result.prompted.append(sequence)
         if sequence.generated >= sequence.output_tokens:
             self._leave(sequence)
-            sequence.phase = SequencePhase.FINISHED
+            sequence.status = SequenceStatus.FINISHED
         result.sampled.append(sequence)
 
     def _begin(self, now: float, result: StepResult) -> None:
@@ -190,7 +190,7 @@ class Scheduler:
 
     def _preempt(self, victim: Sequence) -> None:
         self._leave(victim)
-        victim.phase = SequencePhase.WAITING
+        victim.status = SequenceStatus.WAITING
         victim.computed = 0
         victim.preemptions += 1
         victim.awaits_resume = True
@@ -216,7 +216,7 @@ class Scheduler:
                 break
             del self._waiting[0]
             insort(self._running, sequence, key=self._rank)
-            sequence.phase = SequencePhase.RUNNING
+            sequence.status = SequenceStatus.RUNNING
             if sequence.awaits_resume:
                 sequence.awaits_resume = False
                 self.preemptions += 1

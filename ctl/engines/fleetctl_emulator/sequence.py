@@ -10,7 +10,7 @@ from fleetctl_emulator.blocks import BLOCK_TOKENS, chain_hashes
 from fleetctl_emulator.tokens import AnswerText, Prompt
 
 
-class SequencePhase(StrEnum):
+class SequenceStatus(StrEnum):
     """Where a sequence is."""
 
     WAITING = "waiting"
@@ -23,7 +23,7 @@ class Sink(Protocol):
     """Takes a sequence's tokens as they come."""
 
     def on_token(self, sequence: Sequence) -> None:
-        """Note that `sequence.generated` has grown by one; its phase says whether this was the last."""
+        """Note that `sequence.generated` has grown by one; its status says whether this was the last."""
         ...
 
 
@@ -43,7 +43,7 @@ class Sequence:
     arrived_s: float
     sink: Sink | None = None
 
-    phase: SequencePhase = SequencePhase.WAITING
+    status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0  # tokens whose keys and values are in the cache
     generated: int = 0
     blocks: list[int] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.keys import with_secrets
 from fleetctl.core.transitions import create_refused, node_created
 from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError, UnobtainableError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.node import CreateResult
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
@@ -248,7 +248,7 @@ class Creator:
 
     def _is_wanted(self) -> bool:
         desired = self._world.store.fleet(self._world.fleet)
-        return desired is not None and desired.phase is Phase.UP
+        return desired is not None and desired.phase is DesiredPhase.UP
 
 
 def _nowhere_else(desired: Desired, intent: Intent, why: UnobtainableError) -> None:

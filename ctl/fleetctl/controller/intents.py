@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import EntryKind
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.node import NodeState
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -89,7 +89,7 @@ class Resolver:
 
     def _order_again(self, desired: Desired, intent: Intent, why: str) -> None:
         record = self._records.get(intent.replica_id)
-        if record is None or desired.phase is not Phase.UP or self._is_too_late(desired, intent):
+        if record is None or desired.phase is not DesiredPhase.UP or self._is_too_late(desired, intent):
             return
         now_s = self._world.clock.monotonic_s()
         if now_s - self._begun_s.get(intent.token, float("-inf")) < _AGAIN_S:

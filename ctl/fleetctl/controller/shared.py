@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import SHARED_GIVEN_UP_S, since_s
 from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.shared import ObservedShared, SharedState
 from fleetctl.model.subject import FLEET
 from fleetctl.ports.store import SharedIntent, Tombstone
@@ -150,7 +150,7 @@ class SharedOperations:
     def _goes_on(self, intent: SharedIntent) -> bool:
         """Whether a throttled attempt is still wanted, and not given up."""
         desired = self._world.store.fleet(self._world.fleet)
-        is_up = desired is not None and desired.phase is Phase.UP
+        is_up = desired is not None and desired.phase is DesiredPhase.UP
         if intent.state is SharedState.PREPARING:
             return is_up
         return not is_up and since_s(intent.created_at, self._world.clock.now()) < SHARED_GIVEN_UP_S

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.lane_figures import lane_headline
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Validity
 
@@ -57,7 +57,7 @@ class Condition:
 
 def fleet_condition(status: FleetStatus) -> Condition:
     """Return a fleet's condition: its own, or its worst lane's."""
-    if status.phase is Phase.DOWN:
+    if status.phase is DesiredPhase.DOWN:
         return _going_down(status)
     if not status.controller_alive:
         return Condition(

@@ -10,7 +10,7 @@ from fleetctl.core.overload import effective_step
 from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
-from fleetctl.model.desired import Desired, Phase
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.observation import EngineSignals, Observation
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import ReasonCode, in_words
@@ -82,7 +82,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
 
 def wanted_replicas(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int:
     """Return what the lane should have: by an operator, else by the controller where it may act, else by the plan."""
-    if desired.phase is not Phase.UP:
+    if desired.phase is not DesiredPhase.UP:
         return 0
     by_hand = desired.overrides.replicas.get(spec.name)
     planned = desired.plan.lane(spec.name).replicas

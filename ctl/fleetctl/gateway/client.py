@@ -42,7 +42,7 @@ class ClientService(Protocol):
         ...
 
 
-class _ClientPhase(Enum):
+class _ConnectionState(Enum):
     """What a connection is doing; each but SERVING has a time limit."""
 
     IDLE = "idle"
@@ -57,8 +57,19 @@ class ClientConnection(asyncio.Protocol):
     """Serves one request at a time. Pipelined ones wait, a bounded number of them, and are answered in order."""
 
     __slots__ = (
-        "_behind_s", "_current", "_is_chunked", "_is_closed", "_is_lingering", "_is_serving", "_phase",
-        "_phase_since_s", "_reader", "_service", "_transport", "_write", "exchange",
+        "_behind_s",
+        "_current",
+        "_is_chunked",
+        "_is_closed",
+        "_is_lingering",
+        "_is_serving",
+        "_reader",
+        "_service",
+        "_state",
+        "_state_since_s",
+        "_transport",
+        "_write",
+        "exchange",
     )  # fmt: skip
 
     def __init__(self, service: ClientService) -> None:
@@ -68,8 +79,8 @@ class ClientConnection(asyncio.Protocol):
         self._current: Request | None = None
         self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
         self._behind_s = math.inf
-        self._phase = (_ClientPhase.SERVING, 0)
-        self._phase_since_s = 0.0
+        self._state = (_ConnectionState.SERVING, 0)
+        self._state_since_s = 0.0
 
     # The transport's callbacks.
 
@@ -214,32 +225,32 @@ class ClientConnection(asyncio.Protocol):
         if now_s - self._behind_s > self._service.limits.client_stall_s:
             self.cut()
             return
-        phase = (self._phase_now(), self._reader.begun)
-        if phase != self._phase:
-            self._phase, self._phase_since_s = phase, now_s
-        elif now_s - self._phase_since_s > self._limit_s(phase[0]):
-            if phase[0] in (_ClientPhase.HEAD, _ClientPhase.BODY) and self._reader.begun:
+        state = (self._state_now(), self._reader.begun)
+        if state != self._state:
+            self._state, self._state_since_s = state, now_s
+        elif now_s - self._state_since_s > self._limit_s(state[0]):
+            if state[0] in (_ConnectionState.HEAD, _ConnectionState.BODY) and self._reader.begun:
                 self._refuse(408, "the request did not come in time")
             else:
                 self.cut()
 
-    def _phase_now(self) -> _ClientPhase:
+    def _state_now(self) -> _ConnectionState:
         if self._is_closed or self._is_lingering:
-            return _ClientPhase.CLOSING if self._is_closed else _ClientPhase.LINGERING
+            return _ConnectionState.CLOSING if self._is_closed else _ConnectionState.LINGERING
         if self._is_serving:
-            return _ClientPhase.SERVING
+            return _ConnectionState.SERVING
         if self._reader.in_body:
-            return _ClientPhase.BODY
+            return _ConnectionState.BODY
         # Who connects is expected to speak.
-        return _ClientPhase.HEAD if self._reader.in_head or not self._reader.begun else _ClientPhase.IDLE
+        return _ConnectionState.HEAD if self._reader.in_head or not self._reader.begun else _ConnectionState.IDLE
 
-    def _limit_s(self, phase: _ClientPhase) -> float:
+    def _limit_s(self, state: _ConnectionState) -> float:
         limits = self._service.limits
         return {
-            _ClientPhase.IDLE: limits.idle_timeout_s,
-            _ClientPhase.HEAD: limits.header_timeout_s,
-            _ClientPhase.BODY: limits.body_timeout_s,
-            _ClientPhase.SERVING: math.inf,
-            _ClientPhase.LINGERING: limits.linger_s,
-            _ClientPhase.CLOSING: limits.client_stall_s,
-        }[phase]
+            _ConnectionState.IDLE: limits.idle_timeout_s,
+            _ConnectionState.HEAD: limits.header_timeout_s,
+            _ConnectionState.BODY: limits.body_timeout_s,
+            _ConnectionState.SERVING: math.inf,
+            _ConnectionState.LINGERING: limits.linger_s,
+            _ConnectionState.CLOSING: limits.client_stall_s,
+        }[state]

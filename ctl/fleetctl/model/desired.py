@@ -11,7 +11,7 @@ from fleetctl.model.plan import Plan
 from fleetctl.model.profile import Profile
 
 
-class Phase(StrEnum):
+class DesiredPhase(StrEnum):
     """Whether a fleet should exist."""
 
     UP = "up"
@@ -31,7 +31,7 @@ class Desired:
     """A fleet's record in the store. `generation` grows with every change."""
 
     fleet: str
-    phase: Phase
+    phase: DesiredPhase
     generation: int
     profile: Profile
     plan: Plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.decision import JournalEntry
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
@@ -60,7 +60,7 @@ class FleetStatus:
 
     fleet: str
     at: datetime
-    phase: Phase
+    phase: DesiredPhase
     mode: Mode
     model: str
     provider: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import EntryKind, JournalEntry
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def is_abandoned(site: Site, fleet: str) -> bool:
     desired = site.store.fleet(fleet)
     if desired is None or site.host.processes(fleet).is_any:
         return False
-    return desired.phase is Phase.UP or holds_nodes(site, fleet)
+    return desired.phase is DesiredPhase.UP or holds_nodes(site, fleet)
 
 
 def holds_nodes(site: Site, fleet: str) -> bool:
@@ -65,4 +65,4 @@ def holds_nodes(site: Site, fleet: str) -> bool:
 
 def _should_be_up(site: Site, fleet: str) -> bool:
     desired = site.store.fleet(fleet)
-    return desired is not None and desired.phase is Phase.UP
+    return desired is not None and desired.phase is DesiredPhase.UP

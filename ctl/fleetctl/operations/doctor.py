@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import paths
 from fleetctl.errors import FleetctlError, StateError, UnavailableError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import checks
 from fleetctl.operations.machine_checks import check_installation, check_surroundings
 from fleetctl.state.migrations import STEPS
@@ -57,10 +57,10 @@ def _fleets(site: Site) -> Iterator[Check]:
         named = {"controller": processes.has_controller, "gateway": processes.has_gateway}
         alive = [name for name, is_alive in named.items() if is_alive]
         found = f"should be {desired.phase}; alive: {', '.join(alive) or 'nothing'}"
-        if len(alive) == 2 or (desired.phase is Phase.DOWN and not alive):
+        if len(alive) == 2 or (desired.phase is DesiredPhase.DOWN and not alive):
             yield checks.ok(f"fleet {desired.fleet}", found)
         else:
-            again = f"fleetctl {'up PROFILE' if desired.phase is Phase.UP else f'down {desired.fleet}'}"
+            again = f"fleetctl {'up PROFILE' if desired.phase is DesiredPhase.UP else f'down {desired.fleet}'}"
             yield checks.warn(f"fleet {desired.fleet}", found, f"{again} starts what is missing")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.errors import NotFoundError, UnavailableError
-from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
@@ -67,8 +67,8 @@ def down(site: Site, fleet: str) -> Desired:
     """Have a fleet taken down; a dead controller is started to do it. Follow it with `follow_down`."""
     with exclusive(site, fleet):
         before = known_fleet(site, fleet)
-        desired = site.store.set_phase(fleet, Phase.DOWN, now=site.clock.now())
-        if before.phase is not Phase.DOWN:
+        desired = site.store.set_phase(fleet, DesiredPhase.DOWN, now=site.clock.now())
+        if before.phase is not DesiredPhase.DOWN:
             journal_command(site, fleet, subject=FLEET, action="down", reason="asked for by `down`")
         if not is_over(site, fleet):
             ensure_controller(site, fleet)
@@ -138,7 +138,7 @@ def _forget(site: Site, fleet: str, lived: set[FleetProcesses]) -> None:
         site.host.await_exit(processes, within_s=_EXIT_S)
     with exclusive(site, fleet):
         desired = site.store.fleet(fleet)
-        if desired is not None and desired.phase is Phase.UP:
+        if desired is not None and desired.phase is DesiredPhase.UP:
             return  # somebody brought it up again meanwhile
         site.store.remove_fleet(fleet)
         site.host.clean_up(fleet)
@@ -149,11 +149,11 @@ def _record(site: Site, profile: Profile, plan: Plan) -> UpOutcome:
     if before is not None and _is_same(before, profile, plan):
         return UpOutcome(desired=before, change=Change.UNCHANGED)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now())
-    change = Change.UPDATED if before is not None and before.phase is Phase.UP else Change.CREATED
+    change = Change.UPDATED if before is not None and before.phase is DesiredPhase.UP else Change.CREATED
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
     return UpOutcome(desired=desired, change=change)
 
 
 def _is_same(before: Desired, profile: Profile, plan: Plan) -> bool:
-    return before == replace(before, phase=Phase.UP, profile=profile, plan=plan, overrides=Overrides())
+    return before == replace(before, phase=DesiredPhase.UP, profile=profile, plan=plan, overrides=Overrides())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.errors import BudgetExceededError, ConfigError
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep, loss
 from fleetctl.model.subject import Subject
 from fleetctl.operations.commands import exclusive, hand_to_controller, journal_command
@@ -89,7 +89,7 @@ def consequence(site: Site, fleet: str, lane: str, step: LadderStep | None) -> s
 def running_fleet(site: Site, fleet: str) -> Desired:
     """Return the record of a fleet that should be up. Raises NotFoundError, ConfigError."""
     desired = known_fleet(site, fleet)
-    if desired.phase is not Phase.UP:
+    if desired.phase is not DesiredPhase.UP:
         raise ConfigError(f"fleet {fleet!r} is going down", hint="bring it up first: fleetctl up PROFILE")
     return desired
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.changes import PlanChange, diff_plans
-from fleetctl.model.desired import Overrides, Phase
+from fleetctl.model.desired import DesiredPhase, Overrides
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
@@ -32,7 +32,7 @@ class PendingChanges:
 def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
     """Return what `up` with this plan would change."""
     desired = site.store.fleet(profile.name)
-    if desired is None or desired.phase is not Phase.UP:
+    if desired is None or desired.phase is not DesiredPhase.UP:
         return PendingChanges(is_new=True)
     return PendingChanges(
         is_new=False,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fleetctl.model.decision import JournalEntry, Memory
-    from fleetctl.model.desired import Desired, Overrides, Phase
+    from fleetctl.model.desired import Desired, DesiredPhase, Overrides
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.subject import Subject
@@ -110,7 +110,7 @@ class StateStore(Protocol):
         """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
         ...
 
-    def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:
+    def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""
         ...
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.decision import JournalEntry, Memory
-from fleetctl.model.desired import Desired, Overrides, Phase
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
 from fleetctl.state import rows
 from fleetctl.state.database import Database
@@ -87,7 +87,7 @@ class SqliteStore:
             before = rows.find_fleet(db, profile.name)
             desired = Desired(
                 fleet=profile.name,
-                phase=Phase.UP,
+                phase=DesiredPhase.UP,
                 generation=before.generation + 1 if before else 1,
                 profile=profile,
                 plan=plan,
@@ -96,7 +96,7 @@ class SqliteStore:
             )
             return rows.write_fleet(db, desired)
 
-    def set_phase(self, fleet: str, phase: Phase, *, now: datetime) -> Desired:
+    def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""
         with self._database.write(durable=True) as db:
             before = rows.known_fleet(db, fleet)
@@ -122,7 +122,7 @@ class SqliteStore:
                 return
             live = [r.id for r in rows.list_replicas(db, fleet, since_s=float("inf"))]
             shared = rows.list_shared(db, fleet)
-            if before.phase is not Phase.DOWN or live or shared:
+            if before.phase is not DesiredPhase.DOWN or live or shared:
                 raise StateError(
                     f"fleet {fleet!r} is {before.phase} with {len(live)} live replicas and {len(shared)} shared "
                     "resources, so it cannot be forgotten",

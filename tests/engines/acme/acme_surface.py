@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl_emulator.page import Page
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 from fleetctl_emulator.surfaces.sglang.surface import SglangSurface
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class AcmeMetrics:
     def stepped(self, result: StepResult) -> None:
         """Count the sequences that an ended step finished."""
         for sequence in result.sampled:
-            if sequence.phase is SequencePhase.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED:
                 self._read.add(sequence.prompt.tokens)
                 self._written.add(sequence.generated)
 

@@ -21,7 +21,7 @@ from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
-from fleetctl.model.desired import Phase
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -60,7 +60,7 @@ def reconcile(
         listing_ok=observation.listing_ok,
         stop_deadline_s=observation.stop_deadline_s,
     )
-    if desired.phase is Phase.DOWN:
+    if desired.phase is DesiredPhase.DOWN:
         return take_down(desired, observation, context)
     return _keep_up(desired, observation, context, scaling)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl_emulator.blocks import BLOCK_TOKENS
 from fleetctl_emulator.page import Page
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence as Items
@@ -50,7 +50,7 @@ class SglangMetrics:
         for sequence in result.sampled:
             if sequence.generated > 1:
                 self._itl.observe(sequence.last_token_s - sequence.previous_token_s)
-            if sequence.phase is SequencePhase.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED:
                 self._finished(sequence, result.at_s)
         if result.admitted:
             looked_up = sum(s.prompt.tokens for s in result.admitted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl_emulator.page import Page, Summary
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 
 if TYPE_CHECKING:
     from fleetctl.core.perf.step import StepBatch
@@ -69,7 +69,7 @@ class TgiMetrics:
             self._batch_ended(result.at_s - begun_s, batch)
         self._begun = None if result.batch is None else (result.at_s, result.batch)
         for sequence in result.sampled:
-            if sequence.phase is SequencePhase.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED:
                 self._finished(sequence, result.at_s)
         self._refresh()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl_emulator.page import Page, Summary, Value
 from fleetctl_emulator.process_metrics import add_process_metrics
-from fleetctl_emulator.sequence import SequencePhase
+from fleetctl_emulator.sequence import SequenceStatus
 from fleetctl_emulator.surfaces.vllm.cache_config import CacheConfig, cache_labels
 from fleetctl_emulator.surfaces.vllm.http_metrics import HttpMetrics
 
@@ -71,7 +71,7 @@ class VllmMetrics:
         for sequence in result.sampled:
             if sequence.generated > 1:
                 self._itl.observe(sequence.last_token_s - sequence.previous_token_s)
-            if sequence.phase is SequencePhase.FINISHED:
+            if sequence.status is SequenceStatus.FINISHED:
                 self._finished(sequence, result.at_s)
 
     def received(self, *, prompt_tokens: int, max_tokens: int) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def use_home(root: Path, patched: pytest.MonkeyPatch) -> None:
+def use_xdg_directories(root: Path, patched: pytest.MonkeyPatch) -> None:
     """Make `root` the place of everything fleetctl keeps."""
     for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
         directory = root / variable.lower()

@@ -29,7 +29,7 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
 @dataclass
-class Answer:
+class Response:
     """A response, read to its end or to where it broke."""
 
     status: int
@@ -58,8 +58,8 @@ class Answer:
 
 
 @dataclass
-class Stage:
-    """Use as an async context."""
+class GatewayRig:
+    """A gateway on free ports with scripted replicas; an async context."""
 
     lanes: tuple[RouteLane, ...] = (CHAT,)
     limits: GatewayLimits = LIMITS
@@ -69,7 +69,7 @@ class Stage:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
-        self.frontend = Frontend("stage", SYSTEM_CLOCK, random.Random(11), self.limits)
+        self.frontend = Frontend("rig", SYSTEM_CLOCK, random.Random(11), self.limits)
         self.sockets = listeners.bind("127.0.0.1", 0, 2)
         self.port = self.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Stage:
         return made
 
     def apply(self, **options: Any) -> None:
-        """Give the gateway a table of what is on stage."""
+        """Give the gateway a table of the lanes and replicas of this rig."""
         self.version += 1
         self.options |= options
         self.frontend.apply(self.table())
@@ -124,7 +124,7 @@ class Stage:
             for r in self.replicas
         )  # fmt: skip
         return RoutingTable(
-            fleet="stage", version=self.version, model="m", lanes=self.lanes, replicas=rows, **self.options
+            fleet="rig", version=self.version, model="m", lanes=self.lanes, replicas=rows, **self.options
         )
 
     def change_lane(self, name: str, **changes: Any) -> None:
@@ -137,22 +137,22 @@ class Stage:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def ask(
+    async def post(
         self, path: str = "/v1/chat/completions", headers: dict[str, str] | None = None, **body: Any
-    ) -> Answer:
-        """Post a body and read the whole answer."""
+    ) -> Response:
+        """Post a body and read the whole response."""
         payload = (HELLO if "chat" in path else {"model": "m"}) | body
         async with self.http.post(self.url + path, json=payload, headers=headers) as response:
             return await _read(response)
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         async with self.http.get(self.url + path) as response:
             return await _read(response)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def say(self, data: bytes, *, wait_s: float = 10.0) -> bytes:
+    async def send_raw(self, data: bytes, *, wait_s: float = 10.0) -> bytes:
         """Send bytes on a new connection and return everything until it is closed."""
         reader, writer = await self.connect()
         writer.write(data)
@@ -168,7 +168,7 @@ class Stage:
         return next(x for x in snapshot.lanes if x.name == lane).window(60.0)
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
+async def _read(response: aiohttp.ClientResponse) -> Response:
     headers = {k.lower(): v for k, v in response.headers.items()}
     pieces: list[bytes] = []
     broke = False
@@ -177,11 +177,11 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
             pieces.append(piece)  # noqa: PERF401  # what came before a break is wanted too
     except aiohttp.ClientError:
         broke = True
-    return Answer(response.status, headers, b"".join(pieces), broke)
+    return Response(response.status, headers, b"".join(pieces), broke)
 
 
 async def until(condition: Any, *, wait_s: float = 10.0) -> None:
-    """Wait for a condition on the stage."""
+    """Wait for a condition."""
     async with asyncio.timeout(wait_s):
         while not condition():  # scripted replicas have no event for everything
             await SYSTEM_CLOCK.sleep(0.005)
@@ -194,6 +194,6 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def post(body: bytes, extra: bytes = b"", path: bytes = b"/v1/chat/completions") -> bytes:
+def raw_post(body: bytes, extra: bytes = b"", path: bytes = b"/v1/chat/completions") -> bytes:
     """A raw request."""
     return b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (path, extra, len(body), body)

@@ -74,7 +74,7 @@ class RecordedActions:
 
 
 @dataclass
-class Stage:
+class ScreenRig:
     """Everything a test may touch."""
 
     app: FleetApp
@@ -131,12 +131,12 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(
+async def screen_rig(
     *statuses: FleetStatus, size: tuple[int, int] = (120, 40), is_readonly: bool = False, is_ascii: bool = False
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[ScreenRig]:
     source, actions, clock = FedSource(), RecordedActions(), ManualClock(EPOCH)
     app = FleetApp(source, actions, is_readonly=is_readonly, is_ascii=is_ascii, clock=clock, zone=UTC)
     async with app.run_test(size=size, notifications=True) as pilot:
-        stage = Stage(app=app, pilot=pilot, source=source, actions=actions, clock=clock)
-        await stage.feed(*(statuses or (busy(),)))
-        yield stage
+        rig = ScreenRig(app=app, pilot=pilot, source=source, actions=actions, clock=clock)
+        await rig.feed(*(statuses or (busy(),)))
+        yield rig

@@ -37,7 +37,7 @@ OFFERINGS = tuple(
 
 _TEXT = """
 apiVersion: fleetctl/v1
-name: wish
+name: planned
 model: {{id: {model}, quantization: {precision}{kv}}}
 engine: vllm
 provider: local
@@ -53,7 +53,7 @@ capacity: {{gpus: [{gpus}], max_nodes: 2000}}
 """
 
 
-def wish(
+def profile_with(
     *,
     model: str = "meta-llama/Llama-3.1-8B-Instruct",
     precision: str = "bf16",
@@ -74,7 +74,7 @@ def wish(
             model=model, precision=precision, kv=f", kv_cache: {kv}" if kv else "", rps=rps, prompt=prompt,
             output=output, burst_cv=burst_cv, hit=hit, slo=slo, spot=spot, most=most, gpus=gpus,
         ),
-        source="wish",
+        source="test",
     )  # fmt: skip
 
 
