@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +32,7 @@ class Holder:
 
     pid: int
     command: str
+    since: datetime | None = None  # None: written by an earlier version
 
 
 class FileLock:
@@ -81,6 +83,21 @@ class FileLock:
             os.close(self._fd)
             self._fd = -1
 
+    def retake(self) -> bool:
+        """Hold the lock under its name again where its file was removed; False: another holds that name by now.
+
+        A directory that is gone with it is not made anew: we hold what we held.
+        """
+        if not self.is_mine:
+            return False
+        if self._is_current(self._fd) or not self.path.parent.is_dir():
+            return True
+        removed = self._fd
+        if not self._try_once():
+            return False
+        os.close(removed)
+        return True
+
     def is_held(self) -> bool:
         """Whether any process, this one included, holds the lock."""
         if self.is_mine:
@@ -118,7 +135,7 @@ class FileLock:
             os.close(fd)
             return False
         os.ftruncate(fd, 0)
-        os.pwrite(fd, encode(Holder(pid=os.getpid(), command=self._command)), 0)
+        os.pwrite(fd, encode(Holder(pid=os.getpid(), command=self._command, since=SYSTEM_CLOCK.now())), 0)
         self._fd = fd
         return True
 

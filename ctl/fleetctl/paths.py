@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# sun_path holds 108 bytes with its NUL on Linux and 104 on macOS; our longest socket name is 15.
-_SOCKET_DIR_CHARS_MAX = 80
+from fleetctl.errors import StateError
+
+# sun_path holds 108 bytes with its NUL on Linux and 104 on macOS; our longest socket name, with its slash, has 16.
+_SOCKET_DIR_BYTES_MAX = 104 - 1 - len("/controller.sock")
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -33,51 +33,51 @@ def state_db() -> Path:
     return state_dir() / "state.db"
 
 
-def _runtime_root() -> Path:
-    """Return a short, private directory for sockets; it is unique per state directory, so tests and users never meet."""
-    owner = hashlib.sha256(str(state_dir()).encode()).hexdigest()[:8]
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime.startswith("/") and Path(runtime).is_dir() and len(runtime) < _SOCKET_DIR_CHARS_MAX - 40:
-        return Path(runtime) / f"fleetctl-{owner}"
-    return Path(tempfile.gettempdir()) / f"fleetctl-{os.getuid()}-{owner}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPaths:
-    """Names every file of one fleet."""
+    """Names every file of one fleet. All lie with the state, so whoever reads the state finds whoever runs the fleet."""
 
     fleet: str
 
     @property
-    def runtime(self) -> Path:
-        """Directory of sockets and locks, mode 0700; lost at reboot. A long fleet name is shortened by its hash."""
-        name = self.fleet if len(self.fleet) <= 24 else hashlib.sha256(self.fleet.encode()).hexdigest()[:16]
-        return _runtime_root() / name
+    def home(self) -> Path:
+        """Directory of everything of one fleet, mode 0700."""
+        return state_dir() / "fleets" / self.fleet
+
+    @property
+    def socket_dir(self) -> Path | None:
+        """Directory of the sockets: `home`, or where its path is too long, the one on record. None: none is on record."""
+        if has_room_for_sockets(self.home):
+            return self.home
+        try:
+            return Path(self.socket_dir_record.read_text())
+        except FileNotFoundError:
+            return None
+
+    @property
+    def socket_dir_record(self) -> Path:
+        """File that names the directory of the sockets, where `home` is too long for them."""
+        return self.home / "socket-directory"
 
     @property
     def controller_socket(self) -> Path:
         """The controller's API."""
-        return self.runtime / "controller.sock"
+        return self._socket("controller.sock")
 
     @property
     def controller_lock(self) -> Path:
         """flock()ed by the living controller; free means dead."""
-        return self.runtime / "controller.lock"
+        return self.home / "controller.lock"
 
     @property
     def gateway_socket(self) -> Path:
         """The gateway's admin API."""
-        return self.runtime / "gateway.sock"
+        return self._socket("gateway.sock")
 
     @property
     def gateway_lock(self) -> Path:
         """flock()ed by the living gateway."""
-        return self.runtime / "gateway.lock"
-
-    @property
-    def home(self) -> Path:
-        """Directory of what must survive a reboot: logs, launch files, the last routing table."""
-        return state_dir() / "fleets" / self.fleet
+        return self.home / "gateway.lock"
 
     @property
     def logs(self) -> Path:
@@ -90,10 +90,20 @@ class FleetPaths:
         return self.home / "routing-table.json"
 
     def make(self) -> None:
-        """Create the directories; sockets and logs are the user's alone."""
-        for directory in (state_dir(), self.runtime, self.logs):
+        """Create the directories, the user's alone. Raises StateError where they are another user's."""
+        for directory in (state_dir(), self.home, self.logs):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        root = _runtime_root()
-        root.chmod(0o700)
-        if root.stat().st_uid != os.getuid():
-            raise PermissionError(f"{root} belongs to another user")
+        owner = state_dir().stat().st_uid
+        if owner != os.geteuid():
+            raise StateError(
+                f"{state_dir()} belongs to user {owner}, and this is user {os.geteuid()}",
+                hint="run it as that user, or set XDG_STATE_HOME to a directory of yours",
+            )
+
+    def _socket(self, name: str) -> Path:
+        return (self.socket_dir or self.home) / name
+
+
+def has_room_for_sockets(directory: Path) -> bool:
+    """Whether a Unix socket of ours in it has a path that the system takes."""
+    return len(os.fsencode(directory)) <= _SOCKET_DIR_BYTES_MAX

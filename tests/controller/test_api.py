@@ -15,7 +15,9 @@ from fleetctl.codec import decode
 from fleetctl.controller import api
 from fleetctl.controller.loop import Controller
 from fleetctl.model.status import FleetStatus
+from fleetctl.paths import FleetPaths
 from fleetctl.testing.virtual_time import run_virtual
+from fleetctl.unix_server import UnixServer
 from tests.controller.rig import FLEET, Rig
 from tests.controller.xdg import use_xdg_directories
 
@@ -59,10 +61,12 @@ class Served:
 @pytest.fixture
 async def served(socket: Path) -> AsyncIterator[tuple[Served, aiohttp.ClientSession]]:
     served = Served()
-    runner = await api.serve(api.app(lambda: served.now, served.broadcast, served.wake), socket)
+    application = api.app(lambda: served.now, served.broadcast, served.wake)
+    server = UnixServer(application, FleetPaths(fleet="demo"), lambda _: socket)
+    await server.start()
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as client:
         yield served, client
-    await runner.cleanup()
+    await server.close()
 
 
 async def test_before_the_first_tick_it_says_so(served):

@@ -143,7 +143,7 @@ async def gateway() -> AsyncIterator[HttpGatewayClient]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(root / "gateway.sock")).start()
-    async with HttpGatewayClient(root / "gateway.sock") as door:
+    async with HttpGatewayClient(lambda: root / "gateway.sock") as door:
         yield door
     await runner.cleanup()
     shutil.rmtree(root)
@@ -165,6 +165,6 @@ async def test_the_gateway_takes_engine_figures(gateway):
 
 
 async def test_a_gateway_without_a_socket_is_unavailable(tmp_path):
-    async with HttpGatewayClient(tmp_path / "none.sock") as door:
+    async with HttpGatewayClient(lambda: tmp_path / "none.sock") as door:
         with pytest.raises(UnavailableError, match="the gateway"):
             await door.snapshot()

@@ -14,6 +14,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.status import FleetStatus
 from fleetctl.paths import FleetPaths
 from fleetctl.testing import samples
+from fleetctl.unix_server import make_socket_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ class AnsweringController:
     def __init__(self, fleet: str) -> None:
         self.paths = FleetPaths(fleet=fleet)
         self.paths.make()
+        make_socket_dir(self.paths)
         self.wakes = 0
         self.hang = threading.Event()
         self.lock = FileLock(self.paths.controller_lock, command="answering controller")

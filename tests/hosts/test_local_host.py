@@ -15,6 +15,7 @@ from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_host
 from fleetctl.ports.host import FleetProcesses
+from fleetctl.unix_server import make_socket_dir
 from fleetctl_host_local import controller_client
 from fleetctl_host_local.host import LocalHost
 
@@ -56,6 +57,7 @@ def test_a_dead_controller_is_not_woken(host, fleet, controller):
 def test_a_controller_that_hangs_is_given_up_on_at_the_deadline(host, fleet):
     paths = FleetPaths(fleet=fleet)
     paths.make()
+    make_socket_dir(paths)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(str(paths.controller_socket))
         silent.listen(1)

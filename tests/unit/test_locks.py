@@ -110,3 +110,37 @@ def test_a_lock_whose_file_was_removed_is_not_held_twice_under_one_name(tmp_path
     assert not FileLock(tmp_path / "x.lock").try_acquire()
     first.release()
     second.release()
+
+
+def test_a_lock_whose_file_was_removed_is_taken_again_under_its_name(tmp_path: Path) -> None:
+    mine = FileLock(tmp_path / "x.lock")
+    assert not mine.retake()
+    assert mine.try_acquire()
+    assert mine.retake()
+    mine.path.unlink()
+    assert mine.retake()
+    assert not FileLock(tmp_path / "x.lock").try_acquire()
+    mine.release()
+    assert FileLock(tmp_path / "x.lock").try_acquire()
+
+
+def test_a_lock_whose_name_another_has_taken_is_not_taken_back(tmp_path: Path) -> None:
+    mine, other = FileLock(tmp_path / "x.lock"), FileLock(tmp_path / "x.lock")
+    assert mine.try_acquire()
+    mine.path.unlink()
+    assert other.try_acquire()
+    assert not mine.retake()
+    other.release()
+    assert mine.retake()
+    mine.release()
+
+
+def test_a_holder_says_since_when(tmp_path: Path) -> None:
+    mine = FileLock(tmp_path / "x.lock", command="fleetctl up")
+    mine.acquire(wait_s=0)
+    holder = mine.holder()
+    assert holder is not None
+    assert holder.since is not None
+    mine.path.write_text('{"pid": 4, "command": "an earlier version"}')
+    assert mine.holder() is not None
+    mine.release()

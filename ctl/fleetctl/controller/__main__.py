@@ -21,6 +21,7 @@ from fleetctl.errors import FleetctlError, LockHeldError, NotFoundError, StateEr
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
 from fleetctl.state.sqlite import SqliteStore
+from fleetctl.unix_server import UnixServer
 
 if TYPE_CHECKING:
     from fleetctl.ports.host import ControllerRuntime
@@ -67,12 +68,12 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 engine_of=lru_cache(load_engine),
                 policy_of=lru_cache(load_policy),
                 engines=await stack.enter_async_context(HttpEngineClient()),
-                gateway=await stack.enter_async_context(HttpGatewayClient(paths.gateway_socket)),
+                gateway=await stack.enter_async_context(HttpGatewayClient(lambda: paths.gateway_socket)),
                 gateway_host=runtime.gateway_host(SYSTEM_CLOCK),
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
             )
-            while await _serve(world):
+            while await _serve(world, runtime):
                 if _is_forgotten(store, fleet):
                     return
     finally:
@@ -89,14 +90,15 @@ def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
     return True
 
 
-async def _serve(world: World) -> bool:
+async def _serve(world: World, runtime: ControllerRuntime) -> bool:
     """Keep the fleet and answer the faces; return whether it is down."""
     controller = Controller(world)
-    runner = await api.serve(
-        api.app(controller.status, controller.broadcast, controller.wake), world.paths.controller_socket
-    )
-    keeping = asyncio.ensure_future(controller.run())
+    application = api.app(controller.status, controller.broadcast, controller.wake)
+    server = UnixServer(application, world.paths, lambda paths: paths.controller_socket)
+    await server.start()
     loop = asyncio.get_running_loop()
+    serving = loop.create_task(server.keep(world.clock, is_ours=runtime.is_claimed))
+    keeping = loop.create_task(controller.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, keeping.cancel)
     try:
@@ -110,8 +112,8 @@ async def _serve(world: World) -> bool:
         world.paths.gateway_socket.unlink(missing_ok=True)
         return True
     finally:
-        await runner.cleanup()
-        world.paths.controller_socket.unlink(missing_ok=True)
+        serving.cancel()
+        await server.close()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from fleetctl.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fleetctl.model.status import FleetStatus
 
@@ -78,12 +77,3 @@ async def _feed(response: web.StreamResponse, status: Callable[[], FleetStatus |
             async with asyncio.timeout(_WRITE_S):
                 await response.write(encode(now) + b"\n")
         await broadcast.next()
-
-
-async def serve(application: web.Application, socket: Path) -> web.AppRunner:
-    """Serve on a Unix socket that only its user can open; clean up the returned runner to end."""
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    # Its directory is its user's alone. aiohttp replaces the socket a dead controller left; ours is the only living one.
-    await web.UnixSite(runner, str(socket)).start()
-    return runner

@@ -12,6 +12,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _HEALTH_S = 2.0
@@ -78,9 +79,10 @@ class HttpEngineClient:
 class HttpGatewayClient:
     """Implements GatewayClient."""
 
-    def __init__(self, socket: Path) -> None:
-        connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_GATEWAY_S))
+    def __init__(self, socket: Callable[[], Path]) -> None:
+        self._socket_of = socket
+        self._socket = socket()
+        self._session = _unix_session(self._socket)
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,7 +92,7 @@ class HttpGatewayClient:
 
     async def snapshot(self) -> GatewaySnapshot:
         """Return the gateway's figures."""
-        request = self._session.get("http://gateway/v1/snapshot")
+        request = (await self._current()).get("http://gateway/v1/snapshot")
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await response.read()
         if response.status != 200:
@@ -102,7 +104,7 @@ class HttpGatewayClient:
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
-        request = self._session.put("http://gateway/v1/table", data=encode(table))
+        request = (await self._current()).put("http://gateway/v1/table", data=encode(table))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await response.read()
         if response.status not in (200, 409):
@@ -115,11 +117,24 @@ class HttpGatewayClient:
 
     async def put_signals(self, feed: SignalFeed) -> None:
         """Hand over what engines said of themselves."""
-        request = self._session.put("http://gateway/v1/signals", data=encode(feed))
+        request = (await self._current()).put("http://gateway/v1/signals", data=encode(feed))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             await response.read()
         if response.status != 200:
             raise UnavailableError(f"the gateway answered {response.status} to engine figures")
+
+    async def _current(self) -> aiohttp.ClientSession:
+        """Return a session with where the socket is now: it is made anew elsewhere when its directory vanishes."""
+        socket = self._socket_of()
+        if socket != self._socket:
+            await self._session.close()
+            self._socket, self._session = socket, _unix_session(socket)
+        return self._session
+
+
+def _unix_session(socket: Path) -> aiohttp.ClientSession:
+    connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_GATEWAY_S))
 
 
 class _Response:

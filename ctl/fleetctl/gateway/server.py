@@ -9,13 +9,13 @@ import signal
 from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import web
 
 from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
 from fleetctl.gateway import admin, listeners
 from fleetctl.gateway.client import ClientConnection
 from fleetctl.model.gateway import RoutingTable
+from fleetctl.unix_server import UnixServer
 
 if TYPE_CHECKING:
     import socket
@@ -88,28 +88,25 @@ async def serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    runner = web.AppRunner(admin.app(frontend), access_log=None)
-    await runner.setup()
-    paths.gateway_socket.unlink(missing_ok=True)
-    await web.UnixSite(runner, str(paths.gateway_socket)).start()
+    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket)
+    await control.start()
     listening = Listening(frontend, sockets)
     await listening.start()
     sweeping = loop.create_task(_every(frontend.limits.sweep_interval_s, clock, frontend.sweep))
-    watching = loop.create_task(
-        _every(
-            _CONTROLLER_CHECK_S,
-            clock,
-            lambda: _should_be_up(frontend) and runtime.ensure_controller(clock.monotonic_s(), sockets),
-        )
-    )
+    watching = [
+        loop.create_task(control.keep(clock, is_ours=runtime.is_claimed)),
+        loop.create_task(
+            _every(_CONTROLLER_CHECK_S, clock, lambda: _check_processes(frontend, runtime, clock, sockets, stopped))
+        ),
+    ]
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
-    watching.cancel()
+    for task in watching:
+        task.cancel()
     listening.stop()
     await drain(frontend, clock)
     sweeping.cancel()
-    await runner.cleanup()
-    paths.gateway_socket.unlink(missing_ok=True)
+    await control.close()
 
 
 async def drain(frontend: Frontend, clock: Clock) -> None:
@@ -133,6 +130,17 @@ async def _every(interval_s: float, clock: Clock, act: Callable[[], object]) -> 
         except Exception:  # noqa: BLE001  # logged with its traceback; see below
             # One odd connection must not end the deadlines of all others.
             _log.exception("a periodic check failed; it will be tried again")
+
+
+def _check_processes(
+    frontend: Frontend, runtime: GatewayRuntime, clock: Clock, sockets: list[socket.socket], stopped: asyncio.Event
+) -> None:
+    """Start a missing controller; make room for another gateway that has taken our place."""
+    if not runtime.is_claimed():
+        _log.error("another gateway has taken this fleet; finishing what is in flight, then ending")
+        stopped.set()
+    elif _should_be_up(frontend):
+        runtime.ensure_controller(clock.monotonic_s(), sockets)
 
 
 def _should_be_up(frontend: Frontend) -> bool:

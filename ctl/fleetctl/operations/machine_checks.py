@@ -91,9 +91,7 @@ def _plugins() -> Iterator[Check]:
 
 
 def _directories() -> Iterator[Check]:
-    named = {"state directory": paths.state_dir(), "runtime directory": paths.FleetPaths(fleet="x").runtime.parent}
-    for name, path in named.items():
-        yield _private(name, path)
+    yield _private("state directory", paths.state_dir())
     config = paths.config_dir()
     yield checks.ok("config directory", str(config) if config.is_dir() else f"{config} (not there, not needed)")
 
@@ -103,14 +101,10 @@ def _private(name: str, path: Path) -> Check:
         home = next(parent for parent in path.parents if parent.exists())
         if os.access(home, os.W_OK):
             return checks.ok(name, f"{path} (made when needed)")
-        return checks.fail(
-            name, f"{path} cannot be made: {home} is not writable", "set XDG_STATE_HOME and XDG_RUNTIME_DIR"
-        )
+        return checks.fail(name, f"{path} cannot be made: {home} is not writable", "set XDG_STATE_HOME")
     stat = path.stat()
     if stat.st_uid != os.getuid() or not os.access(path, os.W_OK):
-        return checks.fail(
-            name, f"{path} is not yours to write", "set XDG_STATE_HOME and XDG_RUNTIME_DIR, or mend its owner"
-        )
+        return checks.fail(name, f"{path} is not yours to write", "set XDG_STATE_HOME, or mend its owner")
     if stat.st_mode & 0o077:
         mode = f"{path} has mode {stat.st_mode & 0o777:o}"
         return checks.warn(name, mode, f"others on this machine can look in: chmod 700 {path}")

@@ -80,6 +80,10 @@ class ControllerRuntime(Protocol):
         """Be the fleet's only controller until `release`. Raises LockHeldError naming the one that is."""
         ...
 
+    def is_claimed(self) -> bool:
+        """Whether nobody has claimed it since; a mark of the claim that was removed is put back."""
+        ...
+
     def release(self) -> None:
         """Let another controller be; also happens when this process dies."""
         ...
@@ -94,6 +98,10 @@ class GatewayRuntime(Protocol):
 
     def claim(self) -> None:
         """Be the fleet's only gateway until `release`. Raises LockHeldError naming the one that is."""
+        ...
+
+    def is_claimed(self) -> bool:
+        """Whether nobody has claimed it since; a mark of the claim that was removed is put back."""
         ...
 
     def release(self) -> None:

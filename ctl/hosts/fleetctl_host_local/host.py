@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class LocalHost:
         """Hold the operation's lock for a block. Raises LockHeldError."""
         paths = FleetPaths(fleet=fleet)
         paths.make()
-        with FileLock(paths.runtime / f"{operation}.lock").hold(wait_s=wait_s):
+        with FileLock(paths.home / f"{operation}.lock").hold(wait_s=wait_s):
             yield
 
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
@@ -94,6 +95,10 @@ class LocalHost:
         paths = FleetPaths(fleet=fleet)
         for path in (paths.controller_socket, paths.gateway_socket, paths.routing_table):
             path.unlink(missing_ok=True)
+        elsewhere = paths.socket_dir
+        if elsewhere not in (None, paths.home):
+            shutil.rmtree(elsewhere, ignore_errors=True)
+            paths.socket_dir_record.unlink(missing_ok=True)
 
     def controller_runtime(self, fleet: str) -> LocalControllerRuntime:
         """Return what the controller process that calls this needs."""

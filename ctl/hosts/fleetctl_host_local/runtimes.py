@@ -41,6 +41,10 @@ class LocalControllerRuntime:
         """Take the controller's lock. Raises LockHeldError."""
         self._lock.acquire(wait_s=0.0)
 
+    def is_claimed(self) -> bool:
+        """Whether the lock is still ours; a lock file that was removed is made again."""
+        return self._lock.retake()
+
     def release(self) -> None:
         """Give the lock back."""
         self._lock.release()
@@ -62,6 +66,10 @@ class LocalGatewayRuntime:
     def claim(self) -> None:
         """Take the gateway's lock. Raises LockHeldError."""
         self._lock.acquire(wait_s=0.0)
+
+    def is_claimed(self) -> bool:
+        """Whether the lock is still ours; a lock file that was removed is made again."""
+        return self._lock.retake()
 
     def release(self) -> None:
         """Give the lock back."""

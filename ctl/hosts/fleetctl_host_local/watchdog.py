@@ -37,7 +37,7 @@ class Watchdog:
     def check(self, now_s: float, listeners: Sequence[socket.socket]) -> bool:
         """Start a controller if one is missing and may be started now, with these sockets; return whether it was."""
         self._children = [child for child in self._children if child.poll() is None]
-        can_start = self._argv and self._paths.runtime.is_dir()
+        can_start = self._argv and self._paths.home.is_dir()
         if not can_start or self._lock.is_held():
             if now_s > self._not_before_s + _BACKOFF_S_MAX:
                 self._backoff_s = _BACKOFF_S_START
