@@ -94,6 +94,12 @@ class Nodes:
         """Return the ports of nodes that are live or being made, of every fleet."""
         return frozenset(record.port for record in self._registry.all() if record.ended_at is None)
 
+    def gpus_taken(self) -> frozenset[int]:
+        """Return the GPUs of nodes that are live or being made, of every fleet."""
+        return frozenset(
+            gpu for record in self._registry.all() if record.ended_at is None for gpu in record.gpu_indices
+        )
+
     def described(self, token: str, owner: str) -> Node | None:
         """Return an order's node, after settling what has changed; None: nothing was started for it."""
         record = self._registry.get(token)
@@ -106,7 +112,7 @@ class Nodes:
         return settled.node() if settled is not None else None
 
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
-        gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self._gpus_taken())
+        gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self.gpus_taken())
         env = resolve_secrets(request.env)
         draft = self._registry.put(
             Record(
@@ -128,12 +134,6 @@ class Nodes:
             self._registry.remove(request.token)
             raise
         return self._registry.put(replace(draft, leader=leader))
-
-    def _gpus_taken(self) -> frozenset[int]:
-        """Return the GPUs of nodes that are live or being made, of every fleet."""
-        return frozenset(
-            gpu for record in self._registry.all() if record.ended_at is None for gpu in record.gpu_indices
-        )
 
     def _adopted(self, token: str, owner: str) -> Record | None:
         """Return the record of a process whose creator died before noting it, if there is one."""

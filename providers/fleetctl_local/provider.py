@@ -10,15 +10,19 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, ProviderError
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
-from fleetctl_local import offerings, ports
+from fleetctl_local import offerings, ports, preflight
 from fleetctl_local.gpus import machine_gpus
+from fleetctl_local.machine import MachineHeadroom, read_headroom
 from fleetctl_local.nodes import Nodes
 from fleetctl_local.registry import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
 
 _LOOPBACK = "127.0.0.1"
@@ -28,19 +32,27 @@ _BATCH_MAX = 16  # processes started under one hold of the registry's lock: a li
 
 
 class LocalProvider:
-    """Implements ports.Provider and ports.Interruptions. Any number of processes may use it on the same nodes.
+    """Implements ports.Provider, Interruptions and Preflight. Any number of processes may use it on the same nodes.
 
     `gpus` are the indices of this machine's GPUs; left out, the driver is asked.
     """
 
     name = "local"
 
-    def __init__(self, clock: Clock | None = None, *, gpus: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        gpus: tuple[int, ...] | None = None,
+        headroom: Callable[[], MachineHeadroom] = read_headroom,
+    ) -> None:
         self._clock = clock or SYSTEM_CLOCK
-        self._nodes = Nodes(self._clock, gpus=machine_gpus() if gpus is None else gpus)
+        self._gpus = machine_gpus() if gpus is None else gpus
+        self._headroom = headroom
+        self._nodes = Nodes(self._clock, gpus=self._gpus)
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
-        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self)
+        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self, preflight=self)
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return emulated AWS instance types at AWS's list prices."""
@@ -76,6 +88,12 @@ class LocalProvider:
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice now and kill the node `notice_s` later; that happens even if the caller dies."""
         await asyncio.to_thread(self._nodes.interrupt, node_id, notice_s)
+
+    async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        """Return what this machine's limits, memory, disk and GPUs say to these nodes."""
+        return await asyncio.to_thread(
+            lambda: preflight.judge(nodes, self._headroom(), gpus=self._gpus, taken=self._nodes.gpus_taken())
+        )
 
     def _create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> CreateResult:
         try:

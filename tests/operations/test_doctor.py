@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.operations.checks import Check, Verdict
+from fleetctl.model.preflight import Finding, Verdict
 from fleetctl.operations.doctor import diagnose
 from fleetctl.paths import state_db, state_dir
 from fleetctl.ports.host import OrphanedProcess
@@ -13,6 +13,7 @@ from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
+    from fleetctl.operations.checks import Check
     from fleetctl.operations.site import Site
 
 
@@ -94,3 +95,11 @@ def test_every_engine_is_asked_what_it_is_started_with(site, monkeypatch):
     assert "FLEETCTL_TGI names /nonexistent/tgi" in checks["tgi"].found
     assert "only `engine: vllm` needs it (or FLEETCTL_VLLM=PATH)" in checks["vllm"].found
     assert "emulator" not in checks
+
+
+def test_what_providers_in_use_find_is_shown_too(site, fleet, fakes):
+    fakes.provider.found = (Finding(name="quota", verdict=Verdict.WARN, detail="4 of 5 used", hint="ask for more"),)
+    check = found(site, "fake: quota")
+    assert (check.verdict, check.found, check.advice) == (Verdict.WARN, "4 of 5 used", "ask for more")
+    (nodes,) = (looked_at for looked_at in fakes.provider.looked_at if looked_at)
+    assert sum(each.to_create for each in nodes) == sum(lane.replicas for lane in samples.plan().lanes)

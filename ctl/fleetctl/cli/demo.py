@@ -15,7 +15,7 @@ from fleetctl.cli.down import wait_down
 from fleetctl.cli.load_view import load_view, progress_line
 from fleetctl.cli.options import Output, Quiet
 from fleetctl.cli.output import Format, emit
-from fleetctl.cli.progress import Progress, confirm
+from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.cli.up import wait_ready
 from fleetctl.errors import SloBreachError
@@ -23,6 +23,7 @@ from fleetctl.model.profile import Profile
 from fleetctl.operations import lifecycle, traffic
 from fleetctl.operations.demo import Demo, claim_demo
 from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.preflight import preflight
 from fleetctl.operations.site import Site
 from fleetctl.units import format_usd, parse_duration_s
 
@@ -98,10 +99,12 @@ def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
     with progress:
         progress.working(f"planning {profile.name} ...")
         planned = asyncio.run(plan_profile(site, profile))
+        findings = asyncio.run(preflight(site, profile, planned))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
     progress.note(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
-    lifecycle.up(site, profile, planned)
+    lifecycle.up(site, profile, planned, findings=findings)
+    note_findings(findings, progress)
     wait_ready(site, profile.name, progress, timeout_s=_READY_S)
     progress.note(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
 

@@ -5,17 +5,16 @@ import typer
 from fleetctl.cli.options import Output
 from fleetctl.cli.output import Format, View, emit, lines, section
 from fleetctl.cli.site import site_of
-from fleetctl.operations.checks import Verdict
+from fleetctl.model.preflight import Verdict
 from fleetctl.operations.doctor import diagnose
-from fleetctl.views.table import Tone, cell, text_table
-
-_TONES = {Verdict.OK: Tone.GOOD, Verdict.WARN: Tone.WARN, Verdict.FAIL: Tone.BAD}
+from fleetctl.views.preflight import verdict_cell
+from fleetctl.views.table import text_table
 
 
 def doctor(ctx: typer.Context, output: Output = Format.TABLE) -> None:
     """Check this machine and what fleetctl left on it; say what to mend. Exits 1 if something will not work."""
     checks = diagnose(site_of(ctx))
-    rows = [(cell(check.verdict.value, _TONES[check.verdict]), check.name, check.found) for check in checks]
+    rows = [(verdict_cell(check.verdict), check.name, check.found) for check in checks]
     advice = [f"{check.name}: {check.advice}" for check in checks if check.advice and check.verdict is not Verdict.OK]
     sections = [section(text_table("VERDICT CHECK FOUND", rows))]
     if advice:

@@ -9,14 +9,16 @@ import typer
 
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
-from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections
-from fleetctl.cli.progress import Progress
+from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections, preflight_section
+from fleetctl.cli.progress import Progress, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
+from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
 from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.planning import plan_profile, save_plan
+from fleetctl.operations.preflight import preflight
 from fleetctl.operations.profiles import find_profile
 from fleetctl.units import parse_duration_s, parse_usd
 
@@ -62,21 +64,29 @@ def plan(
                 price_usd_per_hour=parse_usd(price) if price else None,
             )
         )
+        findings = asyncio.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if out:
         save_plan(planned, Path(out))
         progress.note(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
-    emit(plan_answer(found, planned, changes), output)
+    emit(plan_answer(found, planned, changes, findings), output)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         for caution in planned.cautions:
             progress.caution(caution)
+        note_findings(findings, progress)
     if detailed_exitcode and not changes.is_empty:
         raise typer.Exit(_EXIT_PENDING)
 
 
-def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges) -> View:
-    """Return the plan and what it would change, in every format."""
-    value: dict[str, Any] = {**to_plain(planned), "pending": pending_value(changes)}
+def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges, findings: tuple[Finding, ...] = ()) -> View:
+    """Return the plan, what it would change and what its provider finds, in every format."""
+    value: dict[str, Any] = {
+        **to_plain(planned), "pending": pending_value(changes), "preflight": [to_plain(each) for each in findings],
+    }  # fmt: skip
     names = tuple(f"{lane.lane}={lane.replicas}" for lane in planned.lanes)
-    sections = (*plan_sections(profile, planned), pending_section(planned.fleet, changes))
+    sections = (
+        *plan_sections(profile, planned),
+        preflight_section(profile.provider, findings),
+        pending_section(planned.fleet, changes),
+    )
     return View(value=value, names=names, sections=sections)

@@ -9,12 +9,14 @@ from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_usd
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
+from fleetctl.views.preflight import findings_table
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import OutputSection
     from fleetctl.core.plan.changes import PlanChange
     from fleetctl.model.plan import Forecast, LanePlan, Plan
+    from fleetctl.model.preflight import Finding
     from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.pending import PendingChanges
@@ -47,6 +49,12 @@ def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
         _forecast(profile, plan),
         lines(_cost(plan)),
     )
+
+
+def preflight_section(provider: str, findings: tuple[Finding, ...]) -> OutputSection:
+    """Return what the provider finds wanting beforehand; nothing where all is well."""
+    shown = findings_table(findings)
+    return section(shown, title=f"Preflight of provider {provider}") if shown.rows else lines()
 
 
 def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:

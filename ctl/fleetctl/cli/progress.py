@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 from fleetctl.cli.output import has_colour
 from fleetctl.errors import ConfigError
+from fleetctl.model.preflight import Verdict
+from fleetctl.views.preflight import finding_line
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from fleetctl.model.preflight import Finding
 
 _FRAMES = "|/-\\"
 
@@ -76,6 +80,13 @@ def _cut(text: str) -> str:
 
     width = shutil.get_terminal_size().columns - 3
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
+
+
+def note_findings(findings: tuple[Finding, ...], progress: Progress) -> None:
+    """Say what a preflight finds wanting, once nothing was refused over it."""
+    for finding in findings:
+        if finding.verdict is not Verdict.OK:
+            progress.caution(finding_line(finding))
 
 
 def confirm(question: str, *, yes: bool) -> bool:

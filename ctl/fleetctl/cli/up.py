@@ -11,13 +11,14 @@ import typer
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan_view import pending_section, plan_summary
-from fleetctl.cli.progress import Progress, confirm
+from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.pending import pending_changes
 from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
@@ -55,10 +56,15 @@ def up(
     if name:
         planned = replace(planned, fleet=name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
+    with progress:
+        progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
+        findings = asyncio.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
         shown = View(value=planned, sections=(*plan_summary(found, planned), pending_section(found.name, changes)))
         progress.note(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
+    refuse_failures(found, planned_nodes(site, found, planned), findings)
+    note_findings(findings, progress)
     if dry_run:
         progress.note("dry run: nothing was changed")
         return
@@ -66,7 +72,7 @@ def up(
         raise typer.Exit(1)
     with progress:
         try:
-            outcome = lifecycle.up(site, found, planned)
+            outcome = lifecycle.up(site, found, planned, findings=findings)
             progress.note(_CHANGED[outcome.change].format(fleet=found.name))
             if not detach:
                 wait_ready(site, found.name, progress, timeout_s=timeout_s)

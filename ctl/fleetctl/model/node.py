@@ -137,6 +137,7 @@ class ProviderPace:
     list_deadline_s: float = 10.0
     describe_deadline_s: float = 10.0
     offerings_deadline_s: float = 10.0
+    preflight_deadline_s: float = 10.0
     create_deadline_s: float = 60.0
     create_settles_s: float = 5.0  # a create, prepare or teardown that was cut off has its effect within this, or never
     prepare_deadline_s: float = 60.0
@@ -147,13 +148,3 @@ class ProviderPace:
     def listing_age_s_max(self) -> float:
         """How old a listing may be and still be believed: three rounds, and five seconds at least."""
         return max(5.0, 3.0 * (self.list_interval_s + self.list_latency_s))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing a preflight looked at: a right, a quota, a setting."""
-
-    name: str
-    ok: bool
-    detail: str
-    hint: str = ""

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Verdict(StrEnum):
-    """How a check went."""
-
-    OK = "ok"
-    WARN = "warn"  # works, with something to know
-    FAIL = "fail"  # will not work until mended
+from fleetctl.model.preflight import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl import paths
-from fleetctl.errors import FleetctlError, StateError, UnavailableError
+from fleetctl.errors import ConfigError, FleetctlError, StateError, UnavailableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import checks
+from fleetctl.operations.checks import Check
 from fleetctl.operations.machine_checks import check_installation, check_surroundings
+from fleetctl.operations.preflight import planned_nodes, provider_findings
+from fleetctl.operations.profiles import find_profile, packaged_profiles
 from fleetctl.state.migrations import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetctl.operations.checks import Check
+    from fleetctl.model.preflight import PlannedNodes
     from fleetctl.operations.site import Site
 
 _DEFAULT_PORT = 8080
@@ -23,7 +27,7 @@ _LOOPBACK = "127.0.0.1"
 
 def diagnose(site: Site) -> tuple[Check, ...]:
     """Return every check's finding; none of them changes anything."""
-    fleets = (found for check in (_state, _fleets, _orphaned_processes, _network) for found in check(site))
+    fleets = (found for check in (_state, _fleets, _orphaned_processes, _network, _providers) for found in check(site))
     return (*check_installation(), *fleets, *check_surroundings())
 
 
@@ -94,6 +98,38 @@ def _network(site: Site) -> Iterator[Check]:
         yield checks.ok("port", f"{_DEFAULT_PORT} is free, or a fleet's own")
     else:
         yield checks.warn("port", f"{_DEFAULT_PORT} is taken by another program", "bring fleets up with --port N")
+
+
+def _providers(site: Site) -> Iterator[Check]:
+    """Yield what the providers find that fleets and profiles here use, for the nodes those fleets should have."""
+    for name, nodes in _nodes_by_provider(site).items():
+        for finding in asyncio.run(provider_findings(site, name, nodes)):
+            yield Check(
+                name=f"{name}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint
+            )
+
+
+def _nodes_by_provider(site: Site) -> dict[str, tuple[PlannedNodes, ...]]:
+    found: dict[str, tuple[PlannedNodes, ...]] = dict.fromkeys(sorted(_profiles_providers()), ())
+    try:
+        fleets = [desired for desired in site.store.fleets() if desired.phase is DesiredPhase.UP]
+    except FleetctlError:
+        fleets = []  # the state check reports it
+    for desired in fleets:
+        provider = desired.profile.provider
+        nodes = planned_nodes(site, desired.profile, desired.plan)
+        found[provider] = (*found.get(provider, ()), *nodes)
+    return found
+
+
+def _profiles_providers() -> set[str]:
+    found = set()
+    for name in packaged_profiles():
+        try:
+            found.add(find_profile(name).provider)
+        except ConfigError:
+            continue  # the user's own and in the making; `plan` says what is wrong with it
+    return found
 
 
 def _is_free(site: Site, port: int) -> bool:

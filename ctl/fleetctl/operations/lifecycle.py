@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -14,11 +15,13 @@ from fleetctl.operations.approval import check_plan
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
 from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
+from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetctl.model.plan import Plan
+    from fleetctl.model.preflight import Finding
     from fleetctl.model.profile import Profile
     from fleetctl.model.status import FleetStatus
     from fleetctl.operations.site import Site
@@ -44,15 +47,24 @@ class UpOutcome:
     change: Change
 
 
-def up(
-    site: Site, profile: Profile, plan: Plan, *, is_exact: bool = False, max_cost_usd_per_hour: float | None = None
+def up(  # what it guards against, each named
+    site: Site,
+    profile: Profile,
+    plan: Plan,
+    *,
+    is_exact: bool = False,
+    max_cost_usd_per_hour: float | None = None,
+    findings: tuple[Finding, ...] | None = None,
 ) -> UpOutcome:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
-    `is_exact` guards a saved plan: it must have been made for this very profile. Raises ConfigError,
-    BudgetExceededError, LockHeldError, UnavailableError, NotFoundError (no such provider).
+    `is_exact` guards a saved plan: it must have been made for this very profile. `findings` are those of a preflight
+    just made; left out, the provider is asked here. Raises ConfigError, BudgetExceededError, LockHeldError,
+    UnavailableError, NotFoundError (no such provider), ProviderError (its preflight finds that it would fail).
     """
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
+    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
+    refuse_failures(profile, planned_nodes(site, profile, plan), found)
     with exclusive(site, profile.name):
         # A fleet whose controller or gateway lives holds its port itself.
         if not site.host.processes(profile.name).is_any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.node import CreateResult, Finding, Node, NodeListing, NodeRequest, ProviderPace
+    from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest, ProviderPace
+    from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.shared import SharedResource
 
 # Replaces references in an engine's environment (env:NAME, file:PATH) by what they lead to. Raises ConfigError.
@@ -54,8 +55,11 @@ class SharedResources(Protocol):
 class Preflight(Protocol):
     """Is the capability of providers that can say beforehand what would fail."""
 
-    async def findings(self, offerings: tuple[Offering, ...]) -> tuple[Finding, ...]:
-        """Return what was looked at for these offerings: rights, quota, settings. For `plan` and `doctor`."""
+    async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        """Return what was looked at for these nodes: rights, quota, limits, settings; it changes nothing.
+
+        Without nodes, what concerns all of them. `plan` and `doctor` show it; `up` starts nothing over a failure.
+        """
         ...
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from fleetctl.clock import Clock
+    from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -73,7 +74,7 @@ class _CloudNode:
 
 
 class FaultProvider:
-    """Implements Provider, NodeEvents and Interruptions on a Clock. What was taken has its effect, whoever waits for it."""
+    """Implements Provider, NodeEvents, Interruptions and Preflight on a Clock. What was taken has its effect, whoever waits for it."""
 
     name = "fault"
 
@@ -91,6 +92,7 @@ class FaultProvider:
         self.shortages: set[tuple[str, str, str]] = set()  # type, zone, market; "" stands for every value
         self.quotas: dict[str, int] = {}  # quota, which is named after the market it limits -> nodes
         self.has_credentials = True
+        self.found: tuple[Finding, ...] = ()  # what its preflight finds
         self._clock = clock
         self._dice = dice
         self._sold = sold or tuple(offering(market=market) for market in Market)
@@ -125,7 +127,9 @@ class FaultProvider:
     def capabilities(self) -> ProviderCapabilities:
         """Batches, alternatives, events and drills; shared resources if there are any."""
         shared = self.shared if self.shared.kinds else None
-        return ProviderCapabilities(batch_max=20, alternatives_max=2, events=self, interruptions=self, shared=shared)
+        return ProviderCapabilities(
+            batch_max=20, alternatives_max=2, events=self, interruptions=self, shared=shared, preflight=self
+        )
 
     # The truth, which no caller of the port sees at once
 
@@ -242,6 +246,12 @@ class FaultProvider:
                 life = self._lives[token]
                 if (life.node.owner, life.node.fleet) == (owner, fleet) and life.made_at <= now:
                     yield self._seen(life)
+
+    async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        """Return what `found` was set to."""
+        del nodes
+        await self._enter("findings", _CALL_S)
+        return self.found
 
     # What becomes of a call
 

@@ -24,6 +24,7 @@ from fleetctl.testing.samples import offering, shared_resources
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
+    from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import ResolveSecrets
 
@@ -60,7 +61,10 @@ class _Life:
 
 
 class FakeProvider:
-    """Implements Provider, Interruptions and, given kinds, SharedResources on a Clock: nodes boot, stop and are taken as its time passes."""
+    """Implements Provider, Interruptions, Preflight and, given kinds, SharedResources on a Clock.
+
+    Nodes boot, stop and are taken as its time passes.
+    """
 
     name = "fake"
 
@@ -76,7 +80,9 @@ class FakeProvider:
         self.pace = ProviderPace()
         self.shared_kinds = shared  # what its nodes need around them, in order
         self.shared: dict[str, SharedResource] = {}  # by token: what is there
-        self.capabilities = ProviderCapabilities(interruptions=self, shared=self if shared else None)
+        self.capabilities = ProviderCapabilities(interruptions=self, shared=self if shared else None, preflight=self)
+        self.found: tuple[Finding, ...] = ()  # what its preflight finds
+        self.looked_at: list[tuple[PlannedNodes, ...]] = []  # what its preflights were made for
         self.calls: list[Call] = []
         self.orders: list[NodeRequest] = []  # as they came in with `create`
         self.environments: list[dict[str, str]] = []  # of the engines started, secrets resolved
@@ -179,6 +185,12 @@ class FakeProvider:
         self.shared.pop(resource.token, None)
         if fault is not None and fault.error is not None:
             raise fault.error
+
+    async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        """Return what `found` was set to."""
+        self.looked_at.append(nodes)
+        await self._enter("findings")
+        return self.found
 
     async def _result(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> CreateResult:
         self.orders.append(request)

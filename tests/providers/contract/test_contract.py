@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeState, NoticeKind
+from fleetctl.model.preflight import PlannedNodes, Verdict
 from tests.providers.contract.cases import CASES, Account
 
 if TYPE_CHECKING:
@@ -268,3 +270,19 @@ def test_shared_resources_are_prepared_and_torn_down_however_often_it_is_asked(h
 
 def test_the_local_provider_needs_nothing_shared() -> None:
     assert CASES["local"].make(SYSTEM_CLOCK).capabilities.shared is None
+
+
+def test_a_preflight_names_each_thing_once_says_what_to_do_and_orders_nothing(held: Held) -> None:
+    async def scenario(account: Account) -> None:
+        look = account.provider.capabilities.preflight
+        if look is None:
+            pytest.skip("it looks at nothing beforehand")
+        sold = await account._patiently(account.provider.offerings)
+        for nodes in ((), tuple(PlannedNodes(offering=each, count=1, to_create=1) for each in sold[:2])):
+            findings = await account._patiently(partial(look.findings, nodes))
+            assert len({finding.name for finding in findings}) == len(findings)
+            assert all(finding.name and finding.detail for finding in findings)
+            assert all(finding.hint for finding in findings if finding.verdict is not Verdict.OK)
+        assert await account.tokens() == []
+
+    held(scenario)

@@ -1,0 +1,94 @@
+"""What providers say beforehand of the nodes that plans ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
+from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
+    from fleetctl.ports.provider import Provider
+
+_NAME = "preflight"
+
+
+async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, ...]:
+    """Return what a profile's provider finds for its plan. Empty: it looks at nothing."""
+    return await provider_findings(site, profile.provider, planned_nodes(site, profile, plan))
+
+
+async def provider_findings(site: Site, name: str, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+    """Return what a provider finds. That it cannot be asked, is late or fails is a finding too, and never an error."""
+    try:
+        return await _asked(site.providers(name), nodes)
+    except CredentialsError as exc:  # nothing else would work either
+        return (Finding(name=_NAME, verdict=Verdict.FAIL, detail=exc.message, hint=exc.hint or "log in to it"),)
+    except FleetctlError as exc:
+        return (_unknown(exc.message, exc.hint),)
+    except Exception as exc:  # noqa: BLE001  # a third party's package may fail in any way
+        return (_unknown(f"{name} cannot say: {type(exc).__name__}: {exc}"),)
+
+
+def planned_nodes(site: Site, profile: Profile, plan: Plan) -> tuple[PlannedNodes, ...]:
+    """Return the nodes of a plan by lane and offering, and how many of them are not there yet."""
+    return tuple(nodes for lane in plan.lanes for nodes in _of_lane(site, profile, plan, lane))
+
+
+def refuse_failures(profile: Profile, nodes: Iterable[PlannedNodes], findings: tuple[Finding, ...]) -> None:
+    """Refuse to create nodes over a failure; what is up already may stay as it is. Raises ProviderError."""
+    failures = [finding for finding in findings if finding.verdict is Verdict.FAIL]
+    if failures and any(each.to_create for each in nodes):
+        what = "; ".join(f"{finding.name}: {finding.detail}" for finding in failures)
+        hints = dict.fromkeys(finding.hint for finding in failures if finding.hint)
+        raise ProviderError(f"provider {profile.provider} would fail: {what}", hint="; ".join(hints))
+
+
+async def _asked(provider: Provider, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+    look, deadline_s = provider.capabilities.preflight, provider.pace.preflight_deadline_s
+    if look is None:
+        return ()
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await look.findings(nodes)
+    except TimeoutError as exc:
+        raise ProviderError(f"{provider.name} did not say within {deadline_s:g} s") from exc
+
+
+def _unknown(detail: str, hint: str = "") -> Finding:
+    hint = hint or "whether it works shows once nodes are ordered"
+    return Finding(name=_NAME, verdict=Verdict.WARN, detail=detail, hint=hint)
+
+
+def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[PlannedNodes]:
+    sold = [(lane.offering, lane.on_demand), (lane.spot_offering or lane.offering, lane.spot)]
+    missing = max(0, lane.replicas - _replicas_there(site, plan.fleet, lane.lane))
+    gpu_count = lane.tensor_parallel if _uses_gpus(site, profile, plan, lane) else 0
+    found = []
+    for offering, count in sold:
+        to_create = min(count, missing)
+        missing -= to_create
+        if count:
+            found.append(PlannedNodes(offering=offering, count=count, to_create=to_create, gpu_count=gpu_count))
+    return found
+
+
+def _replicas_there(site: Site, fleet: str, lane: str) -> int:
+    desired = site.store.fleet(fleet)
+    if desired is None or desired.phase is not DesiredPhase.UP:
+        return 0
+    return sum(r.lane == lane and r.state.counts_as_capacity for r in site.store.replicas(fleet))
+
+
+def _uses_gpus(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> bool:
+    engine = site.engines(lane.engine)
+    # Only the command says whether it needs any; where it listens is without meaning here.
+    spec = profile.lane(lane.lane)
+    return engine.launch(plan=plan, lane=spec, lane_plan=lane, host="127.0.0.1", port=1).uses_gpus
