@@ -69,8 +69,8 @@ class Nodes:
             record = self._registry.get(token_of(node_id)) if token_of(node_id) else None
             if record is None or not record.is_live:
                 return
-            asked = self._clock.now() + timedelta(seconds=grace_s)
-            deadline = min(asked, record.stop_deadline or asked)
+            requested = self._clock.now() + timedelta(seconds=grace_s)
+            deadline = min(requested, record.stop_deadline or requested)
             is_carried = kernel.is_alive(record.stopper)
             if not is_carried or deadline != record.stop_deadline:
                 self._start_stopper(replace(record, stop_deadline=deadline), terminate=not is_carried)

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, predicted_wait_s, retry_after_s
-from fleetctl.core.admission.ladder import ProbeGate, StepEffects, capped_tokens, effects
+from fleetctl.core.admission.ladder import Degradation, ProbeGate, capped_tokens, degradation_of
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.model.gateway import RouteLane
@@ -33,8 +33,8 @@ FREE = LaneLoad(queued=0, queue_max=4, max_wait_s=0.1, has_slot=True, drain_rate
 BUSY = msgspec.structs.replace(FREE, has_slot=False, drain_rate_rps=100.0)
 
 
-def at(step: LadderStep, lane: RouteLane = LANE) -> StepEffects:
-    return effects(replace(lane, step=step))
+def at(step: LadderStep, lane: RouteLane = LANE) -> Degradation:
+    return degradation_of(replace(lane, step=step))
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_prompts_over_the_cap_are_refused_from_its_step_on(step):
 
 
 @pytest.mark.parametrize(
-    ("asked", "cap", "sent"), [(None, None, None), (10, None, None), (None, 64, 64), (10, 64, None), (900, 64, 64)]
+    ("requested", "cap", "sent"), [(None, None, None), (10, None, None), (None, 64, 64), (10, 64, None), (900, 64, 64)]
 )
-def test_an_answer_is_only_ever_shortened(asked, cap, sent):
-    assert capped_tokens(asked, cap) == sent
+def test_an_answer_is_only_ever_shortened(requested, cap, sent):
+    assert capped_tokens(requested, cap) == sent
 
 
 def test_waiting_is_predicted_from_slots_and_how_long_they_are_held():

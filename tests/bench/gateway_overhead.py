@@ -161,9 +161,9 @@ async def splice(port: int, upstream_port: int) -> None:
 class Client(asyncio.Protocol):
     """Sends one request after another; notes when answers begin and counts those that ended."""
 
-    def __init__(self, wire: bytes, tally: LoadCounts) -> None:
+    def __init__(self, wire: bytes, counts: LoadCounts) -> None:
         self.wire = wire
-        self.tally = tally
+        self.counts = counts
         self.seen = b""
         self.sent_s = 0.0
 
@@ -173,20 +173,20 @@ class Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self.sent_s = time.perf_counter()
-        self.tally.asked += 1
+        self.counts.asked += 1
         self.transport.write(self.wire)
 
     def data_received(self, data: bytes) -> None:
         if self.sent_s:
-            self.tally.first_s.append(time.perf_counter() - self.sent_s)
+            self.counts.first_s.append(time.perf_counter() - self.sent_s)
             self.sent_s = 0.0
         self.seen = (self.seen + data)[-24:]
         if self.seen.endswith((b'"completion_tokens":60}}', b"0\r\n\r\n")):
-            self.tally.answers += 1
-            if self.tally.running:
+            self.counts.answers += 1
+            if self.counts.running:
                 self._send()
-            elif self.tally.answers == self.tally.asked:
-                self.tally.ended.set()
+            elif self.counts.answers == self.counts.asked:
+                self.counts.ended.set()
 
 
 @dataclass
@@ -219,29 +219,29 @@ class Candidate:
 
 async def drive(port: int, wire: bytes, connections: int, seconds: float) -> tuple[LoadCounts, list[Client]]:
     loop = asyncio.get_running_loop()
-    tally = LoadCounts()
+    counts = LoadCounts()
     clients = []
     for _ in range(connections):
-        _, client = await loop.create_connection(lambda: Client(wire, tally), "127.0.0.1", port)
+        _, client = await loop.create_connection(lambda: Client(wire, counts), "127.0.0.1", port)
         clients.append(client)
     await asyncio.sleep(seconds)
-    tally.running = False
-    await asyncio.wait_for(tally.ended.wait(), 60)
-    return tally, clients
+    counts.running = False
+    await asyncio.wait_for(counts.ended.wait(), 60)
+    return counts, clients
 
 
 async def measure(candidate: Candidate, seconds: float) -> None:
     before, began = candidate.cpu_s(), time.perf_counter()
-    tally, clients = await drive(candidate.port, request(WHOLE), CONNECTIONS, seconds)
+    counts, clients = await drive(candidate.port, request(WHOLE), CONNECTIONS, seconds)
     used, took = candidate.cpu_s() - before, time.perf_counter() - began
-    candidate.request_us.append(used / tally.answers * 1e6)
-    candidate.rps.append(tally.answers / took)
+    candidate.request_us.append(used / counts.answers * 1e6)
+    candidate.rps.append(counts.answers / took)
     close(clients)
     before = candidate.cpu_s()
-    tally, clients = await drive(candidate.port, request(STREAM), STREAMS, seconds)
+    counts, clients = await drive(candidate.port, request(STREAM), STREAMS, seconds)
     used = candidate.cpu_s() - before
-    candidate.chunk_us.append(used / (tally.answers * CHUNKS) * 1e6)
-    candidate.first_us.append(statistics.median(tally.first_s) * 1e6)
+    candidate.chunk_us.append(used / (counts.answers * CHUNKS) * 1e6)
+    candidate.first_us.append(statistics.median(counts.first_s) * 1e6)
     close(clients)
     await asyncio.sleep(0.1)
 

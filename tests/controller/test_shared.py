@@ -193,7 +193,7 @@ def test_a_teardown_that_takes_effect_late_does_not_take_away_what_was_prepared_
         assert cloud.provider.shared.there() == list(KINDS)
         cloud.down()
         cloud.provider.faults = replace(KIND, create_s=60.0, cut=1.0)
-        while not any(at > cloud.clock.now() for at, _, _ in cloud.provider.shared._effects):
+        while not any(at > cloud.clock.now() for at, _, _ in cloud.provider.shared._changes):
             await cloud.live(10)
         cloud.provider.faults = replace(KIND, create_s=60.0)
         cloud.up(spot=1)

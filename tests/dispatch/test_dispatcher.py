@@ -222,8 +222,8 @@ def test_a_free_slot_is_taken_exactly_when_admission_says_so(step, prompt_tokens
     exchange.submit(prompt_tokens=prompt_tokens)
     on_lane = dispatcher.routes.lanes["chat"]
     load = LaneLoad(queued=0, queue_max=64, max_wait_s=2.0, has_slot=True, drain_rate_rps=None)
-    is_probe = on_lane.effects.breaks  # the first one
-    decided = admit(load, on_lane.effects, prompt_tokens=prompt_tokens, is_probe=is_probe)
+    is_probe = on_lane.degradation.breaks  # the first one
+    decided = admit(load, on_lane.degradation, prompt_tokens=prompt_tokens, is_probe=is_probe)
     assert (exchange.sent_to == ["r1"]) is (decided is Admission.DISPATCH)
 
 

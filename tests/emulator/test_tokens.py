@@ -27,9 +27,9 @@ def test_text_ending_in_the_answer_continues_it(question, emitted):
     prompt = render_text(question.encode() + b"? " + ANSWER.tokens(0, emitted), ANSWER)
     assert prompt.resumed_tokens == emitted
     fresh = render_text(question.encode() + b"? ", ANSWER)
-    assert prompt.asked == fresh.content
+    assert prompt.question == fresh.content
     assert prompt.tokens == fresh.tokens + emitted
-    assert natural_tokens(prompt.asked, seed="7") == natural_tokens(fresh.asked, seed="7")
+    assert natural_tokens(prompt.question, seed="7") == natural_tokens(fresh.question, seed="7")
 
 
 def test_stripped_last_space_is_forgiven():

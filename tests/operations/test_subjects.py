@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import ConfigError
-from fleetctl.model.reason import in_words
+from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 from fleetctl.operations import fleets
@@ -67,5 +67,5 @@ def test_a_lane_called_gateway_keeps_its_own_reason():
     fleet = named_oddly()
     replica = observed("r1")
     decision = decide(fleet, replace(observation(replica), gateway=None, gateway_alive=False))
-    assert "not running" in in_words(decision.reasons[GATEWAY])
-    assert "by the plan" in in_words(decision.reasons[Subject.lane("gateway")])
+    assert "not running" in join_messages(decision.reasons[GATEWAY])
+    assert "by the plan" in join_messages(decision.reasons[Subject.lane("gateway")])

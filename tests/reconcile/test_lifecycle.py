@@ -21,7 +21,7 @@ from fleetctl.model.decision import (
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
-from fleetctl.model.reason import in_words
+from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET
 from tests.reconcile import worlds
@@ -240,7 +240,7 @@ def test_without_credentials_nothing_is_ordered_and_the_reason_comes_first():
     seen = replace(observation(), provider_conditions=(missing,))
     decision = decide(worlds.one_lane(2), seen)
     assert decision.actions == ()
-    assert in_words(decision.reasons[FLEET]) == "no credentials; log in"
+    assert join_messages(decision.reasons[FLEET]) == "no credentials; log in"
     assert "2 more wanted, but no credentials; log in" in reason_of(decision, "short")
 
 

@@ -32,7 +32,7 @@ from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import ControlSpec, LaneSpec, Mode, Profile, ReplicaBounds
-from fleetctl.model.reason import in_words
+from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Quantiles, Validity
 from fleetctl.model.subject import Subject
@@ -200,7 +200,7 @@ def decide(fleet: Desired, seen: Observation, memory: Memory | None = None, *, n
 
 
 def reason_of(decision: Decision, lane: str) -> str:
-    return in_words(decision.reasons[Subject.lane(lane)])
+    return join_messages(decision.reasons[Subject.lane(lane)])
 
 
 def of_kind(decision: Decision, kind: type[A]) -> list[A]:

@@ -22,8 +22,8 @@ def test_prompts_share_exactly_the_blocks_of_their_common_prefix(common, left, r
 def test_a_replica_is_credited_with_the_leading_run_it_has_seen():
     index = PrefixIndex()
     system, question, other = prompt("system "), prompt("question"), prompt("another!")
-    index.remember(block_hashes(system + question), "r1")
-    index.remember(block_hashes(system), "r2")
+    index.record(block_hashes(system + question), "r1")
+    index.record(block_hashes(system), "r2")
     found = index.cached_bytes(block_hashes(system + question))
     assert found["r1"] == len(system + question) // BLOCK_BYTES * BLOCK_BYTES
     assert found["r2"] == len(system) // BLOCK_BYTES * BLOCK_BYTES
@@ -33,8 +33,8 @@ def test_a_replica_is_credited_with_the_leading_run_it_has_seen():
 def test_a_replica_that_has_gone_is_forgotten():
     index = PrefixIndex()
     hashes = block_hashes(prompt("a", "b", "c", times=300))
-    index.remember(hashes, "r1")
-    index.remember(hashes[:1], "r2")
+    index.record(hashes, "r1")
+    index.record(hashes[:1], "r2")
     index.forget("r1")
     assert index.cached_bytes(hashes) == {"r2": BLOCK_BYTES}
 
@@ -43,7 +43,7 @@ def test_memory_is_bounded_and_the_oldest_go_first():
     index = PrefixIndex(blocks_max=100)
     shared = block_hashes(prompt("shared", times=150))
     for i in range(200):
-        index.remember(shared + block_hashes(prompt(f"tail {i} "))[len(shared) :], "r1")
+        index.record(shared + block_hashes(prompt(f"tail {i} "))[len(shared) :], "r1")
         assert len(index) <= 100
     assert index.cached_bytes(shared) == {"r1": len(shared) * BLOCK_BYTES}
 
@@ -56,6 +56,6 @@ def test_a_hot_prefix_keeps_several_holders():
     index = PrefixIndex()
     hashes = block_hashes(prompt("hot"))
     for i in range(9):
-        index.remember(hashes, f"r{i}")
+        index.record(hashes, f"r{i}")
     assert 2 <= len(index.cached_bytes(hashes)) <= 4
     assert "r8" in index.cached_bytes(hashes)

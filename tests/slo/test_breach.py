@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, Uncounted, classify
+from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, Uncounted, classify
 from fleetctl.model.slo import BreachKind, LaneSlo, LatencyTarget, Metric
 
 CHAT = Limits.of(
@@ -18,7 +18,7 @@ CHAT = Limits.of(
     )
 )
 BATCH = Limits.of(LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=14400.0),)))
-GOOD = RequestOutcome(ending=Ending.COMPLETE, total_s=4.0, ttft_s=0.2, gaps=200)
+GOOD = RequestMeasurements(ending=Ending.COMPLETE, total_s=4.0, ttft_s=0.2, gaps=200)
 
 
 def test_a_request_inside_every_limit_is_good():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from fleetctl.core.slo.tally import LaneTally
+from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import SUB_WINDOW_S, WINDOWS_S, SlidingWindows
 
 
-def windows(now_s: float = 0.0) -> SlidingWindows[LaneTally]:
-    return SlidingWindows(LaneTally, now_s=now_s)
+def windows(now_s: float = 0.0) -> SlidingWindows[LaneStats]:
+    return SlidingWindows(LaneStats, now_s=now_s)
 
 
 def test_a_window_forgets_what_is_older_than_its_length():

@@ -58,7 +58,7 @@ def predict_answer(
     length, reason = ceiling, "length"
     if not generation.ignores_eos:
         # A continued answer is as long in all as it would have been, so its parts fit together.
-        natural = max(0, natural_tokens(prompt.asked, seed=answer.seed) - start, generation.min_tokens)
+        natural = max(0, natural_tokens(prompt.question, seed=answer.seed) - start, generation.min_tokens)
         if natural < ceiling:
             length, reason = natural, "stop"
     text = answer.tokens(start, start + length)

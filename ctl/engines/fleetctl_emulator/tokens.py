@@ -103,7 +103,7 @@ class Prompt:
         return len(self.content) // TOKEN_BYTES
 
     @property
-    def asked(self) -> bytes:
+    def question(self) -> bytes:
         """Return the prompt without what is to be continued: the same before and after an interruption."""
         return self.content[: len(self.content) - self.resumed_tokens * TOKEN_BYTES]
 
@@ -124,8 +124,8 @@ def render_chat(messages: Sequence[tuple[str, bytes]], *, opens_answer: bool, co
 def render_text(text: bytes, answer: AnswerText) -> Prompt:
     """Return the prompt of plain text; when it ends in the answer's own first tokens, they are continued."""
     emitted = answer.emitted_at_end(text)
-    asked, tail = text[: len(text) - emitted], text[len(text) - emitted :]
-    return Prompt(_whole(asked) + _whole(tail), token_count(emitted))
+    question, tail = text[: len(text) - emitted], text[len(text) - emitted :]
+    return Prompt(_whole(question) + _whole(tail), token_count(emitted))
 
 
 def _role_token(role: str) -> bytes:

@@ -92,7 +92,7 @@ def _look(site: Site, claimed: Demo, progress: Progress) -> None:
                 progress.working("ending the traffic ...")
                 report = load.finish()
         _show(profile, report, Format.TABLE)
-        stay.ask()
+        stay.confirm()
 
 
 def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
@@ -124,7 +124,7 @@ class _LeaveUpPrompt:
         self._progress = progress
         self.stays = False
 
-    def ask(self) -> None:
+    def confirm(self) -> None:
         """Ask, and say how to go on with a fleet that stays."""
         self.stays = confirm(f"Leave {self._fleet} up?", yes=False)
         if self.stays:

@@ -72,8 +72,8 @@ def up(
         raise typer.Exit(1)
     with progress:
         try:
-            outcome = lifecycle.up(site, found, planned, findings=findings)
-            progress.note(_CHANGED[outcome.change].format(fleet=found.name))
+            result = lifecycle.up(site, found, planned, findings=findings)
+            progress.note(_CHANGED[result.change].format(fleet=found.name))
             if not detach:
                 wait_ready(site, found.name, progress, timeout_s=timeout_s)
         except KeyboardInterrupt:

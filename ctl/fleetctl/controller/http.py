@@ -39,14 +39,14 @@ class HttpEngineClient:
 
     async def is_healthy(self, host: str, port: int, path: str) -> bool:
         """Return whether the health route answers 200."""
-        async with self._ask("GET", host, port, path, deadline_s=_HEALTH_S) as response:
+        async with self._request("GET", host, port, path, deadline_s=_HEALTH_S) as response:
             await response.read()
             return response.status == 200
 
     async def metrics(self, host: str, port: int, path: str) -> str:
         """Return the metrics page."""
         try:
-            async with self._ask("GET", host, port, path, deadline_s=_METRICS_S) as response:
+            async with self._request("GET", host, port, path, deadline_s=_METRICS_S) as response:
                 text = await response.text()
         except UnicodeDecodeError as exc:
             raise UnavailableError(f"http://{host}:{port}{path} is no text: {exc}") from exc
@@ -56,13 +56,13 @@ class HttpEngineClient:
 
     async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
         """Send a completion and read it whole."""
-        async with self._ask("POST", host, port, path, deadline_s=_COMPLETION_S, body=body) as response:
+        async with self._request("POST", host, port, path, deadline_s=_COMPLETION_S, body=body) as response:
             answer = await response.read()
         if response.status != 200 or not answer:
             body_shown = answer[:_ERROR_BYTES_SHOWN].decode(errors="replace")
             raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}: {body_shown}")
 
-    def _ask(
+    def _request(
         self, method: str, host: str, port: int, path: str, *, deadline_s: float, body: bytes | None = None
     ) -> _Response:
         headers = {"content-type": "application/json"} if body is not None else {}

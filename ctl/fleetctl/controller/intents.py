@@ -83,7 +83,7 @@ class Resolver:
         elif settled_by is None:
             self._order_again(desired, intent, "it was never sent to the provider")
         else:
-            self._listing.ask(intent.token)
+            self._listing.look_up(intent.token)
             if self._cache.absent_readings(intent.token, since=settled_by - self._settles):
                 self._order_again(desired, intent, "its order was cut off and no node has its token")
 

@@ -172,5 +172,5 @@ class Launcher:
 
 def token_of(owner: str, record: Replica) -> str:
     """Return the name of a replica's order: no other order ever has it, and it can be derived again."""
-    words = f"{owner}/{record.fleet}/{record.id}/{record.created_at.isoformat()}"
-    return hashlib.sha256(words.encode()).hexdigest()[:32]
+    identity = f"{owner}/{record.fleet}/{record.id}/{record.created_at.isoformat()}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]

@@ -41,7 +41,7 @@ class Listing:
         self._background = background
         self._journal = journal
         self._on_change = on_change
-        self._asked_s: dict[str, float] = {}  # token -> last asked about
+        self._looked_up_s: dict[str, float] = {}  # token -> last asked about
 
     @property
     def is_young(self) -> bool:
@@ -79,15 +79,15 @@ class Listing:
                 self._journal.failed(FLEET, "watch", exc)
             await self._world.clock.sleep(_WATCH_AGAIN_S)
 
-    def ask(self, token: str) -> None:
+    def look_up(self, token: str) -> None:
         """Ask about one order that the listings do not show, in the background; not oftener than they come."""
         now_s = self._world.clock.monotonic_s()
         interval_s = max(_QUESTION_INTERVAL_S_MIN, self._world.provider.pace.list_interval_s)
-        self._asked_s = {t: at_s for t, at_s in self._asked_s.items() if now_s - at_s < interval_s}
-        if token in self._asked_s or self._background.count("describe/") >= _QUESTIONS_MAX:
+        self._looked_up_s = {t: at_s for t, at_s in self._looked_up_s.items() if now_s - at_s < interval_s}
+        if token in self._looked_up_s or self._background.count("describe/") >= _QUESTIONS_MAX:
             return
         if self._background.start(f"describe/{token}", lambda: self._describe(token), wakes=False):
-            self._asked_s[token] = now_s
+            self._looked_up_s[token] = now_s
 
     async def _describe(self, token: str) -> None:
         at = self._world.clock.now()

@@ -78,95 +78,99 @@ class Controller:
     async def run(self) -> None:
         """Keep the fleet until it is down. Cancelled, it leaves everything running."""
         async with asyncio.TaskGroup() as group:
-            parts = _Components(self._world, group, self.wake)
+            components = _Components(self._world, group, self.wake)
             try:
-                await self._look_first(parts)
-                while not await self._tick_safely(parts):
+                await self._look_first(components)
+                while not await self._tick_safely(components):
                     await self._pause()
             finally:
                 # What was begun at the provider is given a moment to be noted; else its intent stays open.
-                await parts.background.settle("create/", within_s=_SETTLE_S)
-                parts.background.cancel_all()
+                await components.background.settle("create/", within_s=_SETTLE_S)
+                components.background.cancel_all()
 
-    async def _look_first(self, parts: _Components) -> None:
+    async def _look_first(self, components: _Components) -> None:
         """Give the provider a moment to say what there is; a slow one is not waited for."""
-        parts.keep_looking()
+        components.keep_looking()
         try:
             async with asyncio.timeout(_FIRST_LOOK_S):
-                while not (parts.listing.is_young and parts.offerings.latest):
+                while not (components.listing.is_young and components.offerings.latest):
                     await self._woken.wait()
                     self._woken.clear()
         except TimeoutError:
             return
 
-    async def _tick_safely(self, parts: _Components) -> bool:
+    async def _tick_safely(self, components: _Components) -> bool:
         try:
-            is_over = await self._tick(parts)
+            is_over = await self._tick(components)
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
-            parts.journal.failed(FLEET, "tick", exc)
+            components.journal.failed(FLEET, "tick", exc)
             if self._known is not None:
                 self._known = replace(self._known, trouble=f"the last tick failed: {exc}")
             return False
         self._failed_ticks = 0
         return is_over
 
-    async def _tick(self, parts: _Components) -> bool:
+    async def _tick(self, components: _Components) -> bool:
         """Load, decide, apply. Return whether the fleet is down and nothing is left to do."""
-        loaded = await self._load(parts)
+        loaded = await self._load(components)
         if loaded is None:
             return True
         desired, observation = loaded
-        decision = self._decide(parts, desired, observation)
-        await self._apply(parts, desired, observation, decision)
+        decision = self._decide(components, desired, observation)
+        await self._apply(components, desired, observation, decision)
         self.broadcast.announce()
         return decision.is_down
 
-    async def _load(self, parts: _Components) -> tuple[Desired, Observation] | None:
+    async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
         desired = self._world.store.fleet(self._world.fleet)
         if desired is None:
             return None
         self._tick_s = desired.profile.control.tick_s
-        parts.keep_looking()
-        parts.records.read()
-        parts.resolver.resolve(desired)
-        parts.records.note_nodes(parts.observer.node)
-        parts.probes.begin(parts.records.all)
-        refused = parts.launcher.take_refused()
-        observation = await parts.observer.observe(parts.records.all, refused=refused)
-        return desired, replace(observation, shared=parts.shared.observed())
+        components.keep_looking()
+        components.records.read()
+        components.resolver.resolve(desired)
+        components.records.note_nodes(components.observer.node)
+        components.probes.begin(components.records.all)
+        refused = components.launcher.take_refused()
+        observation = await components.observer.observe(components.records.all, refused=refused)
+        return desired, replace(observation, shared=components.shared.observed())
 
-    def _decide(self, parts: _Components, desired: Desired, observation: Observation) -> Decision:
+    def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)
-        return policy(desired, observation, parts.applier.memory, observation.at)
+        return policy(desired, observation, components.applier.memory, observation.at)
 
-    async def _apply(self, parts: _Components, desired: Desired, observation: Observation, decision: Decision) -> None:
-        launches = parts.applier.apply(desired, observation, decision)
+    async def _apply(
+        self, components: _Components, desired: Desired, observation: Observation, decision: Decision
+    ) -> None:
+        launches = components.applier.apply(desired, observation, decision)
         # Whoever leaves rotation leaves it first; only then is a replacement written down.
-        await parts.publisher.publish(desired, parts.records.all, decision.memory, gateway=observation.gateway)
-        parts.launcher.launch(desired, launches)
-        await parts.publisher.send_signals(observation)
-        self._hold_port(parts, observation, decision)
+        await components.publisher.publish(
+            desired, components.records.all, decision.memory, gateway=observation.gateway
+        )
+        components.launcher.launch(desired, launches)
+        await components.publisher.send_signals(observation)
+        self._hold_port(components, observation, decision)
         self._world.gateway_host.watch(self.wake)
         self._requeue_at = decision.requeue_at
         self._known = FleetKnowledge(
             at=observation.at,
             desired=desired,
-            records=parts.records.all,
+            records=components.records.all,
             memory=decision.memory,
             observation=observation,
             decision=decision,
             controller_pid=self._world.pid,
-            shared_left=parts.shared.left,
+            shared_left=components.shared.left,
         )
 
-    def _hold_port(self, parts: _Components, observation: Observation, decision: Decision) -> None:
+    def _hold_port(self, components: _Components, observation: Observation, decision: Decision) -> None:
         silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
         if observation.gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
             return
         if self._world.gateway_host.release_port() and not decision.is_down:
             reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
-            parts.journal.note(EntryKind.GATEWAY, GATEWAY, "release-port", ReasonCode.GATEWAY_SILENT, reason)
+            components.journal.note(EntryKind.GATEWAY, GATEWAY, "release-port", ReasonCode.GATEWAY_SILENT, reason)
 
     async def _pause(self) -> None:
         """Wait for the next tick, or for a wake; longer after failures."""

@@ -111,7 +111,7 @@ class Observer:
         ordered_by = self._resolver.settled_by(record.id)
         readable_from = ordered_by if record.state is ReplicaState.PENDING else record.stopped_at
         if node is None and record.state is not ReplicaState.PENDING:
-            self._listing.ask(token)
+            self._listing.look_up(token)
         return ObservedReplica(
             record=record,
             node=self._node_state(record, node, token),

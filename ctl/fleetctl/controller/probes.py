@@ -88,10 +88,10 @@ class Probes:
         return _ProbeState(metrics_due_s=self._world.clock.monotonic_s() + number % 5)
 
     def _start(
-        self, key: str, record: Replica, ask: Callable[[Replica, _ProbeState], Coroutine[object, object, None]]
+        self, key: str, record: Replica, probe_once: Callable[[Replica, _ProbeState], Coroutine[object, object, None]]
     ) -> None:
         probe = self._probe_states[record.id]
-        self._background.start(key, lambda: ask(record, probe), wakes=False)
+        self._background.start(key, lambda: probe_once(record, probe), wakes=False)
 
     async def _probe_health(self, record: Replica, probe: _ProbeState) -> None:
         path = self._world.engine_of(record.engine).health_path

@@ -82,14 +82,14 @@ class ProviderCalls:
     async def listen_addresses(self, count: int, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return where new engines may listen. Raises ProviderError."""
         deadline_s = self._provider.pace.describe_deadline_s
-        ask = self._provider.listen_addresses
-        return await self._call("listen-addresses", deadline_s, lambda: ask(count, avoid=avoid))
+        call = self._provider.listen_addresses
+        return await self._call("listen-addresses", deadline_s, lambda: call(count, avoid=avoid))
 
     async def list_nodes(self) -> NodeListing:
         """Return the fleet's nodes. Raises ProviderError."""
         deadline_s = self._provider.pace.list_deadline_s
-        ask = self._provider.list_nodes
-        return await self._call("list-nodes", deadline_s, lambda: ask(owner=self._owner, fleet=self._fleet))
+        call = self._provider.list_nodes
+        return await self._call("list-nodes", deadline_s, lambda: call(owner=self._owner, fleet=self._fleet))
 
     async def describe(self, token: str) -> Node | None:
         """Return an order's node. Raises ProviderError."""

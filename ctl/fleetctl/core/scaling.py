@@ -64,7 +64,7 @@ def replicas_needed(plan: LanePlan, offered_rps: float) -> int:
 def target(view: LaneView) -> Target:
     """Return the wanted replicas, always inside the lane's bounds."""
     if view.override is not None:
-        return _by_hand(view, view.override)
+        return _overridden(view, view.override)
     memory = view.memory
     if memory.planned != view.plan.replicas:
         wanted = view.bounded(view.plan.replicas)
@@ -82,7 +82,7 @@ def target(view: LaneView) -> Target:
     return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
 
 
-def _by_hand(view: LaneView, override: int) -> Target:
+def _overridden(view: LaneView, override: int) -> Target:
     wanted = view.bounded(override)
     bounds = view.spec.replicas
     held = "" if wanted == override else f", held to the lane's bounds {bounds.min}-{bounds.max}"

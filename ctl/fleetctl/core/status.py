@@ -13,7 +13,7 @@ from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.observation import EngineSignals, Observation
 from fleetctl.model.profile import Mode
-from fleetctl.model.reason import ReasonCode, in_words
+from fleetctl.model.reason import ReasonCode, join_messages
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
@@ -76,7 +76,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         replicas=_replicas(known),
         decisions=decisions,
         shared_left=known.shared_left,
-        reason=known.trouble or in_words(reasons.get(FLEET, ())),
+        reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )
 
 
@@ -84,11 +84,11 @@ def wanted_replicas(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int
     """Return what the lane should have: by an operator, else by the controller where it may act, else by the plan."""
     if desired.phase is not DesiredPhase.UP:
         return 0
-    by_hand = desired.overrides.replicas.get(spec.name)
+    override = desired.overrides.replicas.get(spec.name)
     planned = desired.plan.lane(spec.name).replicas
-    if by_hand is None and desired.profile.control.mode is Mode.ACTIVE and memory.planned == planned:
+    if override is None and desired.profile.control.mode is Mode.ACTIVE and memory.planned == planned:
         return memory.wanted
-    return max(spec.replicas.min, min(spec.replicas.max, planned if by_hand is None else by_hand))
+    return max(spec.replicas.min, min(spec.replicas.max, planned if override is None else override))
 
 
 def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot, at: datetime) -> float | None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fleetctl.core.admission.keys import is_slow, matches
 
-_REMEMBERED_MAX = 1024
+_KNOWN_MAX = 1024
 # Slow checks at once: a flood of wrong keys must neither stall the loop nor pile up.
 _CHECKS_MAX = 8
 
@@ -60,7 +60,7 @@ class Authenticator:
         finally:
             self._checks -= 1
         self._known[hashlib.sha256(key).hexdigest().encode()] = found
-        while len(self._known) > _REMEMBERED_MAX:
+        while len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
         return found
 

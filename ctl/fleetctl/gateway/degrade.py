@@ -13,22 +13,22 @@ from fleetctl.gateway.classify import message_texts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleetctl.core.admission.ladder import StepEffects
+    from fleetctl.core.admission.ladder import Degradation
 
 
-def degrade(body: bytes, effects: StepEffects, *, messages_cut: int) -> tuple[bytes, bytes]:
+def degrade(body: bytes, degradation: Degradation, *, messages_cut: int) -> tuple[bytes, bytes]:
     """Return the body to send, and what was cut of the request in the words of x-fleetctl-degraded."""
-    if effects.max_tokens is None and not messages_cut:
+    if degradation.max_tokens is None and not messages_cut:
         return body, b""
-    words = [b"context_messages_cut=%d" % messages_cut] if messages_cut else []
-    asked = msgspec.json.decode(body)
-    key = "max_completion_tokens" if asked.get("max_completion_tokens") is not None else "max_tokens"
-    cap = capped_tokens(asked.get(key), effects.max_tokens)
+    notes = [b"context_messages_cut=%d" % messages_cut] if messages_cut else []
+    request = msgspec.json.decode(body)
+    key = "max_completion_tokens" if request.get("max_completion_tokens") is not None else "max_tokens"
+    cap = capped_tokens(request.get(key), degradation.max_tokens)
     if cap is not None:
-        asked[key] = cap
-        body = msgspec.json.encode(asked)
-        words.insert(0, b"max_tokens=%d" % cap)
-    return body, b", ".join(words)
+        request[key] = cap
+        body = msgspec.json.encode(request)
+        notes.insert(0, b"max_tokens=%d" % cap)
+    return body, b", ".join(notes)
 
 
 def trim(body: bytes, cap_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:
@@ -40,6 +40,6 @@ def trim(body: bytes, cap_tokens: int, tokens_of: Callable[[int], int]) -> tuple
     kept = messages_to_keep([role for role, _ in found], [tokens_of(len(text)) for _, text in found], cap_tokens)
     if kept is None or len(kept) == len(found):
         return body, 0
-    asked = msgspec.json.decode(body)
-    asked["messages"] = [asked["messages"][place] for place in kept]
-    return msgspec.json.encode(asked), len(found) - len(kept)
+    request = msgspec.json.decode(body)
+    request["messages"] = [request["messages"][place] for place in kept]
+    return msgspec.json.encode(request), len(found) - len(kept)

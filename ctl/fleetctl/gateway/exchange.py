@@ -58,7 +58,7 @@ class Exchange(ReceivedAnswer):
         self._received = received
         self._connecting: asyncio.Task[None] | None = None
         self._first_body, self._response.degraded = degrade(
-            received.body, lane.effects, messages_cut=received.messages_cut
+            received.body, lane.degradation, messages_cut=received.messages_cut
         )
         self._body = self._first_body
 

@@ -187,8 +187,8 @@ class Frontend:
             message = f"no lane takes this request ({lane.value}); there are: {names}"
             _reply_error(client, 400, message, kind="invalid_request_error", refusal=lane)
             return
-        if lane.effects.context_tokens is not None:
-            found = fit_context(request, found, lane.effects, routes)
+        if lane.degradation.context_tokens is not None:
+            found = fit_context(request, found, lane.degradation, routes)
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found)
 

@@ -12,7 +12,7 @@ from fleetctl.gateway.classify import ParsedRequest, parse_request
 from fleetctl.gateway.degrade import trim
 
 if TYPE_CHECKING:
-    from fleetctl.core.admission.ladder import StepEffects
+    from fleetctl.core.admission.ladder import Degradation
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.gateway.requests import Request
 
@@ -34,11 +34,11 @@ def measure(parsed: ParsedRequest, routes: RoutingState) -> MeasuredRequest:
 
 
 def fit_context(
-    request: Request, found: MeasuredRequest, effects: StepEffects, routes: RoutingState
+    request: Request, found: MeasuredRequest, degradation: Degradation, routes: RoutingState
 ) -> MeasuredRequest:
     """Return the request as its lane's ladder step lets it in, the oldest turns cut off its body where it trims."""
-    cap = effects.context_tokens
-    if cap is None or not effects.trims_context or found.prompt.prompt_tokens <= cap:
+    cap = degradation.context_tokens
+    if cap is None or not degradation.trims_context or found.prompt.prompt_tokens <= cap:
         return found
     request.body, request.messages_cut = trim(request.body, cap, routes.ratio.tokens)
     return measure(parse_request(request.body), routes) if request.messages_cut else found

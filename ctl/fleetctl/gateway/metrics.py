@@ -59,13 +59,13 @@ def _lane_counters(lines: list[str], routes: RoutingState) -> None:
     breaches: list[Sample] = []
     sheds: list[Sample] = []
     for name, lane in routes.lanes.items():
-        tally = lane.accounts.windows.lifetime()
+        stats = lane.accounts.windows.lifetime()
         requests += [({"lane": name, "ending": e}, n) for e, n in sorted(lane.accounts.endings.items())]
-        tokens.append(({"lane": name, "kind": "prompt"}, tally.prompt_tokens))
-        tokens.append(({"lane": name, "kind": "output"}, tally.output_tokens))
-        good.append(({"lane": name}, tally.good))
-        breaches += [({"lane": name, "kind": k}, n) for k, n in sorted(tally.breached.items())]
-        sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(tally.shed.items())]
+        tokens.append(({"lane": name, "kind": "prompt"}, stats.prompt_tokens))
+        tokens.append(({"lane": name, "kind": "output"}, stats.output_tokens))
+        good.append(({"lane": name}, stats.good))
+        breaches += [({"lane": name, "kind": k}, n) for k, n in sorted(stats.breached.items())]
+        sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(stats.shed.items())]
     _family(lines, "requests_total", "counter", "Requests that were answered, by how that ended.", requests)
     _family(lines, "tokens_total", "counter", "Tokens in and out.", tokens)
     _family(lines, "good_total", "counter", "Requests inside their lane's SLO.", good)
@@ -74,17 +74,23 @@ def _lane_counters(lines: list[str], routes: RoutingState) -> None:
 
 
 def _lane_histograms(lines: list[str], routes: RoutingState) -> None:
-    tallies = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
+    stats_by_lane = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
     _histogram(
-        lines, "ttft_seconds", "Submission to first content token.", {name: t.ttft for name, t in tallies.items()}
+        lines, "ttft_seconds", "Submission to first content token.", {name: t.ttft for name, t in stats_by_lane.items()}
     )
     _histogram(
-        lines, "itl_seconds", "Gap between content events of a stream.", {name: t.itl for name, t in tallies.items()}
+        lines,
+        "itl_seconds",
+        "Gap between content events of a stream.",
+        {name: t.itl for name, t in stats_by_lane.items()},
     )
     _histogram(
-        lines, "queue_wait_seconds", "Submission to dispatch.", {name: t.queue_wait for name, t in tallies.items()}
+        lines,
+        "queue_wait_seconds",
+        "Submission to dispatch.",
+        {name: t.queue_wait for name, t in stats_by_lane.items()},
     )
-    _histogram(lines, "e2e_seconds", "Submission to last byte.", {name: t.e2e for name, t in tallies.items()})
+    _histogram(lines, "e2e_seconds", "Submission to last byte.", {name: t.e2e for name, t in stats_by_lane.items()})
 
 
 def _replica_families(lines: list[str], routes: RoutingState, upstreams: Upstreams) -> None:

@@ -24,8 +24,25 @@ class UpstreamConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answered", "_body", "_clock", "_done", "_feed", "_head_done", "_headers", "_headers_new", "_interim",
-        "_keeps_alive", "_more", "_parser", "_receiver", "_reused", "_sized", "_transport", "idle_since_s", "is_closed", "upstream",
+        "_answered",
+        "_body",
+        "_clock",
+        "_done",
+        "_feed",
+        "_has_length",
+        "_head_done",
+        "_headers",
+        "_headers_new",
+        "_interim",
+        "_keeps_alive",
+        "_more",
+        "_parser",
+        "_receiver",
+        "_reused",
+        "_transport",
+        "idle_since_s",
+        "is_closed",
+        "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float]) -> None:
@@ -42,7 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _clear(self) -> None:
         self._headers: list[wire.Header] = []
         self._headers_new = self._head_done = self._interim = self._answered = self._done = self._keeps_alive = (
-            self._sized
+            self._has_length
         ) = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Note a header."""
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
-            self._sized = True
+            self._has_length = True
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -146,7 +163,7 @@ class UpstreamConnection(asyncio.Protocol):
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             self.upstream.discard(self)
-        elif exc is None and self._head_done and not self._sized:
+        elif exc is None and self._head_done and not self._has_length:
             receiver.complete()  # A body without a length ends with its connection.
         else:
             receiver.lost(answered=self._answered, reused=self._reused)

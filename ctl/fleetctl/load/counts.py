@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, classify
+from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, classify
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.load.exchange import ClientExchange, FailureKind
 from fleetctl.load.report import LaneFigures
@@ -44,7 +44,7 @@ class LaneCounts:
         self._judge(exchange)
 
     def merge(self, other: LaneCounts) -> None:
-        """Add everything another tally of this lane counted."""
+        """Add everything another count of this lane holds."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failed.update(other.failed)
@@ -92,7 +92,7 @@ class LaneCounts:
             return
         itl_s = self.limits.itl_s
         breach = classify(
-            RequestOutcome(
+            RequestMeasurements(
                 ending=_ending(exchange),
                 total_s=exchange.e2e_s,
                 streamed=exchange.streamed,
@@ -132,7 +132,7 @@ class LoadCounts:
         self._lane(exchange.lane or UNNAMED_LANE).add(exchange)
 
     def merge(self, other: LoadCounts) -> None:
-        """Add everything another tally counted."""
+        """Add everything another count holds."""
         for name, lane in other._lanes.items():
             self._lane(name).merge(lane)
 

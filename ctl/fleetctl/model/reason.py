@@ -77,6 +77,6 @@ class Reason:
     message: str
 
 
-def in_words(reasons: tuple[Reason, ...]) -> str:
+def join_messages(reasons: tuple[Reason, ...]) -> str:
     """Return the messages as one clause after another."""
     return "; ".join(reason.message for reason in reasons)

@@ -12,7 +12,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
-from fleetctl.model.reason import Reason, in_words
+from fleetctl.model.reason import Reason, join_messages
 from fleetctl.model.replica import Replica
 from fleetctl.model.slo import LaneSlo, Validity
 
@@ -40,7 +40,7 @@ class LaneStatus:
     @property
     def reason(self) -> str:
         """The reasons in words."""
-        return in_words(self.reasons)
+        return join_messages(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def ensure_controller(site: Site, fleet: str) -> None:
     site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet))
 
 
-def hand_to_controller(site: Site, fleet: str) -> None:
+def wake_controller(site: Site, fleet: str) -> None:
     """Have a controller act at once on what was just written. Raises UnavailableError."""
     ensure_controller(site, fleet)
     site.host.wake(fleet)

@@ -40,7 +40,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpOutcome:
+class UpResult:
     """What `up` did; the fleet is still on its way."""
 
     desired: Desired
@@ -55,7 +55,7 @@ def up(  # what it guards against, each named
     is_exact: bool = False,
     max_cost_usd_per_hour: float | None = None,
     findings: tuple[Finding, ...] | None = None,
-) -> UpOutcome:
+) -> UpResult:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
     `is_exact` guards a saved plan: it must have been made for this very profile. `findings` are those of a preflight
@@ -69,10 +69,10 @@ def up(  # what it guards against, each named
         # A fleet whose controller or gateway lives holds its port itself.
         if not site.host.processes(profile.name).is_any:
             site.host.check_port(profile.gateway.host, profile.gateway.port)
-        outcome = _record(site, profile, plan)
+        result = _record(site, profile, plan)
         ensure_controller(site, profile.name)
     site.host.wake(profile.name)
-    return outcome
+    return result
 
 
 def down(site: Site, fleet: str) -> Desired:
@@ -156,15 +156,15 @@ def _forget(site: Site, fleet: str, lived: set[FleetProcesses]) -> None:
         site.host.clean_up(fleet)
 
 
-def _record(site: Site, profile: Profile, plan: Plan) -> UpOutcome:
+def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
     before = site.store.fleet(profile.name)
     if before is not None and _is_same(before, profile, plan):
-        return UpOutcome(desired=before, change=Change.UNCHANGED)
+        return UpResult(desired=before, change=Change.UNCHANGED)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now())
     change = Change.UPDATED if before is not None and before.phase is DesiredPhase.UP else Change.CREATED
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
-    return UpOutcome(desired=desired, change=change)
+    return UpResult(desired=desired, change=change)
 
 
 def _is_same(before: Desired, profile: Profile, plan: Plan) -> bool:

@@ -9,7 +9,7 @@ from fleetctl.errors import BudgetExceededError, ConfigError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep, loss
 from fleetctl.model.subject import Subject
-from fleetctl.operations.commands import exclusive, hand_to_controller, journal_command
+from fleetctl.operations.commands import exclusive, journal_command, wake_controller
 from fleetctl.operations.lookup import known_fleet, known_lane
 from fleetctl.units import format_usd
 
@@ -59,7 +59,7 @@ def scale(site: Site, fleet: str, lane: str, replicas: int | None, *, dry_run: b
             reason = f"replicas {_count(before)} -> {_count(replicas)}, by hand"
             journal_command(site, fleet, subject=Subject.lane(lane), action="scale", reason=reason)
     if not dry_run:
-        hand_to_controller(site, fleet)
+        wake_controller(site, fleet)
     return ReplicasOverride(fleet=fleet, lane=lane, before=before, after=replicas)
 
 
@@ -75,7 +75,7 @@ def shed(site: Site, fleet: str, lane: str, step: LadderStep | None, *, dry_run:
             reason = f"ladder step {_step(before)} -> {_step(step)}, by hand"
             journal_command(site, fleet, subject=Subject.lane(lane), action="shed", reason=reason)
     if not dry_run:
-        hand_to_controller(site, fleet)
+        wake_controller(site, fleet)
     return StepOverride(fleet=fleet, lane=lane, before=before, after=step)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.subject import Subject
-from fleetctl.operations.commands import hand_to_controller, journal_command
+from fleetctl.operations.commands import journal_command, wake_controller
 from fleetctl.operations.overrides import running_fleet
 from fleetctl.units import format_duration
 
@@ -33,7 +33,7 @@ def drain(site: Site, fleet: str, target: str, *, dry_run: bool = False) -> Repl
     if not replica.drain_requested:
         replica = site.store.request_drain(fleet, replica.id, now=site.clock.now())
         journal_command(site, fleet, subject=Subject.replica(replica.id), action="drain", reason="asked for by hand")
-    hand_to_controller(site, fleet)
+    wake_controller(site, fleet)
     return replica
 
 
@@ -73,7 +73,7 @@ def interrupt(site: Site, fleet: str, target: str, *, notice_s: float, dry_run: 
     reason = f"a drill, with {format_duration(notice_s)} notice"
     journal_command(site, fleet, subject=Subject.replica(replica.id), action="interrupt", reason=reason)
     asyncio.run(interruptions.interrupt(replica.node_id, notice_s=notice_s))
-    hand_to_controller(site, fleet)
+    wake_controller(site, fleet)
     return replica
 
 

@@ -109,7 +109,7 @@ class BackgroundLoad:
 
     def __init__(self, spec: LoadSpec) -> None:
         self._spec = spec
-        self._outcome: LoadReport | FleetctlError | None = None
+        self._result: LoadReport | FleetctlError | None = None
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._work, name="load", daemon=True)
@@ -120,18 +120,18 @@ class BackgroundLoad:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_FINISH_S)
-        if isinstance(self._outcome, FleetctlError):
-            raise self._outcome
-        if self._outcome is None:
+        if isinstance(self._result, FleetctlError):
+            raise self._result
+        if self._result is None:
             raise UnavailableError("the load generator did not end when it was asked to")
-        return self._outcome
+        return self._result
 
     def _work(self) -> None:
         try:
             run = run_load(self._spec, on_progress=lambda _: None, stop=self._stop)
-            self._outcome = self._loop.run_until_complete(run)
+            self._result = self._loop.run_until_complete(run)
         except FleetctlError as error:
-            self._outcome = error
+            self._result = error
         finally:
             self._loop.close()
 

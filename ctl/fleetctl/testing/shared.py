@@ -42,12 +42,12 @@ class FaultyShared:
         self._settles_s = settles_s
         self._enter = enter
         self._living = living
-        self._effects: list[tuple[datetime, SharedResource, bool]] = []  # from when on it is there, or is not
+        self._changes: list[tuple[datetime, SharedResource, bool]] = []  # from when on it is there, or is not
 
     def there(self) -> list[str]:
         """Return the kinds that are there now, in the order of preparing."""
         now, last = self._clock.now(), dict[str, bool]()
-        for at, resource, is_there in sorted(self._effects, key=lambda effect: effect[0]):
+        for at, resource, is_there in sorted(self._changes, key=lambda change: change[0]):
             if at <= now:
                 last[resource.kind] = is_there
         return [kind for kind in self.kinds if last.get(kind)]
@@ -85,11 +85,11 @@ class FaultyShared:
         """Have the effect at once; or cut the answer off, and have it late or never."""
         now = self._clock.now()
         if self._dice.random() >= self._cut():
-            self._effects.append((now, resource, is_there))
+            self._changes.append((now, resource, is_there))
             return
         if self._dice.random() < 0.5:
             late_s = self._dice.uniform(0.0, self._settles_s())
-            self._effects.append((now + timedelta(seconds=late_s), resource, is_there))
+            self._changes.append((now + timedelta(seconds=late_s), resource, is_there))
         raise AmbiguousOutcomeError(f"{resource.kind}: the connection was cut")
 
     def _check_stuck(self, resource: SharedResource) -> None:

@@ -143,8 +143,8 @@ def test_a_node_is_described_before_any_listing_shows_it(held: Held) -> None:
 def test_a_stranger_is_told_of_no_node(held: Held) -> None:
     async def scenario(account: Account) -> None:
         await account.node("t-1")
-        ask = account.provider.describe
-        assert await account._patiently(lambda: ask("t-1", owner="a-stranger")) is None
+        call = account.provider.describe
+        assert await account._patiently(lambda: call("t-1", owner="a-stranger")) is None
 
     held(scenario)
 
@@ -228,13 +228,13 @@ def test_events_tell_of_a_notice_within_a_second(held: Held) -> None:
 
 def test_listen_addresses_avoid_each_other_unless_every_node_has_its_own(held: Held) -> None:
     async def scenario(account: Account) -> None:
-        ask = account.provider.listen_addresses
-        found = await account._patiently(lambda: ask(3, avoid=frozenset()))
+        call = account.provider.listen_addresses
+        found = await account._patiently(lambda: call(3, avoid=frozenset()))
         assert len(found) == 3
         ports = {address.port for address in found}
         if len(ports) > 1:  # one machine: distinct, and those named are left alone
             assert len(ports) == 3
-            more = await account._patiently(lambda: ask(1, avoid=frozenset(ports)))
+            more = await account._patiently(lambda: call(1, avoid=frozenset(ports)))
             assert more[0].port not in ports
 
     held(scenario)

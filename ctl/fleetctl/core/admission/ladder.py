@@ -16,7 +16,7 @@ PROBE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepEffects:
+class Degradation:
     """A step spelt out."""
 
     holds_queue: bool  # dispatch nothing
@@ -28,10 +28,10 @@ class StepEffects:
     breaks: bool  # refuse all but probes
 
 
-def effects(lane: RouteLane) -> StepEffects:
+def degradation_of(lane: RouteLane) -> Degradation:
     """Return what the lane's step does; each step includes those below it."""
     found = {entry.effect for entry in entries_up_to(lane.step, interruptible=lane.interruptible)}
-    return StepEffects(
+    return Degradation(
         holds_queue=StepEffect.HOLDS_QUEUE in found,
         max_tokens=lane.max_tokens_cap if StepEffect.CAPS_ANSWERS in found else None,
         context_tokens=lane.context_tokens_cap if StepEffect.CAPS_PROMPTS in found else None,
@@ -58,8 +58,8 @@ class ProbeGate:
         return True
 
 
-def capped_tokens(asked: int | None, cap: int | None) -> int | None:
+def capped_tokens(requested: int | None, cap: int | None) -> int | None:
     """Return the max_tokens to send instead of `asked`. None: leave it as it is."""
-    if cap is None or (asked is not None and asked <= cap):
+    if cap is None or (requested is not None and requested <= cap):
         return None
     return cap

@@ -45,7 +45,7 @@ class Assignment:
         """Give the request a slot of this replica, and send it there."""
         routes = self._routes
         replica = routes.replicas[candidate.id]
-        routes.prefixes.remember(request.hashes, candidate.id)
+        routes.prefixes.record(request.hashes, candidate.id)
         self._endings.active.add(request)
         request.move(_DISPATCHED)
         request.replica = replica
@@ -125,7 +125,7 @@ class Assignment:
         if lane.displaced:
             self._dispatch_displaced(lane)
         queue = lane.queue
-        while queue and not lane.effects.holds_queue:
+        while queue and not lane.degradation.holds_queue:
             request = queue.peek()
             now_s = self._clock()
             found = self._routes.pick(request, now_s) if request is not None else None

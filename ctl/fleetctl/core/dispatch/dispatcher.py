@@ -70,16 +70,16 @@ class Dispatcher:
         """Dispatch, queue or refuse a request that arrives now."""
         now_s = request.stopwatch.started_s
         lane = request.lane
-        effects = lane.effects
+        degradation = lane.degradation
         lane.accounts.offered(now_s)
         # A queue is never jumped, and a held lane dispatches nothing.
-        found = None if lane.queue.size or effects.holds_queue else self.routes.pick(request, now_s)
+        found = None if lane.queue.size or degradation.holds_queue else self.routes.pick(request, now_s)
         if found is not None and lane.always_takes_slot:
             self._assignment.dispatch(request, found, now_s)
             return
-        is_probe = effects.breaks and lane.probe.lets_through(now_s)
+        is_probe = degradation.breaks and lane.probe.lets_through(now_s)
         load = lane.load(has_slot=found is not None)
-        answer = admit(load, effects, prompt_tokens=request.prompt.prompt_tokens, is_probe=is_probe)
+        answer = admit(load, degradation, prompt_tokens=request.prompt.prompt_tokens, is_probe=is_probe)
         if answer is Admission.DISPATCH and found is not None:
             self._assignment.dispatch(request, found, now_s)
         elif isinstance(answer, Refusal):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
-from fleetctl.core.admission.ladder import ProbeGate, StepEffects, effects
+from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.breach import Limits
@@ -29,8 +29,19 @@ class DispatchLane(Generic[R]):
     """Lives from the first table that names it until nothing of it is left."""
 
     __slots__ = (
-        "accounts", "always_takes_slot", "candidates", "displaced", "effects", "in_flight", "probe", "queue", "route", "service", "spill",
-        "wake_at_s", "wakeup",
+        "accounts",
+        "always_takes_slot",
+        "candidates",
+        "degradation",
+        "displaced",
+        "in_flight",
+        "probe",
+        "queue",
+        "route",
+        "service",
+        "spill",
+        "wake_at_s",
+        "wakeup",
     )  # fmt: skip
 
     def __init__(self, route: RouteLane, *, now_s: float) -> None:
@@ -49,10 +60,10 @@ class DispatchLane(Generic[R]):
     def apply(self, route: RouteLane) -> None:
         """Take over new rules; those who wait keep their deadlines."""
         self.route = route
-        self.effects: StepEffects = effects(route)
+        self.degradation: Degradation = degradation_of(route)
         # If admission lets the longest prompt take a free slot at once, it need not be asked about any other.
         self.always_takes_slot = (
-            admit(_FREE, self.effects, prompt_tokens=_LONGEST_PROMPT_TOKENS, is_probe=False) is Admission.DISPATCH
+            admit(_FREE, self.degradation, prompt_tokens=_LONGEST_PROMPT_TOKENS, is_probe=False) is Admission.DISPATCH
         )
         self.accounts.limits = Limits.of(route.slo)
         self.queue.size_max = route.queue_max
@@ -65,7 +76,7 @@ class DispatchLane(Generic[R]):
     @property
     def may_spill(self) -> bool:
         """Whether its requests may go to the replicas of the spill_to lanes: by its step, or for want of any other."""
-        return bool(self.spill) and (self.effects.spills or not any(c.in_rotation for c in self.candidates))
+        return bool(self.spill) and (self.degradation.spills or not any(c.in_rotation for c in self.candidates))
 
     @property
     def has_replica(self) -> bool:

@@ -79,7 +79,7 @@ def ttft_ceiling(limit_s: float) -> float:
 def evaluate(replica: ReplicaModel, replicas: int) -> OperatingPoint | None:
     """Return the lane's steady state over this many replicas, or None where they are saturated."""
     state = replica.operate(replica.demand.rps / replicas)
-    if state is None or not replica.has_room(state):
+    if state is None or not replica.has_free_slot(state):
         return None
     return OperatingPoint(replica=replica, replicas=replicas, state=state, ttft=ttft_tail(replica, state, replicas))
 

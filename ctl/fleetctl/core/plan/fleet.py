@@ -13,7 +13,7 @@ from fleetctl.core.plan.instances import instances, too_small
 from fleetctl.core.plan.lane import lane_plan
 from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.prefill_only import prefill_only_lane
-from fleetctl.core.plan.sizing import SizedInstance, size
+from fleetctl.core.plan.sizing import SizingResult, size
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
 from fleetctl.errors import BudgetExceededError
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
@@ -42,7 +42,7 @@ class Option:
 
     lane: LaneSpec
     demand: LaneDemand
-    sized: SizedInstance
+    result: SizingResult
     markets: Markets
     cost_usd_per_hour: float
 
@@ -71,7 +71,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     demands = lane_demands(profile, trace_rows)
     if sizing is Sizing.FULL:
         chosen = _within_caps(profile, [_options(profile, lane, demands[lane.name], supply) for lane in profile.lanes])
-        lanes = tuple(lane_plan(o.lane, profile, o.sized, o.demand, o.markets) for o in chosen)
+        lanes = tuple(lane_plan(o.lane, profile, o.result, o.demand, o.markets) for o in chosen)
         cautions = _cautions(profile, demands)
     else:
         answers = [
@@ -133,11 +133,11 @@ def _options(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Suppl
         catalogue=supply.catalogue,
         offerings=supply.offerings,
     )
-    sized = [s for instance in found if (s := size(lane, instance, demand)) is not None]
-    within = [s for s in sized if s.needed <= lane.replicas.max]
+    results = [s for instance in found if (s := size(lane, instance, demand)) is not None]
+    within = [s for s in results if s.needed <= lane.replicas.max]
     if not within:
-        if sized:
-            raise too_many(lane, sized, demand)
+        if results:
+            raise too_many(lane, results, demand)
         fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
         raise out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
     options = []
@@ -146,7 +146,7 @@ def _options(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Suppl
         policy = profile.capacity.on_demand
         markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
         cost = markets.cost_usd_per_hour(one.instance)
-        options.append(Option(lane=lane, demand=demand, sized=one, markets=markets, cost_usd_per_hour=cost))
+        options.append(Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost))
     return _worthwhile(sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o))))
 
 
@@ -160,7 +160,7 @@ def _worthwhile(options: list[Option]) -> list[Option]:
 
 
 def _key(option: Option) -> str:
-    return option.sized.instance.cheapest.key
+    return option.result.instance.cheapest.key
 
 
 def _within_caps(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:

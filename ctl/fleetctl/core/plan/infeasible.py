@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.checks import describe, evaluate
 from fleetctl.core.plan.replica import ReplicaModel
-from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizedInstance, choices, replica_model, worst_step_s
+from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizingResult, choices, replica_model, worst_step_s
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.slo import LatencyTarget, Metric
 from fleetctl.units import format_duration
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec
 
 
-def too_many(lane: LaneSpec, found: Sequence[SizedInstance], demand: LaneDemand) -> InfeasiblePlanError:
+def too_many(lane: LaneSpec, found: Sequence[SizingResult], demand: LaneDemand) -> InfeasiblePlanError:
     """Return the error for a lane that needs more replicas than its bound allows."""
     best = min(found, key=lambda s: s.needed)
     why = f" ({best.fewer.why} with one less)" if best.fewer else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneAnswer, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturation
-from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizedInstance
+from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_fraction
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec, Profile
 
 
-def lane_plan(lane: LaneSpec, profile: Profile, sized: SizedInstance, demand: LaneDemand, markets: Markets) -> LanePlan:
+def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: LaneDemand, markets: Markets) -> LanePlan:
     """Return the plan of a lane that the full model has sized, for one split."""
-    state = evaluate(sized.state.replica, max(1, markets.replicas)) or sized.state
+    state = evaluate(result.state.replica, max(1, markets.replicas)) or result.state
     answer = LaneAnswer(
-        instance=sized.instance,
-        settings=sized.settings,
+        instance=result.instance,
+        settings=result.settings,
         markets=markets,
-        cost_usd_per_hour=markets.cost_usd_per_hour(sized.instance),
+        cost_usd_per_hour=markets.cost_usd_per_hour(result.instance),
         budget=ttft_budget(lane, state),
-        constraint=binding(sized, markets),
+        constraint=binding(result, markets),
         forecast=forecast(state),
-        reasons=(*_reasons(lane, sized, demand, state), markets.reason, *_pinned(lane)),
+        reasons=(*_reasons(lane, result, demand, state), markets.reason, *_pinned(lane)),
     )
     return assemble(lane, profile, demand, answer)
 
 
-def binding(sized: SizedInstance, markets: Markets) -> Constraint:
+def binding(result: SizingResult, markets: Markets) -> Constraint:
     """Return what sets the number of replicas."""
-    if sized.fewer is None or markets.replicas > sized.needed + 1:
+    if result.fewer is None or markets.replicas > result.needed + 1:
         return Constraint.MINIMUM
-    return sized.fewer.constraint
+    return result.fewer.constraint
 
 
 def forecast(state: OperatingPoint) -> Forecast:
@@ -65,20 +65,20 @@ def ttft_budget(lane: LaneSpec, state: OperatingPoint) -> tuple[BudgetItem, ...]
     return budget_items(lane, {"running step": running_s, "queue": queue_s, "prefill": prefill_s})
 
 
-def _reasons(lane: LaneSpec, sized: SizedInstance, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
-    settings, replica = sized.settings, sized.state.replica
-    plural = "replica keeps" if sized.needed == 1 else "replicas keep"
-    enough = f"{sized.needed} {plural} every promise at {demand.rps:,.4g} rps"
-    if sized.fewer is not None:
-        enough += f"; with {sized.needed - 1}, {sized.fewer.why}"
-    if lane.replicas.min > sized.needed:
+def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
+    settings, replica = result.settings, result.state.replica
+    plural = "replica keeps" if result.needed == 1 else "replicas keep"
+    enough = f"{result.needed} {plural} every promise at {demand.rps:,.4g} rps"
+    if result.fewer is not None:
+        enough += f"; with {result.needed - 1}, {result.fewer.why}"
+    if lane.replicas.min > result.needed:
         enough += f"; the profile's minimum of {lane.replicas.min} binds"
     offered = (
         f"demand: {demand.source}; prompts of {demand.prompt.mean:.0f} tokens on average, "
         f"{format_fraction(demand.prefix_hit)} of them cached, answers of {demand.output.mean:.0f}"
     )
     knee = (
-        f"one {sized.instance.label} saturates at {replica.knee_rps:,.4g} rps, where "
+        f"one {result.instance.label} saturates at {replica.knee_rps:,.4g} rps, where "
         f"{saturation(replica, settings.batch_slots).why}; the ceiling at this promise is "
         f"{format_fraction(round(ceiling(lane), 3))} of that"
     )

@@ -216,14 +216,14 @@ def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
         f"{rule.instance_rps * demand.output.mean:,.0f} output tokens/s with at least "
         f"{rule.instance_rps * demand.output.mean * _step_floor_s(rule, demand):.0f} sequences resident; "
     )
-    sized = size(lane, rule.instance, demand)
-    if sized is None:
+    result = size(lane, rule.instance, demand)
+    if result is None:
         return claim + f"by the full model no number of {label} keeps this lane's promises"
-    replica = sized.state.replica
-    fitting = math.floor(sized.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
+    replica = result.state.replica
+    fitting = math.floor(result.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
     return claim + (
         f"its KV cache holds {fitting}, it saturates at {replica.knee_rps:.3g} rps, and the full model asks for "
-        f"{sized.needed} replicas. Use --sizing full."
+        f"{result.needed} replicas. Use --sizing full."
     )
 
 

@@ -129,7 +129,7 @@ class ReplicaModel:
     def _chunk_counts(self) -> dict[int, float]:
         return {}
 
-    def has_room(self, state: SteadyState) -> bool:
+    def has_free_slot(self, state: SteadyState) -> bool:
         """Whether a sequence finds a slot in the batch 99 times in 100."""
         return state.running_p99 <= self.seqs_max
 
@@ -146,7 +146,7 @@ class ReplicaModel:
 
     def _sustains(self, rps: float) -> bool:
         state = self.operate(rps)
-        return state is not None and self.has_room(state)
+        return state is not None and self.has_free_slot(state)
 
     def prefill_times_s(self, state: SteadyState) -> list[float]:
         """Return every prompt point's own way through the engine: its chunks, beside decodes and companions."""

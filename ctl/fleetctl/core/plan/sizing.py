@@ -42,8 +42,8 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizedInstance:
-    """One instance, one choice of settings, and the fewest replicas."""
+class SizingResult:
+    """The result of sizing a lane: one instance, one choice of settings, and the fewest replicas."""
 
     instance: Instance
     settings: Settings
@@ -52,23 +52,23 @@ class SizedInstance:
     fewer: Failure | None  # what fails with one replica less; None at one replica
 
 
-def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizedInstance | None:
+def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizingResult | None:
     """Return the settings with the fewest replicas, then the highest knee; None where no number keeps every promise.
 
     Knees within 5 % are alike; among them the lowest TTFT wins.
     """
     found = [
-        sized
+        result
         for settings in choices(lane, instance, demand)
-        if (sized := _fewest(lane, instance, demand, settings)) is not None
+        if (result := _fewest(lane, instance, demand, settings)) is not None
     ]
     best = min(((s.needed, -_knee_band(s)) for s in found), default=None)
     ties = [s for s in found if (s.needed, -_knee_band(s)) == best]
     return ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
 
 
-def _knee_band(sized: SizedInstance) -> int:
-    return math.floor(math.log(max(sized.state.replica.knee_rps, 1e-9), _TIE))
+def _knee_band(result: SizingResult) -> int:
+    return math.floor(math.log(max(result.state.replica.knee_rps, 1e-9), _TIE))
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
@@ -157,7 +157,7 @@ def _rounded_up(tokens: float) -> int:
     return math.ceil(tokens / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
 
 
-def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> SizedInstance | None:
+def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> SizingResult | None:
     """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas."""
     replica = replica_model(instance, demand, settings)
 
@@ -176,4 +176,4 @@ def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Se
     if state is None:
         raise AssertionError("a count that keeps every promise is not saturated")
     fewer = failing(low) if low else None
-    return SizedInstance(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)
+    return SizingResult(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)

@@ -73,13 +73,13 @@ def _drain_requested(
     lane: LaneState, context: ReconcileContext, headroom: Headroom
 ) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain what a person asked to drain; the lane's last one in rotation waits for its replacement."""
-    serving = [o for o in lane.steps if _is_asked(o) and o.state is o.replica.record.state is ReplicaState.READY]
-    others = sum(o.state is ReplicaState.READY and not _is_asked(o) for o in lane.steps)
+    serving = [o for o in lane.steps if _awaits_drain(o) and o.state is o.replica.record.state is ReplicaState.READY]
+    others = sum(o.state is ReplicaState.READY and not _awaits_drain(o) for o in lane.steps)
     waits = serving[:1] if serving and not others and _replacement_may_come(lane, headroom) else []
     changed = [
         _way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
         for o in lane.steps
-        if _is_asked(o) and o not in waits
+        if _awaits_drain(o) and o not in waits
     ]
     notes = tuple(
         ReasonCode.LAST_IN_ROTATION.because(
@@ -90,7 +90,7 @@ def _drain_requested(
     return _with(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
 
 
-def _is_asked(step: ReplicaStep) -> bool:
+def _awaits_drain(step: ReplicaStep) -> bool:
     """Whether a person asked this one to leave and it has not begun to."""
     return step.replica.record.drain_requested and step.state in (*_STOPPABLE, ReplicaState.READY)
 
@@ -185,12 +185,12 @@ def _lacking(lane: LaneState) -> tuple[int, int]:
     return acted, max(0, lacking - acted)
 
 
-def _drained_by_hand(lane: LaneState) -> list[ReplicaStep]:
+def _drained_by_operator(lane: LaneState) -> list[ReplicaStep]:
     return [o for o in lane.steps if o.replica.record.drain_requested and o.state.is_live]
 
 
 def _unreplaced(lane: LaneState) -> list[ReplicaStep]:
-    return [o for o in _drained_by_hand(lane) if o.id not in lane.memory.replaced]
+    return [o for o in _drained_by_operator(lane) if o.id not in lane.memory.replaced]
 
 
 def _launch(lane: LaneState, market: Market, leaving: list[str], *, have: int, shadow: bool) -> LaunchReplica:
@@ -214,7 +214,7 @@ def _decided(
     # While active every launch follows the order or goes beyond it, so a later switch to shadow owes none.
     made = lane.memory.requested + really if lane.shadow else lane.requested
     unreplaced = _unreplaced(lane)
-    replaced = [o.id for o in _drained_by_hand(lane) if o not in unreplaced]
+    replaced = [o.id for o in _drained_by_operator(lane) if o not in unreplaced]
     replaced += [o.id for o in unreplaced[: really if lane.shadow else None]]
     memory = replace(lane.memory, requested=min(lane.requested, made), replaced=tuple(replaced))
     return LaneDecision(steps=lane.steps, launches=tuple(launches), memory=memory, headroom=headroom, notes=notes)
@@ -250,7 +250,7 @@ def _capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
 
 def _is_leaving(step: ReplicaStep) -> bool:
     """Whether this decision makes the replica leave, so that a launch stands in for it."""
-    if _is_asked(step):
+    if _awaits_drain(step):
         return True
     return isinstance(step.action, DrainReplica | StopReplica | MarkGone) and (
         step.replica.record.state.counts_as_capacity

@@ -88,24 +88,24 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
     record = replica.record
     if record.state is ReplicaState.PENDING:
         return None
-    asked = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
+    is_leaving = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
         how = replica.exit_reason or "gone"
     elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
         how = "no longer listed by the provider"
     else:
         return None
-    failed = bool(record.fault) or not asked
+    failed = bool(record.fault) or not is_leaving
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.FAILED if failed else ReplicaState.GONE,
         action=MarkGone(
             replica_id=record.id,
             failed=failed,
-            code=ReasonCode.ENDED if asked and not record.fault else ReasonCode.DIED,
-            reason=_death(replica, how, asked=asked),
+            code=ReasonCode.ENDED if is_leaving and not record.fault else ReasonCode.DIED,
+            reason=_death(replica, how, is_leaving=is_leaving),
         ),
-        failed_start=not asked and _is_early(replica, context),
+        failed_start=not is_leaving and _is_early(replica, context),
     )
 
 
@@ -140,9 +140,9 @@ def _is_early(replica: ObservedReplica, context: ReconcileContext) -> bool:
     return (replica.record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
 
 
-def _death(replica: ObservedReplica, how: str, *, asked: bool) -> str:
+def _death(replica: ObservedReplica, how: str, *, is_leaving: bool) -> str:
     record = replica.record
-    if asked:
+    if is_leaving:
         return f"{how}: {record.fault}" if record.fault else f"{how}, as it was asked"
     # Taken out of rotation before its end was seen, it is BOOTING again; that is not when it died.
     while_ = "out of rotation" if record.ready_at is not None and record.state is ReplicaState.BOOTING else record.state
@@ -248,8 +248,8 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
         code, what = ReasonCode.RECOVERY_OVERDUE, "not recovered"
     # A controller that was away asks first: what it has not looked at yet may long be healthy.
-    can_be_asked = record.has_address or replica.node is None
-    if age_s < limit_s or (replica.healthy is None and can_be_asked):
+    can_be_probed = record.has_address or replica.node is None
+    if age_s < limit_s or (replica.healthy is None and can_be_probed):
         return None
     return _stop_faulty(replica, code, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
 
@@ -354,13 +354,13 @@ def _end(replica: ObservedReplica, grace_s: float, code: ReasonCode, reason: str
 
 def _stopping(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a second order to end when the first has not been followed."""
-    asked_s = since_s(replica.record.changed_at, context.now)
-    if asked_s >= max(STOP_AGAIN_S, context.stop_deadline_s):
+    stopping_s = since_s(replica.record.changed_at, context.now)
+    if stopping_s >= max(STOP_AGAIN_S, context.stop_deadline_s):
         return _end(
             replica,
             STOP_GRACE_LATE_S,
             ReasonCode.STOP_REPEATED,
-            f"still there {format_duration(asked_s)} after it was told to end",
+            f"still there {format_duration(stopping_s)} after it was told to end",
         )
     return _stay(replica)
 

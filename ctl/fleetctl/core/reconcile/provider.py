@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.model.observation import ProviderFault
-from fleetctl.model.reason import Reason, ReasonCode, in_words
+from fleetctl.model.reason import Reason, ReasonCode, join_messages
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,5 +30,5 @@ def launches_blocked(observation: Observation, now: datetime) -> str:
         if condition.fault is ProviderFault.CREDENTIALS:
             return condition.message
     if waits := prepare_shared(observation, now).reasons:
-        return in_words(waits)
+        return join_messages(waits)
     return "" if observation.offerings_known else "the provider has not said yet what it sells"

@@ -56,7 +56,7 @@ class PrefixIndex:
             found[replica_id] = length
         return found
 
-    def remember(self, hashes: list[int], replica_id: str) -> None:
+    def record(self, hashes: list[int], replica_id: str) -> None:
         """Note that a replica is now working through these blocks."""
         holders = self._holders
         # The last block first, so that the first, which most prompts share, is forgotten last.

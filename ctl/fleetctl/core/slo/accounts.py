@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestOutcome, Uncounted, classify
-from fleetctl.core.slo.tally import LaneTally
+from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, Uncounted, classify
+from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import WINDOWS_S, SlidingWindows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class LaneAccounts:
 
     def __init__(self, limits: Limits, *, now_s: float) -> None:
         self.limits = limits
-        self.windows = SlidingWindows(LaneTally, now_s=now_s)
+        self.windows = SlidingWindows(LaneStats, now_s=now_s)
         self.gaps_s: list[float] = []
         self.events = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
@@ -67,15 +67,17 @@ class LaneAccounts:
         gaps_s.clear()
         self.events = 0
 
-    def finished(self, now_s: float, outcome: RequestOutcome, *, prompt_tokens: int, more_output_tokens: int) -> None:
+    def finished(
+        self, now_s: float, measured: RequestMeasurements, *, prompt_tokens: int, more_output_tokens: int
+    ) -> None:
         """Judge and count an ended request. `more_output_tokens` were not counted as they came."""
         cell = self.windows.open_cell(now_s)
-        self.endings[outcome.ending] += 1
+        self.endings[measured.ending] += 1
         cell.prompt_tokens += prompt_tokens
         cell.output_tokens += max(0, more_output_tokens)
-        if outcome.ending is Ending.COMPLETE:
-            cell.e2e.add(outcome.total_s)
-        verdict = classify(outcome, self.limits)
+        if measured.ending is Ending.COMPLETE:
+            cell.e2e.add(measured.total_s)
+        verdict = classify(measured, self.limits)
         if isinstance(verdict, Uncounted):
             return
         cell.finished += 1

@@ -59,8 +59,8 @@ class Limits:
 
 
 # No cycle passes through one, and there is one for every request: not for the garbage collector to track.
-class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What was measured of one request."""
+class RequestMeasurements(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The measurements of one finished request."""
 
     ending: Ending
     total_s: float
@@ -85,39 +85,39 @@ _BY_ENDING = {
 }
 
 
-def classify(outcome: RequestOutcome, limits: Limits) -> BreachKind | Uncounted | None:
+def classify(measured: RequestMeasurements, limits: Limits) -> BreachKind | Uncounted | None:
     """Return how a request breached, the gravest kind first; None: it was good.
 
     A client that left before the first token counts as a TTFT breach once the limit had passed: else those who give up
     waiting would make the lane look better. One that ran past its E2E or COMPLETION limit counts as a timeout.
     """
-    if outcome.ending in _BY_ENDING:
-        return _BY_ENDING[outcome.ending]
-    if outcome.ending is Ending.REJECTED:
+    if measured.ending in _BY_ENDING:
+        return _BY_ENDING[measured.ending]
+    if measured.ending is Ending.REJECTED:
         return Uncounted.REJECTED
-    if limits.total_s is not None and outcome.total_s > limits.total_s:
+    if limits.total_s is not None and measured.total_s > limits.total_s:
         return BreachKind.TIMEOUT
-    if _was_late(outcome, limits):
+    if _was_late(measured, limits):
         return BreachKind.TTFT
-    if outcome.streamed and _jittered(outcome, limits):
+    if measured.streamed and _jittered(measured, limits):
         return BreachKind.ITL
-    return Uncounted.CANCELLED if outcome.ending is Ending.CANCELLED else None
+    return Uncounted.CANCELLED if measured.ending is Ending.CANCELLED else None
 
 
-def _was_late(outcome: RequestOutcome, limits: Limits) -> bool:
-    if limits.queue_wait_s is not None and outcome.queue_wait_s > limits.queue_wait_s:
+def _was_late(measured: RequestMeasurements, limits: Limits) -> bool:
+    if limits.queue_wait_s is not None and measured.queue_wait_s > limits.queue_wait_s:
         return True
-    if not outcome.streamed:
+    if not measured.streamed:
         return False
-    waited_s = outcome.total_s if outcome.ttft_s is None else outcome.ttft_s
+    waited_s = measured.total_s if measured.ttft_s is None else measured.ttft_s
     return limits.ttft_s is not None and waited_s > limits.ttft_s
 
 
-def _jittered(outcome: RequestOutcome, limits: Limits) -> bool:
+def _jittered(measured: RequestMeasurements, limits: Limits) -> bool:
     if limits.itl_s is None:
         return False
     # The epsilon: 1 - 0.9 is a little less than 0.1 in binary, and exactly the allowed share is allowed.
-    return outcome.gaps_over > limits.jitter_share * outcome.gaps + 1e-9
+    return measured.gaps_over > limits.jitter_share * measured.gaps + 1e-9
 
 
 def _limit(slo: LaneSlo, metric: Metric) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import RequestOutcome
+from fleetctl.core.slo.breach import RequestMeasurements
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
@@ -57,7 +57,7 @@ class RequestStopwatch:
         total_s = now_s - self.started_s
         self._accounts.finished(
             now_s,
-            RequestOutcome(
+            RequestMeasurements(
                 ending=ending,
                 total_s=total_s,
                 streamed=is_stream,

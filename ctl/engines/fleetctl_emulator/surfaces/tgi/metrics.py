@@ -55,7 +55,9 @@ class TgiMetrics:
         self._durations = {name: self._duration(name, text) for name, text in _REQUEST_DURATIONS.items()}
         self._input = self._tokens_histogram("tgi_request_input_length", "Input token length", max_input_tokens)
         self._generated = self._tokens_histogram("tgi_request_generated_tokens", "Generated tokens", max_total_tokens)
-        self._asked = self._tokens_histogram("tgi_request_max_new_tokens", "Maximum new tokens", max_total_tokens)
+        self._max_new_tokens = self._tokens_histogram(
+            "tgi_request_max_new_tokens", "Maximum new tokens", max_total_tokens
+        )
         self._batches = {
             name: page.family(name, "histogram", text, bounds=_DURATION_BOUNDS)
             for name, text in _BATCH_DURATIONS.items()
@@ -77,7 +79,7 @@ class TgiMetrics:
         """Count a validated request."""
         self._requests.add()
         self._input.observe(prompt_tokens)
-        self._asked.observe(max_tokens)
+        self._max_new_tokens.observe(max_tokens)
 
     def rejected(self) -> None:
         """Count a request over --max-concurrent-requests."""

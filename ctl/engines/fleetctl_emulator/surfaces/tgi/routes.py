@@ -159,21 +159,21 @@ class TgiRoutes:
         return web.Response()
 
     async def _generate(self, request: web.Request, body: _GenerateBody, *, is_stream: bool) -> web.StreamResponse:
-        asked = body.parameters
+        parameters = body.parameters
         if not body.inputs:
             raise EngineRefusal(RefusalReason.INVALID, "`inputs` cannot be empty")
-        if (asked.best_of or 1) != 1 or asked.grammar is not None:
+        if (parameters.best_of or 1) != 1 or parameters.grammar is not None:
             raise EngineRefusal(RefusalReason.INVALID, "best_of and grammar are not emulated")
-        seed = str(self._options.seed if asked.seed is None else asked.seed)
+        seed = str(self._options.seed if parameters.seed is None else parameters.seed)
         generation = GenerationRequest(
             prompts=(render_text(body.inputs.encode(), self._service.texts.of(seed)),),
             seed=seed,
-            max_tokens=asked.max_new_tokens,
-            stop=tuple(asked.stop),
+            max_tokens=parameters.max_new_tokens,
+            stop=tuple(parameters.stop),
             is_stream=is_stream,
         )
-        before = body.inputs if asked.return_full_text else ""
-        spelling: EventFormat = GenerateFormat(has_details=asked.details, before=before)
+        before = body.inputs if parameters.return_full_text else ""
+        spelling: EventFormat = GenerateFormat(has_details=parameters.details, before=before)
         return await self._service.respond(request, self._checked(generation), spelling, is_chat=False)
 
     def _checked(self, generation: GenerationRequest) -> GenerationRequest:

@@ -8,7 +8,7 @@ from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.model.gateway import LaneWindow
 
 
-class LaneTally:
+class LaneStats:
     """Counts; merges; becomes a LaneWindow."""
 
     __slots__ = (
@@ -30,7 +30,7 @@ class LaneTally:
         self.e2e = QuantileSketch()
         self.queue_wait = QuantileSketch()
 
-    def merge(self, other: LaneTally) -> None:
+    def merge(self, other: LaneStats) -> None:
         """Add everything `other` counted."""
         self.offered += other.offered
         self.dispatched += other.dispatched
