@@ -82,7 +82,9 @@ def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
     # A sequence holds its prompt and, over its life, half its answer on average (more: long answers stay longer).
     resident = lane.prompt_tokens_mean + lane_demands(profile)[lane.lane].output.mean / 2
     assert launch.max_num_seqs * resident <= 0.8 * tokens
-    assert launch.max_model_len <= tokens
+    assert launch.max_model_len == min(card.context_tokens_max, launch.max_model_len) <= tokens
+    # What one request may take is what there is, whatever is expected; a fifth of the cache is not promised to it.
+    assert launch.max_model_len >= min(card.context_tokens_max, 0.8 * tokens - 1024)
     assert lane.forecast.concurrency <= launch.max_num_seqs <= launch.max_num_batched_tokens
 
 
@@ -200,6 +202,13 @@ def test_pinned_launch_settings_win_and_are_named() -> None:
     assert (launch.max_num_seqs, launch.max_model_len, launch.max_num_batched_tokens) == (12, 6000, 768)
     assert launch.gpu_memory_utilization == 0.8
     assert any("pinned" in reason and "max_num_seqs 12" in reason for reason in lane.reasons)
+
+
+def test_the_longest_request_is_what_the_cache_holds_and_not_what_is_expected() -> None:
+    little, much = (only_lane(profile_with(prompt=prompt, output=(50, 100))) for prompt in ((100, 200), (1500, 3000)))
+    assert little.launch.max_model_len == much.launch.max_model_len
+    assert little.launch.max_num_seqs > much.launch.max_num_seqs
+    assert any("max_model_len" in reason and "all that the model takes" in reason for reason in little.reasons)
 
 
 def test_a_lane_without_demand_gets_its_minimum_and_a_caution() -> None:

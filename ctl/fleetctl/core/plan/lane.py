@@ -92,9 +92,17 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         knee,
         f"max_num_seqs {settings.seqs}: {_batch_slots(settings.batch_slots)}",
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
-        f"max_model_len {settings.model_len}: the longest expected request and half as much again",
+        f"max_model_len {settings.model_len}: {_longest(lane, result)}",
         memory,
     )
+
+
+def _longest(lane: LaneSpec, result: SizingResult) -> str:
+    if lane.launch.max_model_len is not None:
+        return "pinned by the profile"
+    if result.settings.model_len >= result.instance.card.context_tokens_max:
+        return "all that the model takes"
+    return "what the KV cache holds of one request"
 
 
 def _batch_slots(batch_slots: Constraint) -> str:

@@ -25,8 +25,6 @@ GPU_MEMORY_UTILIZATION = 0.92  # the default of vLLM 0.32
 REPLICAS_SEARCHED_MAX = 4096
 _TIE = 1.05
 _CONTEXT_STEP_TOKENS = 1024
-_CONTEXT_TOKENS_MIN = 4096
-_CONTEXT_RESERVE = 1.5  # over the tail of what is expected: longer requests are refused by the engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +142,21 @@ def _full_step_s(replica: ReplicaModel, seqs: int) -> float:
 
 
 def _model_len(lane: LaneSpec, instance: Instance, demand: LaneDemand, kv_tokens: int) -> int:
-    """Return the context to serve: the tail of what is expected plus a reserve; 0 where the KV cache holds too little."""
+    """Return the longest request to serve: what the model and the KV cache hold; 0 where the cache holds too little.
+
+    What is expected sets the batch, not this: a rare longer request takes more of the cache, and is served. The part of
+    the cache that is planned to stay free is not promised to one request either, for an engine that measures a smaller
+    cache than was reckoned with would refuse to start.
+    """
     tail = demand.prompt.points[-1] + demand.output.points[-1]
-    most = min(instance.card.context_tokens_max, kv_tokens)
+    longest = instance.card.context_tokens_max
+    most = min(longest, kv_tokens)
     if lane.launch.max_model_len is not None:
         return lane.launch.max_model_len if lane.launch.max_model_len <= most else 0
-    wanted = max(_CONTEXT_TOKENS_MIN, _rounded_up(tail * _CONTEXT_RESERVE))
-    return min(wanted, most) if most >= min(tail, instance.card.context_tokens_max) else 0
+    if most < min(tail, longest):
+        return 0
+    safe = math.floor(kv_tokens * (1 - KV_FREE) / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
+    return min(most, max(safe, _rounded_up(tail)))
 
 
 def _rounded_up(tokens: float) -> int:
