@@ -26,6 +26,8 @@ from fleetctl.testing.samples import EPOCH
 from tests.controller.rig import FLEET, FakeGateway
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.model.replica import Replica
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.provider import Provider, SharedResources
@@ -143,6 +145,7 @@ class Cloud:
         self.store = SqliteStore(self.home / "state.db", clock=self.clock)
         self.store._owner = f"owner-{self.seed}"  # tokens are derived from it: the same seed lives the same life
         self.gateway = FakeGateway(self.clock)
+        self.engine = FakeEngine()
         self.life = Life(steps_left=0, before_effect=True, is_over=True)
         self.living_most = 0
         self.out_of_rotation_s: list[float] = []
@@ -170,15 +173,18 @@ class Cloud:
     def down(self) -> None:
         self.store.set_phase(FLEET, DesiredPhase.DOWN, now=self.clock.now())
 
-    async def live(self, seconds: float, *, steps: int = 10**9) -> bool:
-        """Have a controller at work until it has ended, time is up or it is killed; return whether it ended by itself."""
+    async def live(self, seconds: float, *, steps: int = 10**9, until: Callable[[], bool] = lambda: False) -> bool:
+        """Have a controller at work until it has ended, time is up, it is killed, or `until` holds.
+
+        Return whether it ended by itself.
+        """
         life = self.life = Life(steps_left=steps, before_effect=self.dice.random() < 0.5)
         world = World(
             fleet=FLEET,
             paths=FleetPaths(fleet=FLEET),
             store=cast("StateStore", Mortal(self.store, life)),
             provider=cast("Provider", Mortal(self.provider, life)),
-            engine_of=lambda _: FakeEngine(),
+            engine_of=lambda _: self.engine,
             policy_of=lambda _: reconcile,
             engines=CloudEngines(self.provider, self.clock, self.hosts_asked),
             gateway=self.gateway,
@@ -189,7 +195,7 @@ class Cloud:
         controller = Controller(world)
         task = asyncio.ensure_future(controller.run())
         until_s = self.clock.monotonic_s() + seconds
-        while not task.done() and self.clock.monotonic_s() < until_s:
+        while not task.done() and self.clock.monotonic_s() < until_s and not until():
             await asyncio.wait([task], timeout=min(2.0, until_s - self.clock.monotonic_s()))
             self.living_most = max(self.living_most, len(self._unnoticed()))
         ended = task.done() and not task.cancelled() and task.exception() is None

@@ -24,6 +24,7 @@ from tests.controller.rig import FLEET
 if TYPE_CHECKING:
     from pathlib import Path
 
+NOTICES = 25
 SETTLED_S = 200.0  # by then whatever was cut off has had its effect
 KIND = CloudFaults(
     list_s=0.2, list_lag_s=0.0, create_s=1.0, address_s=0.0, boot_s=2.0, stop_s=1.0,
@@ -48,16 +49,16 @@ def test_300_slots_with_kills_leave_no_orphan_and_no_double(tmp_path: Path, seed
         cloud.up(spot=100)
         for _ in range(25):
             await cloud.live(cloud.dice.uniform(1, 60), steps=cloud.dice.randrange(1, 600))
-        noticing = asyncio.ensure_future(cloud.notice_now_and_then(20.0, 120.0))
-        await cloud.live(1100)
+        noticing = asyncio.ensure_future(cloud.notice_now_and_then(10.0, 120.0))
+        await cloud.live(1100, until=lambda: len(cloud.out_of_rotation_s) >= NOTICES)
         noticing.cancel()
-        await cloud.live(900)
+        await cloud.live(900, until=lambda: len(cloud.replicas(ReplicaState.READY)) == 300)
         assert cloud.living_most <= 300
         assert len(cloud.replicas(ReplicaState.READY)) == 300
         by_replica = Counter(node.replica_id for node in cloud.provider.living())
         assert set(by_replica) == {r.id for r in cloud.replicas()}
         assert set(by_replica.values()) == {1}
-        assert len(cloud.out_of_rotation_s) >= 20
+        assert len(cloud.out_of_rotation_s) == NOTICES
         assert max(cloud.out_of_rotation_s) < 1.0
         cloud.down()
         for _ in range(5):

@@ -93,7 +93,7 @@ class Applier:
         Actions marked shadow are only journalled.
         """
         actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
-        lanes = {Subject.replica(r.id): Subject.lane(r.lane) for r in self._records.all}
+        lanes = {Subject.replica(r.id): Subject.lane(r.lane) for r in self._records.all} if decision.actions else {}
         self._journal.decided(decision, actions, lanes)
         if decision.memory != self._memory:
             self._world.store.put_memory(self._world.fleet, decision.memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class BackgroundTasks:
         self._on_end = on_end
         self._on_error = on_error
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._counts: Counter[str] = Counter()  # by kind
 
     def start(self, key: str, work: Callable[[], Coroutine[object, object, None]], *, wakes: bool = True) -> bool:
         """Begin `work` unless one of this name is under way; return whether it was begun."""
@@ -26,6 +28,7 @@ class BackgroundTasks:
             return False
         task = self._group.create_task(self._guarded(key, work), name=key)
         self._running[key] = task
+        self._counts[_kind(key)] += 1
         task.add_done_callback(lambda _: self._ended(key, wakes=wakes))
         return True
 
@@ -33,9 +36,9 @@ class BackgroundTasks:
         """Whether work of this name is under way."""
         return key in self._running
 
-    def count(self, prefix: str) -> int:
-        """Return how much work whose name begins so is under way."""
-        return sum(key.startswith(prefix) for key in self._running)
+    def count(self, kind: str) -> int:
+        """Return how much work of a kind is under way: what stands before the first slash of its name."""
+        return self._counts[kind]
 
     def cancel(self, key: str) -> None:
         """Give up work of this name; nothing happens if there is none."""
@@ -61,6 +64,11 @@ class BackgroundTasks:
             self._on_error(key, exc)
 
     def _ended(self, key: str, *, wakes: bool) -> None:
-        self._running.pop(key, None)
+        del self._running[key]
+        self._counts[_kind(key)] -= 1
         if wakes:
             self._on_end()
+
+
+def _kind(key: str) -> str:
+    return key.partition("/")[0]

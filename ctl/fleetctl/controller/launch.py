@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from fleetctl.controller.create import Creator
     from fleetctl.controller.journal import Journal
@@ -172,5 +174,11 @@ class Launcher:
 
 def token_of(owner: str, record: Replica) -> str:
     """Return the name of a replica's order: no other order ever has it, and it can be derived again."""
-    identity = f"{owner}/{record.fleet}/{record.id}/{record.created_at.isoformat()}"
+    return _token(owner, record.fleet, record.id, record.created_at)
+
+
+# Asked of every replica three times a tick.
+@functools.lru_cache(maxsize=4096)
+def _token(owner: str, fleet: str, replica_id: str, created_at: datetime) -> str:
+    identity = f"{owner}/{fleet}/{replica_id}/{created_at.isoformat()}"
     return hashlib.sha256(identity.encode()).hexdigest()[:32]

@@ -81,10 +81,12 @@ class Listing:
 
     def look_up(self, token: str) -> None:
         """Ask about one order that the listings do not show, in the background; not oftener than they come."""
+        if self._background.count("describe") >= _QUESTIONS_MAX:
+            return
         now_s = self._world.clock.monotonic_s()
         interval_s = max(_QUESTION_INTERVAL_S_MIN, self._world.provider.pace.list_interval_s)
         self._looked_up_s = {t: at_s for t, at_s in self._looked_up_s.items() if now_s - at_s < interval_s}
-        if token in self._looked_up_s or self._background.count("describe/") >= _QUESTIONS_MAX:
+        if token in self._looked_up_s:
             return
         if self._background.start(f"describe/{token}", lambda: self._describe(token), wakes=False):
             self._looked_up_s[token] = now_s

@@ -113,9 +113,11 @@ class NodeCache:
 
     def _is_denied(self, token: str, since: datetime) -> bool:
         """Whether a reading after `since` did not show it."""
-        if any(at > since for at in self._denied.get(token, ())):
-            return True
-        return any(token not in r.tokens and r.as_of - self._lag > since for r in self._readings)
+        # Asked of every node several times a tick; nearly all are shown by every reading.
+        for reading in self._readings:
+            if token not in reading.tokens and reading.as_of - self._lag > since:
+                return True
+        return token in self._denied and any(at > since for at in self._denied[token])
 
     def _as_ordered(self, node: Node, now: datetime) -> Node:
         """Return the node as stopping for a while after its stop was taken: listings may not show that yet."""

@@ -51,6 +51,7 @@ class Observer:
         publisher: Publisher,
     ) -> None:
         self._world = world
+        self._owner = world.store.owner
         self._calls = calls
         self._cache = cache
         self._listing = listing
@@ -87,7 +88,7 @@ class Observer:
 
     def node(self, record: Replica) -> Node | None:
         """Return a replica's node as last seen; None: it is not shown."""
-        return self._cache.node(token_of(self._world.store.owner, record), now=self._world.clock.now())
+        return self._cache.node(token_of(self._owner, record), now=self._world.clock.now())
 
     def admitted(self, replica_id: str) -> None:
         """Count a replica's failures afresh."""
@@ -106,7 +107,7 @@ class Observer:
         gateway: GatewaySnapshot | None,
         at_gateway: ReplicaSnapshot | None,
     ) -> ObservedReplica:
-        token = token_of(self._world.store.owner, record)
+        token = token_of(self._owner, record)
         node = self._cache.node(token, now=now)
         ordered_by = self._resolver.settled_by(record.id)
         readable_from = ordered_by if record.state is ReplicaState.PENDING else record.stopped_at
@@ -148,7 +149,7 @@ class Observer:
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:
         """Return nodes that live and belong to no live replica."""
-        known = {token_of(self._world.store.owner, record) for record in live}
+        known = {token_of(self._owner, record) for record in live}
         nodes = self._cache.nodes(now=now)
         return tuple(node for node in nodes if node.state is not NodeState.GONE and node.token not in known)
 

@@ -50,7 +50,7 @@ class Records:
         """Store what the nodes of living replicas say of themselves, where it is news."""
         for record in self.all:
             node = node_of(record) if record.state.is_live and record.node_id else None
-            if node is not None and (seen := node_seen(record, node)) != record:
+            if node is not None and (seen := node_seen(record, node)) is not record:
                 self.put(seen)
 
     def settle(self, settled: tuple[Settlement, ...]) -> None:

@@ -108,13 +108,12 @@ def node_seen(record: Replica, node: Node) -> Replica:
     Some providers know these only after the create. What a node does not say, or no longer says, stays as recorded.
     """
     price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
-    return replace(
-        record,
-        host=node.host or record.host,
-        port=node.port if node.host else record.port,
-        offering=node.offering or record.offering,
-        price_usd_per_hour=price,
-    )
+    host, port = (node.host, node.port) if node.host else (record.host, record.port)
+    offering = node.offering or record.offering
+    # Every node is read every tick, and hardly ever says anything new: then this is the same record.
+    if (host, port, offering, price) == (record.host, record.port, record.offering, record.price_usd_per_hour):
+        return record
+    return replace(record, host=host, port=port, offering=offering, price_usd_per_hour=price)
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

@@ -258,5 +258,7 @@ def _is_leaving(step: ReplicaStep) -> bool:
 
 
 def _with(lane: LaneState, changed: list[ReplicaStep]) -> LaneState:
+    if not changed:
+        return lane
     by_id = {step.id: step for step in changed}
     return replace(lane, steps=tuple(by_id.get(o.id, o) for o in lane.steps))
