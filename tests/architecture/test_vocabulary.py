@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,21 +21,68 @@ if TYPE_CHECKING:
 PRIVATE_WORDS = {
     "door", "doors", "doorway", "stray", "strays", "rung", "rungs", "climb", "climbs", "hotter", "calmer", "wish",
     "wishes", "wished", "relapse", "relapses", "sick", "sickness", "occupant", "foresee", "gladly", "leftovers",
-    "manners", "narrate", "narrator", "attend", "scene", "scenes", "seats", "cards", "steer", "steering",
+    "manners", "narrate", "narrator", "attend", "scene", "scenes", "seat", "seats", "cards", "steer", "steering",
+    "tally", "tallies", "pulse",
 }  # fmt: skip
-# Fine inside a longer name (`in_flight`, `text_line`), private as a name of their own.
+# Fine inside a longer name (`in_flight`, `text_line`, `hosts_asked`), private as a name of their own.
 PRIVATE_NAMES = {
-    "Ask", "Flight", "flight", "flights", "Answer", "Room", "room", "room_left", "Word", "Effects", "Moment", "Pulse",
-    "Sized", "Hands", "hands", "own_idea", "leave_first", "leave_line", "put_back", "pump", "told", "said",
-    "seat", "board", "front", "examine", "remembered", "ordered", "orphans", "Outcome",
+    "ask", "asks", "asked", "asking", "flight", "flights", "room", "room_left", "has_room", "effects",
+    "moment", "sized", "hands", "own_idea", "leave_first", "leave_line", "put_back", "pump", "told", "said", "in_words", "by_hand", "seat", "board", "front", "examine", "remember", "remembered",
+    "ordered", "orphans", "outcome", "outcomes",
 }  # fmt: skip
+# Private as classes: each meant several things, or a thing that has a plainer name.
+PRIVATE_CLASSES = {
+    "Answer", "Ask", "Effects", "Flight", "Hands", "Moment", "Outcome", "Part", "Phase", "Pulse", "Room", "Sized", "Word",
+}  # fmt: skip
+# Names that are other people's: hypothesis' own.
+FOREIGN_NAMES = {"hypothesis.Phase"}
+
+
+def python_files() -> list[Path]:
+    """Return the product's files and the tests'."""
+    return [*source_files(), *sorted((ROOT / "tests").rglob("*.py"))]
 
 
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of every name in a file, those in f-strings apart."""
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-        if token.type == tokenize.NAME:
-            yield token.start[0], token.string
+    """Yield the line and text of every name of a file's own: variables, parameters, attributes, functions, classes."""
+    tree = ast.parse(path.read_text())
+    foreign = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if f"{node.module}.{alias.name}" in FOREIGN_NAMES
+    }
+    for node in ast.walk(tree):
+        for name in names_in(node):
+            if name not in foreign:
+                yield getattr(node, "lineno", 0), name
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """Return the identifiers that a node itself holds."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.keyword(arg=str(name)) | ast.ExceptHandler(name=str(name)):
+            return [name]
+        case ast.ImportFrom(names=names):
+            return [alias.asname or alias.name for alias in names]
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            return list(names)
+        case _:
+            return []
+
+
+@cache
+def is_private(identifier: str) -> bool:
+    """Return whether a name is, or holds, a word of our own making."""
+    bare = identifier.lstrip("_")
+    if bare in PRIVATE_CLASSES or bare in PRIVATE_NAMES:
+        return True
+    return bool(PRIVATE_WORDS.intersection(words_of(identifier)))
 
 
 def words_of(identifier: str) -> list[str]:
@@ -55,17 +101,16 @@ def test_a_class_name_is_defined_once() -> None:
 
 def test_no_identifier_is_a_private_word() -> None:
     found = defaultdict(list)
-    for path in source_files():
+    for path in python_files():
         for line, identifier in identifiers(path):
-            if identifier.lstrip("_") in PRIVATE_NAMES or PRIVATE_WORDS.intersection(words_of(identifier)):
+            if is_private(identifier):
                 found[identifier].append(f"{name_of(path)}:{line}")
     assert {identifier: places[:3] for identifier, places in found.items()} == {}
 
 
 def test_no_module_is_named_by_a_private_word() -> None:
-    names = {part for path in source_files() for part in path.relative_to(ROOT).with_suffix("").parts}
-    private = {name for name in names if name in PRIVATE_NAMES or PRIVATE_WORDS.intersection(words_of(name))}
-    assert private == set()
+    names = {part for path in python_files() for part in path.relative_to(ROOT).with_suffix("").parts}
+    assert {name for name in names if is_private(name)} == set()
 
 
 def model_classes() -> set[str]:
@@ -90,3 +135,21 @@ def test_the_glossary_covers_every_noun_of_the_model() -> None:
 )
 def test_identifiers_are_split_into_words(identifier: str, words: list[str]) -> None:
     assert words_of(identifier) == words
+
+
+def test_names_are_found_wherever_python_holds_them(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "from asyncio import run as go\n"
+        "class Door: sick: int\n"
+        "def wish(ask, *told, said=1, **hands):\n"
+        "    board.front = call(outcome=f'{rung}')\n"
+    )
+    names = {name for _, name in identifiers(path)}
+    assert names >= {"go", "Door", "sick", "wish", "ask", "told", "said", "hands", "board", "front", "outcome", "rung"}
+
+
+@pytest.mark.parametrize("name", ["told", "_told", "GatewayDoor", "wish_of", "Phase", "asked"])
+def test_private_names_are_told_from_plain_ones(name: str) -> None:
+    assert is_private(name)
+    assert not any(is_private(plain) for plain in ("in_flight", "hosts_asked", "DesiredPhase", "test_told_to_stop"))

@@ -120,10 +120,10 @@ class Drill:
     def watch(self, started: float, duration: float, faults: list[Fault], lines: list[str]) -> None:
         for fault in faults:
             time.sleep(max(0.0, started + fault.at * duration - time.monotonic()))
-            words = fault.strike()
+            description = fault.strike()
             struck = time.monotonic()
             recovered = self.seconds_until_whole(struck)
-            lines.append(f"{struck - started:7.1f} s  {words}: whole again after {recovered}")
+            lines.append(f"{struck - started:7.1f} s  {description}: whole again after {recovered}")
             print(lines[-1], file=sys.stderr)
 
     def seconds_until_whole(self, struck: float) -> str:
@@ -135,7 +135,7 @@ class Drill:
             time.sleep(0.25)
         return f"NOT within {WHOLE_WITHIN_S:.0f} s"
 
-    def leftovers(self) -> list[int]:
+    def running_pids(self) -> list[int]:
         return [p.pid for p in psutil.process_iter() if _tag(p)[0] == FLEET]
 
 
@@ -167,7 +167,7 @@ def main() -> int:
             return run(drill, options)
         finally:
             drill.fleetctl("down", FLEET, "--yes", check=False)
-            print(f"left behind: {drill.leftovers() or 'nothing'}")
+            print(f"left behind: {drill.running_pids() or 'nothing'}")
 
 
 def run(drill: Drill, options: argparse.Namespace) -> int:

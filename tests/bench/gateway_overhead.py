@@ -173,7 +173,7 @@ class Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self.sent_s = time.perf_counter()
-        self.counts.asked += 1
+        self.counts.sent += 1
         self.transport.write(self.wire)
 
     def data_received(self, data: bytes) -> None:
@@ -185,7 +185,7 @@ class Client(asyncio.Protocol):
             self.counts.answers += 1
             if self.counts.running:
                 self._send()
-            elif self.counts.answers == self.counts.asked:
+            elif self.counts.answers == self.counts.sent:
                 self.counts.ended.set()
 
 
@@ -193,7 +193,7 @@ class Client(asyncio.Protocol):
 class LoadCounts:
     """What one run counted."""
 
-    asked: int = 0
+    sent: int = 0
     answers: int = 0
     running: bool = True
     ended: asyncio.Event = field(default_factory=asyncio.Event)

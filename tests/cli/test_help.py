@@ -20,7 +20,7 @@ def loaded_by(*argv: str) -> set[str]:
 
 
 @pytest.mark.parametrize("argv", [("--help",), ("--version",)])
-def test_the_front_door_loads_nothing_heavy(argv):
+def test_the_command_line_loads_nothing_heavy(argv):
     assert loaded_by(*argv) & set(HEAVY) == set()
 
 

@@ -108,7 +108,7 @@ def test_completion_answers_commands_and_options():
 
 
 @pytest.mark.parametrize(
-    ("line", "at", "words"),
+    ("line", "at", "candidates"),
     [
         ("fleetctl status d", 2, ["demo"]),
         ("fleetctl scale ", 2, ["short", "long"]),
@@ -117,5 +117,5 @@ def test_completion_answers_commands_and_options():
         ("fleetctl plan qu", 2, ["quickstart"]),
     ],
 )
-def test_completion_knows_what_there_is(line, at, words, dead_fleet):
-    assert complete(line, at) == words
+def test_completion_knows_what_there_is(line, at, candidates, dead_fleet):
+    assert complete(line, at) == candidates

@@ -23,9 +23,9 @@ def running(store):
 def test_a_plan_says_everything_an_operator_asks(fleetctl):
     ran = fleetctl("plan", "chat")
     assert ran.code == 0
-    for asked in ("REPLICAS", "GPUS", "TP", "MAX SEQS", "TTFT budget by component", "BOUND BY", "TTFT P99", "SLO",
+    for heading in ("REPLICAS", "GPUS", "TP", "MAX SEQS", "TTFT budget by component", "BOUND BY", "TTFT P99", "SLO",
                   "$/H", "/1M tokens", "all of this is new"):  # fmt: skip
-        assert asked in ran.out
+        assert heading in ran.out
     assert ran.err == ""
 
 

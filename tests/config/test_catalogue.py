@@ -154,7 +154,7 @@ def test_a_users_own_files_add_to_the_shipped_ones(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("X: {memory_mib: 1, memory_gb_per_s: 1}", "tflops"),
         ("X: {memory_mib: 1, memory_gb_per_s: 1, tflops: {fp17: 1}}", "fp17"),
@@ -167,7 +167,7 @@ def test_a_users_own_files_add_to_the_shipped_ones(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_a_users_broken_entry_is_named_with_its_file(
-    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     own = tmp_path / "fleetctl" / "profiles"
@@ -176,7 +176,7 @@ def test_a_users_broken_entry_is_named_with_its_file(
     with pytest.raises(ConfigError) as caught:
         load_catalogue()
     assert str(own / "gpus.yaml") in caught.value.message
-    assert words in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_profiles_model_comes_from_the_catalogue_or_from_its_own_directory(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_an_unknown_model_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"model_type": "mamba"}, "family 'mamba' is not known"),
         ({"kv_lora_rank": 512}, "latent attention"),
@@ -214,11 +214,11 @@ def test_an_unknown_model_names_the_nearest() -> None:
         ({"vocab_size": 0}, "vocab_size must be"),
     ],
 )
-def test_a_config_that_cannot_be_counted_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_counted_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write_config(tmp_path, CONFIGS["meta-llama/Llama-3.1-8B-Instruct"] | change)
     with pytest.raises(ConfigError) as caught:
         model_card_from_config(path)
-    assert words in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_missing_or_broken_config_is_told(tmp_path: Path) -> None:

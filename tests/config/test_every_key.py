@@ -14,8 +14,8 @@ import pytest
 from fleetctl.config.schema import json_schema
 from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Profile
-from tests.config import effects
-from tests.config.effects import (
+from tests.config import key_effects
+from tests.config.key_effects import (
     choices,
     commands,
     decisions,
@@ -215,7 +215,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache  # the sample is most of the work, and the same for most keys
-def outcome(effect: Callable[[Profile], object], text: str, directory: Path) -> str:
+def effect_of(effect: Callable[[Profile], object], text: str, directory: Path) -> str:
     return repr(effect(profile_of(json.loads(text), directory)))
 
 
@@ -239,10 +239,10 @@ def test_every_key_changes_what_it_is_for(key: str, directory: Path) -> None:
         with pytest.raises(ConfigError, match=key):
             profile_of(changed, directory)
         return
-    before, after = (outcome(probe.effect, json.dumps(tree), directory) for tree in (base, changed))
+    before, after = (effect_of(probe.effect, json.dumps(tree), directory) for tree in (base, changed))
     assert before != after
 
 
 def test_the_version_of_the_language_is_the_only_one(directory: Path) -> None:
     with pytest.raises(ConfigError, match="apiVersion"):
-        effects.profile_of(with_key(SAMPLE, CONSTANT, "fleetctl/v0"), directory)
+        key_effects.profile_of(with_key(SAMPLE, CONSTANT, "fleetctl/v0"), directory)

@@ -34,7 +34,7 @@ def edited(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "marker", "key", "words"),
+    ("old", "new", "marker", "key", "message"),
     [
         ("\ngateway:", "\ngateway:\n  routing: {scorers: {kv-headrom: 1}}", "routing:", "gateway.routing.scorers.kv-headrom", "not a scorer (did you mean 'kv-headroom'?"),
         ("\ngateway:", "\ngateway:\n  routing: {scorers: {kv-headroom: -1}}", "routing:", "gateway.routing.scorers.kv-headroom", "0 or more, not -1"),
@@ -81,13 +81,13 @@ def edited(old: str, new: str) -> str:
         ("host: 127.0.0.1", "host: 0.0.0.0", "0.0.0.0", "gateway.host", "api_keys are required"),  # noqa: S104  # it is refused
     ],
 )  # fmt: skip
-def test_a_fault_is_told_on_its_line_with_its_key(old: str, new: str, marker: str, key: str, words: str) -> None:
+def test_a_fault_is_told_on_its_line_with_its_key(old: str, new: str, marker: str, key: str, message: str) -> None:
     text = edited(old, new)
     found = faults_of(text)
     assert len(found) == 1, found
     line = line_of(text, "control:") if key == "control" else line_of(text, marker)
     assert found[0].startswith(f"p.yaml:{line}: {key}: "), found[0]
-    assert words in found[0]
+    assert message in found[0]
 
 
 def test_all_faults_are_told_at_once_in_the_order_of_the_file() -> None:
@@ -154,7 +154,7 @@ def test_a_fleet_of_batch_lanes_only_serves_every_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
         ("", 1, "is empty"),
         ("# only a comment\n", 1, "is empty"),
@@ -172,10 +172,10 @@ def test_a_fleet_of_batch_lanes_only_serves_every_request() -> None:
         pytest.param("x" * 1_000_001, 1, "longer than 1,000,000 characters", id="long"),
     ],
 )
-def test_what_is_not_yaml_or_no_section_is_told_without_a_traceback(text: str, line: int, words: str) -> None:
+def test_what_is_not_yaml_or_no_section_is_told_without_a_traceback(text: str, line: int, message: str) -> None:
     found = faults_of(text)
     assert found[0].startswith(f"p.yaml:{line}: "), found[0]
-    assert words in found[0]
+    assert message in found[0]
 
 
 def test_aliases_cannot_loop_nor_multiply_without_bound() -> None:

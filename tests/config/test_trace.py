@@ -36,7 +36,7 @@ def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "words"),
+    ("body", "line", "message"),
     [
         ("0,1\n", 2, "another number of cells"),
         ("0,1,2,3\n", 2, "another number of cells"),
@@ -50,13 +50,13 @@ def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> Non
         ("5,1,2\n4,1,2\n", 3, "is before the row above"),
     ],
 )
-def test_a_broken_row_is_named_by_its_line(body: str, line: int, words: str, tmp_path: Path) -> None:
+def test_a_broken_row_is_named_by_its_line(body: str, line: int, message: str, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(HEADER + body)
     with pytest.raises(ConfigError) as caught:
         list(read_rows(path))
     assert caught.value.message.startswith(f"{path}:{line}: ")
-    assert words in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_missing_column_an_empty_file_and_a_torn_archive_are_told(tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ class CloudEngines:
 
     provider: FaultProvider
     clock: LoopClock
-    hosts_asked: set[str]
+    hosts_probed: set[str]
 
     async def is_healthy(self, host: str, port: int, path: str) -> bool:
         del port, path
-        self.hosts_asked.add(host)
+        self.hosts_probed.add(host)
         return self.provider.runs(host)
 
     async def metrics(self, host: str, port: int, path: str) -> str:
@@ -151,7 +151,7 @@ class Cloud:
         self.out_of_rotation_s: list[float] = []
         self.status: FleetStatus | None = None
         self.kills = 0
-        self.hosts_asked: set[str] = set()
+        self.hosts_probed: set[str] = set()
 
     def up(self, *, spot: int = 0) -> None:
         """Want so many replicas: a sixth in `short`, the rest in `long`, of which `spot` on spot nodes."""
@@ -186,7 +186,7 @@ class Cloud:
             provider=cast("Provider", Mortal(self.provider, life)),
             engine_of=lambda _: self.engine,
             policy_of=lambda _: reconcile,
-            engines=CloudEngines(self.provider, self.clock, self.hosts_asked),
+            engines=CloudEngines(self.provider, self.clock, self.hosts_probed),
             gateway=self.gateway,
             gateway_host=self.gateway,
             clock=self.clock,

@@ -1,4 +1,4 @@
-"""The doors over real sockets: every way not to answer is one error."""
+"""The clients over real sockets: every way not to answer is one error."""
 
 from __future__ import annotations
 
@@ -68,25 +68,25 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_health_is_200_and_nothing_else(port):
-    async with HttpEngineClient() as door:
-        assert await door.is_healthy(HOST, port, "/ok")
-        assert not await door.is_healthy(HOST, port, "/other")
+    async with HttpEngineClient() as client:
+        assert await client.is_healthy(HOST, port, "/ok")
+        assert not await client.is_healthy(HOST, port, "/other")
 
 
 @pytest.mark.parametrize("path", ["/hang", "/cut"])
 async def test_no_answer_is_unavailable(port, path):
-    async with HttpEngineClient() as door:
-        for ask in (door.is_healthy, door.metrics):
+    async with HttpEngineClient() as client:
+        for call in (client.is_healthy, client.metrics):
             with pytest.raises(UnavailableError):
-                await ask(HOST, port, path)
+                await call(HOST, port, path)
         with pytest.raises(UnavailableError):
-            await door.complete(HOST, port, path, b"{}")
+            await client.complete(HOST, port, path, b"{}")
 
 
 async def test_nobody_listening_is_unavailable(unused_port):
-    async with HttpEngineClient() as door:
+    async with HttpEngineClient() as client:
         with pytest.raises(UnavailableError, match=str(unused_port)):
-            await door.is_healthy(HOST, unused_port, "/ok")
+            await client.is_healthy(HOST, unused_port, "/ok")
 
 
 @pytest.fixture
@@ -99,20 +99,20 @@ async def unused_port() -> int:
 
 
 async def test_a_page_that_is_no_text_or_no_200_is_unavailable(port):
-    async with HttpEngineClient() as door:
-        assert await door.metrics(HOST, port, "/ok") == "fine"
+    async with HttpEngineClient() as client:
+        assert await client.metrics(HOST, port, "/ok") == "fine"
         for path in ("/binary", "/other"):
             with pytest.raises(UnavailableError):
-                await door.metrics(HOST, port, path)
+                await client.metrics(HOST, port, path)
 
 
 async def test_a_completion_must_be_a_200_with_a_body(port):
-    async with HttpEngineClient() as door:
-        await door.complete(HOST, port, "/ok", b"{}")
+    async with HttpEngineClient() as client:
+        await client.complete(HOST, port, "/ok", b"{}")
         with pytest.raises(UnavailableError, match="503: overloaded"):
-            await door.complete(HOST, port, "/other", b"{}")
+            await client.complete(HOST, port, "/other", b"{}")
         with pytest.raises(UnavailableError):
-            await door.complete(HOST, port, "/empty", b"{}")
+            await client.complete(HOST, port, "/empty", b"{}")
 
 
 FEED = SignalFeed(replicas=(ReplicaSignals(id="r1", age_s=0.5, running=3, waiting=1, kv_usage=0.25),))
@@ -143,8 +143,8 @@ async def gateway() -> AsyncIterator[HttpGatewayClient]:
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(root / "gateway.sock")).start()
-    async with HttpGatewayClient(lambda: root / "gateway.sock") as door:
-        yield door
+    async with HttpGatewayClient(lambda: root / "gateway.sock") as client:
+        yield client
     await runner.cleanup()
     shutil.rmtree(root)
 
@@ -165,6 +165,6 @@ async def test_the_gateway_takes_engine_figures(gateway):
 
 
 async def test_a_gateway_without_a_socket_is_unavailable(tmp_path):
-    async with HttpGatewayClient(lambda: tmp_path / "none.sock") as door:
+    async with HttpGatewayClient(lambda: tmp_path / "none.sock") as client:
         with pytest.raises(UnavailableError, match="the gateway"):
-            await door.snapshot()
+            await client.snapshot()

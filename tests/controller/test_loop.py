@@ -328,8 +328,8 @@ def test_an_unhealthy_replica_is_taken_out_of_rotation_and_comes_back_warmed(on_
         rig.up()
         async with rig.controller():
             await rig.clock.sleep(20)
-            sick = next(r for r in rig.replicas(STATE.READY) if r.id == "r1")
-            rig.engines.unhealthy.add(sick.port)
+            unhealthy = next(r for r in rig.replicas(STATE.READY) if r.id == "r1")
+            rig.engines.unhealthy.add(unhealthy.port)
             await rig.clock.sleep(12)
             assert rig.gateway.table is not None
             assert not {r.id: r.in_rotation for r in rig.gateway.table.replicas}["r1"]
@@ -368,7 +368,7 @@ def test_an_engine_that_completes_nothing_is_given_up(on_rig):
     on_rig(scenario)
 
 
-def test_shadow_mode_brings_the_fleet_up_and_then_keeps_its_hands_still(on_rig):
+def test_shadow_mode_brings_the_fleet_up_and_then_changes_nothing(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.up(control=ControlSpec(mode=Mode.SHADOW))
         async with rig.controller():

@@ -227,7 +227,7 @@ class Traffic:
         while not self._stop.is_set():
             begun_s = SYSTEM_CLOCK.monotonic_s()
             try:
-                how = ask(self._port, lane)
+                how = send_request(self._port, lane)
             except (OSError, http.client.HTTPException) as exc:
                 how = type(exc).__name__
             with self._lock:
@@ -235,7 +235,7 @@ class Traffic:
             self._stop.wait(0.05)
 
 
-def ask(port: int, lane: str) -> str:
+def send_request(port: int, lane: str) -> str:
     body: dict[str, Any] = {
         "model": "meta-llama/Llama-3.1-8B-Instruct",
         "messages": [{"role": "user", "content": "hello"}],
@@ -298,15 +298,15 @@ def test_a_notice_and_a_drain_lose_no_request(kept):
         assert interruptions is not None
         asyncio.run(interruptions.interrupt(spot.node_id, notice_s=30))
         until(lambda: kept.is_whole() and spot.id not in {r.id for r in kept.ready()}, kept, "a replacement")
-        asked = next(r for r in kept.ready() if r.lane == "short")
-        kept.store.request_drain(FLEET, asked.id, now=SYSTEM_CLOCK.now())
+        draining = next(r for r in kept.ready() if r.lane == "short")
+        kept.store.request_drain(FLEET, draining.id, now=SYSTEM_CLOCK.now())
         controller_client.wake(FLEET)
-        until(lambda: kept.is_whole() and asked.id not in {r.id for r in kept.ready()}, kept, "a replacement")
+        until(lambda: kept.is_whole() and draining.id not in {r.id for r in kept.ready()}, kept, "a replacement")
         until(lambda: traffic.good_after(noticed_s) >= 8, kept, "requests are served")
     assert traffic.wrong_after(0) == {}
     journal = [f"{e.kind} {e.action} {e.subject}" for e in kept.store.journal(FLEET, limit=1000)]
     assert f"notice drain {spot.id}" in journal
-    assert f"decision drain {asked.id}" in journal
+    assert f"decision drain {draining.id}" in journal
     take_down(kept)
 
 
@@ -332,8 +332,8 @@ def test_a_port_taken_by_a_stranger_is_said_and_taken_once_it_is_free(kept):
         stranger.listen()
         kept.start_controller()
         until(lambda: any(e.action == "start-gateway" and not e.ok for e in entries(kept)), kept, "it is said")
-        said = next(e for e in entries(kept) if e.action == "start-gateway" and not e.ok)
-        assert f"port {kept.port} on 127.0.0.1 is in use by another program" in said.reason
+        entry = next(e for e in entries(kept) if e.action == "start-gateway" and not e.ok)
+        assert f"port {kept.port} on 127.0.0.1 is in use by another program" in entry.reason
     until(kept.is_whole, kept, "the gateway takes the port")
     take_down(kept)
 

@@ -131,11 +131,11 @@ def test_an_address_that_is_known_after_the_create_is_recorded_before_it_is_aske
         await cloud.live(15)
         assert {(r.state, r.host) for r in cloud.replicas()} == {(ReplicaState.BOOTING, "")}
         assert "zone-a" in {zone(r.offering) for r in cloud.replicas()}
-        assert cloud.hosts_asked == set()
+        assert cloud.hosts_probed == set()
         await cloud.live(30)
         ready = cloud.replicas(ReplicaState.READY)
         assert len(ready) == 4
-        assert {r.host for r in ready} == {node.host for node in cloud.provider.living()} == cloud.hosts_asked
+        assert {r.host for r in ready} == {node.host for node in cloud.provider.living()} == cloud.hosts_probed
         assert {(zone(r.offering), r.price_usd_per_hour) for r in ready} == {("zone-b", PRICE_B_USD)}
         assert cloud.gateway.table is not None
         assert all(row.host for row in cloud.gateway.table.replicas)
@@ -150,7 +150,7 @@ def test_a_node_that_never_says_where_it_is_reached_is_given_up(tmp_path: Path) 
         assert len(cloud.replicas(ReplicaState.BOOTING)) == 4
         await cloud.live(30)
         assert "not ready in 20m" in next(r.fault for r in cloud.store.replicas(FLEET) if r.fault)
-        assert cloud.hosts_asked == set()
+        assert cloud.hosts_probed == set()
 
     run_virtual(scenario())
 

@@ -172,9 +172,9 @@ def test_what_cannot_be_torn_down_leaves_a_tombstone_until_it_is_prepared_again(
         assert tombstone.shared is not None
         assert (tombstone.shared.kind, tombstone.token) == ("queue", tombstone.shared.token)
         assert cloud.provider.shared.there() == ["queue"]
-        said = [e.reason for e in cloud.store.journal(FLEET, limit=10_000) if e.action == "abandon-shared"]
-        assert len(said) == 1
-        assert tombstone.token in said[0]
+        reasons = [e.reason for e in cloud.store.journal(FLEET, limit=10_000) if e.action == "abandon-shared"]
+        assert len(reasons) == 1
+        assert tombstone.token in reasons[0]
         cloud.provider.shared.stuck.clear()
         cloud.up(spot=1)
         await cloud.live(60)

@@ -157,7 +157,7 @@ def test_a_key_that_cannot_be_read_is_named(reference):
         KeyHashes(FLEET).of((reference,))
 
 
-def test_a_door_whose_keys_cannot_be_read_stays_shut(tmp_path):
+def test_a_gateway_whose_keys_cannot_be_read_stays_shut(tmp_path):
     async def scenario() -> RoutingTable:
         rig = Rig(tmp_path)
         rig.gateway.up_at = 0.0

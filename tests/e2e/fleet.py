@@ -54,26 +54,26 @@ class Home:
             directories[variable] = str(directory)
         return {"PATH": os.environ["PATH"], "HOME": str(self.root), "NO_COLOR": "1"} | directories | self.env
 
-    def fleetctl(self, *words: str, timeout_s: float = COMMAND_S) -> str:
+    def fleetctl(self, *arguments: str, timeout_s: float = COMMAND_S) -> str:
         """Run one command line; return what it printed. A failure shows both streams and every log."""
-        ran = self.run(*words, timeout_s=timeout_s)
-        assert ran.code == 0, f"fleetctl {' '.join(words)}: {ran.code}\n{ran.err}\n{self.logs()}"
+        ran = self.run(*arguments, timeout_s=timeout_s)
+        assert ran.code == 0, f"fleetctl {' '.join(arguments)}: {ran.code}\n{ran.err}\n{self.logs()}"
         return ran.out
 
-    def run(self, *words: str, timeout_s: float = RUN_S) -> Ran:
+    def run(self, *arguments: str, timeout_s: float = RUN_S) -> Ran:
         """Run one command line to its end, whatever that is."""
-        with self.start(*words) as running:
+        with self.start(*arguments) as running:
             out, err = running.communicate(timeout=timeout_s)
         return Ran(code=running.returncode, out=out, err=err)
 
-    def ask(self, *words: str) -> Any:
+    def query(self, *arguments: str) -> Any:
         """Run a read and return what its JSON says."""
-        return json.loads(self.fleetctl(*words, "-o", "json"))
+        return json.loads(self.fleetctl(*arguments, "-o", "json"))
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start one command line and do not wait for it."""
         return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl", *words], env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "fleetctl", *arguments], env=self.environment, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
         )  # fmt: skip
 

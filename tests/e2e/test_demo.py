@@ -23,16 +23,16 @@ def test_the_demo_measures_every_lane_and_cleans_up(home):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("moment", ["replicas ready", "in flight"])
-def test_a_demo_that_is_ended_takes_its_fleet_along(moment, number, code, home):
+@pytest.mark.parametrize("output", ["replicas ready", "in flight"])
+def test_a_demo_that_is_ended_takes_its_fleet_along(output, number, code, home):
     with home.start("demo", "--duration", "60s") as running:
         assert running.stderr is not None
         for line in running.stderr:
-            if moment in line:
+            if output in line:
                 break
         running.send_signal(number)
         _, err = running.communicate(timeout=240)
-    assert running.returncode == (130 if moment == "in flight" else code), err
+    assert running.returncode == (130 if output == "in flight" else code), err
     assert "Traceback" not in err
     assert home.processes() == []
     assert home.sockets() == []

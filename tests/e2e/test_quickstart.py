@@ -54,12 +54,12 @@ def lanes_of(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def ready_replicas(home: Home, lane: str) -> list[str]:
-    replicas = home.ask("status")["replicas"]
+    replicas = home.query("status")["replicas"]
     return [r["record"]["id"] for r in replicas if r["record"]["lane"] == lane and r["record"]["state"] == "ready"]
 
 
 def test_every_lane_has_its_replicas_and_the_fleet_is_ready(fleet, home):
-    status = home.ask("status")
+    status = home.query("status")
     assert {name: lane["ready"] for name, lane in lanes_of(status).items()} == LANES
     assert status["controller_alive"]
     assert status["gateway_alive"]
@@ -85,7 +85,7 @@ def test_requests_reach_the_lane_they_belong_to(lane, request_of, fleet, home):
 
 @pytest.mark.parametrize("command", [("status",), ("lanes",), ("ls",), ("events",), ("why",), ("why", "short")])
 def test_reads_speak_json_and_yaml(command, fleet, home):
-    assert home.ask(*command)
+    assert home.query(*command)
     ran = home.run(*command, "-o", "yaml")
     assert ran.code == 0
     assert yaml.safe_load(ran.out)
@@ -94,22 +94,22 @@ def test_reads_speak_json_and_yaml(command, fleet, home):
 def test_lanes_count_what_was_sent(fleet, home):
     for _ in range(3):
         assert chat(fleet, stream=True).status_code == 200
-    wait_for(lambda: lanes_of({"lanes": home.ask("lanes")})["short"]["traffic"]["windows"][-1]["finished"] >= 3)
+    wait_for(lambda: lanes_of({"lanes": home.query("lanes")})["short"]["traffic"]["windows"][-1]["finished"] >= 3)
 
 
 def test_up_again_changes_nothing(fleet, home):
     port = httpx.URL(fleet).port
-    before = [r["record"]["id"] for r in home.ask("status")["replicas"]]
+    before = [r["record"]["id"] for r in home.query("status")["replicas"]]
     ran = home.run("up", "quickstart", "--port", str(port), "--yes")
     assert ran.code == 0, ran.err
     assert "already up, unchanged" in ran.err
-    assert [r["record"]["id"] for r in home.ask("status")["replicas"]] == before
+    assert [r["record"]["id"] for r in home.query("status")["replicas"]] == before
 
 
 def test_scaling_by_hand_adds_a_replica_and_auto_takes_it_away(fleet, home):
     assert home.run("scale", "short=4").code == 0
     wait_for(lambda: len(ready_replicas(home, "short")) == 4)
-    assert any(event["action"] == "scale" for event in home.ask("events", "-s", "short"))
+    assert any(event["action"] == "scale" for event in home.query("events", "-s", "short"))
     assert home.run("scale", "short=3").code == 0
     wait_for(lambda: len(ready_replicas(home, "short")) == 3)
     assert home.run("scale", "short", "auto").code == 0
@@ -138,7 +138,7 @@ def test_a_broken_lane_refuses_with_a_retry_after_until_let_go(fleet, home):
 
 
 def test_an_interrupted_spot_node_is_replaced(fleet, home):
-    spot = [r["record"] for r in home.ask("status")["replicas"] if r["record"]["market"] == "spot"]
+    spot = [r["record"] for r in home.query("status")["replicas"] if r["record"]["market"] == "spot"]
     victim = next(record for record in spot if record["state"] == "ready")
     wanted = LANES[victim["lane"]]
     assert home.run("interrupt", victim["id"], "--notice", "none", "--yes").code == 0
@@ -148,18 +148,18 @@ def test_an_interrupted_spot_node_is_replaced(fleet, home):
 
 @pytest.mark.parametrize("who", ["controller_pid", "gateway_pid"])
 def test_a_killed_process_comes_back_and_its_replicas_are_kept(who, fleet, home):
-    wait_for(lambda: home.ask("status")["condition"]["type"] == "READY")
-    before = home.ask("status")
+    wait_for(lambda: home.query("status")["condition"]["type"] == "READY")
+    before = home.query("status")
     replicas = [r["record"]["id"] for r in before["replicas"] if r["record"]["state"] == "ready"]
     psutil.Process(before[who]).send_signal(signal.SIGKILL)
 
     def is_back() -> bool:
-        seen = home.ask("status")
+        seen = home.query("status")
         return seen["controller_alive"] and seen["gateway_alive"] and seen[who] not in (0, before[who])
 
     wait_for(is_back)
     wait_for(lambda: chat(fleet, stream=True).status_code == 200)
-    assert [r["record"]["id"] for r in home.ask("status")["replicas"] if r["record"]["state"] == "ready"] == replicas
+    assert [r["record"]["id"] for r in home.query("status")["replicas"] if r["record"]["state"] == "ready"] == replicas
 
 
 def test_load_reports_every_lane(fleet, home):

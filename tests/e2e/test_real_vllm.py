@@ -130,7 +130,7 @@ def _patience(fleet: RealFleet, request: pytest.FixtureRequest) -> Iterator[None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CompletedRequest:
     """One completion."""
 
     lane: str
@@ -139,15 +139,15 @@ class Answer:
     output_tokens: int
 
 
-async def ask(client: openai.AsyncOpenAI, prompt: str, *, stream: bool, **more: Any) -> Answer:
+async def complete(client: openai.AsyncOpenAI, prompt: str, *, stream: bool, **more: Any) -> CompletedRequest:
     """Send one chat completion; whatever goes wrong raises."""
     body: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], **more}
     if stream:
-        return await ask_streaming(client, body)
+        return await complete_streaming(client, body)
     raw = await client.chat.completions.with_raw_response.create(**body)
     completion = raw.parse()
     assert completion.usage is not None
-    return Answer(
+    return CompletedRequest(
         lane=raw.headers["x-fleetctl-lane"],
         replica=raw.headers["x-fleetctl-replica"],
         finish_reason=completion.choices[0].finish_reason,
@@ -155,7 +155,7 @@ async def ask(client: openai.AsyncOpenAI, prompt: str, *, stream: bool, **more: 
     )
 
 
-async def ask_streaming(client: openai.AsyncOpenAI, body: dict[str, Any]) -> Answer:
+async def complete_streaming(client: openai.AsyncOpenAI, body: dict[str, Any]) -> CompletedRequest:
     """Read a stream to its end."""
     body = body | {"stream": True, "stream_options": {"include_usage": True}}
     finish_reason, output_tokens = "", 0
@@ -166,7 +166,7 @@ async def ask_streaming(client: openai.AsyncOpenAI, body: dict[str, Any]) -> Ans
                 output_tokens = chunk.usage.completion_tokens
             if chunk.choices and chunk.choices[0].finish_reason:
                 finish_reason = chunk.choices[0].finish_reason
-        return Answer(
+        return CompletedRequest(
             lane=raw.headers["x-fleetctl-lane"],
             replica=replica,
             finish_reason=finish_reason,
@@ -180,10 +180,10 @@ async def test_two_hundred_completions_of_the_official_client_are_answered_and_c
     slots = asyncio.Semaphore(8)
     async with fleet.client() as client:
 
-        async def one(index: int) -> Answer:
+        async def one(index: int) -> CompletedRequest:
             async with slots:
                 prompt = LONG if index % 4 == 3 else f"{SHORT} {index}"
-                return await ask(client, prompt, stream=index % 2 == 0 or index % 8 == 3, max_tokens=16)
+                return await complete(client, prompt, stream=index % 2 == 0 or index % 8 == 3, max_tokens=16)
 
         answers = await asyncio.gather(*(one(index) for index in range(REQUESTS)))
 
@@ -226,9 +226,9 @@ async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(f
         drain = fleet.home.start("drain", victim, "--fleet", FLEET, "--yes", "--timeout", "10m")
         try:
             # Others keep coming meanwhile, and none may notice.
-            meanwhile: list[Answer] = []
+            meanwhile: list[CompletedRequest] = []
             while drain.poll() is None:
-                meanwhile.append(await ask(client, SHORT, stream=len(meanwhile) % 2 == 0, max_tokens=8))
+                meanwhile.append(await complete(client, SHORT, stream=len(meanwhile) % 2 == 0, max_tokens=8))
             await asyncio.gather(*reading)
         finally:
             out, err = await asyncio.to_thread(drain.communicate, timeout=600)

@@ -17,17 +17,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 def assert_nothing_is_left(home: Home) -> None:
     assert [process.cmdline() for process in home.processes()] == []
     assert home.sockets() == []
-    assert home.ask("ls") == []
+    assert home.query("ls") == []
 
 
 def test_two_ups_at_once_make_one_fleet(home):
     port = str(free_port())
     both = [home.start("up", "quickstart", "--port", port, "--yes") for _ in range(2)]
-    said = [process.communicate(timeout=240) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    outcomes = sorted(err.count("already up, unchanged") for _, err in said)
-    assert outcomes == [0, 1]
-    replicas = [r["record"]["id"] for r in home.ask("status")["replicas"]]
+    printed = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    unchanged_counts = sorted(err.count("already up, unchanged") for _, err in printed)
+    assert unchanged_counts == [0, 1]
+    replicas = [r["record"]["id"] for r in home.query("status")["replicas"]]
     assert sorted(replicas) == [f"r{number}" for number in range(1, 7)]
     assert home.run("down", "--yes").code == 0
     assert_nothing_is_left(home)
@@ -45,7 +45,7 @@ def test_ctrl_c_detaches_and_the_fleet_goes_on(home):
     assert "detached; quickstart goes on coming up" in err
     assert "Traceback" not in err
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
-    while home.ask("status")["condition"]["type"] != "READY":
+    while home.query("status")["condition"]["type"] != "READY":
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s
         SYSTEM_CLOCK.sleep_blocking(0.5)
     assert home.run("down", "--yes").code == 0
@@ -76,7 +76,7 @@ def test_any_read_revives_a_fleet_whose_every_process_was_killed(home):
     assert ran.code == 0
     assert "starting a controller" in ran.err
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
-    while home.ask("status")["condition"]["type"] != "READY":
+    while home.query("status")["condition"]["type"] != "READY":
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s
         SYSTEM_CLOCK.sleep_blocking(0.5)
     assert home.run("down", "--yes").code == 0
@@ -85,7 +85,7 @@ def test_any_read_revives_a_fleet_whose_every_process_was_killed(home):
 
 def test_down_takes_replicas_whose_controller_and_gateway_were_killed(home):
     assert home.run("up", "quickstart", "--port", str(free_port()), "--yes").code == 0
-    status = home.ask("status")
+    status = home.query("status")
     for pid in (status["gateway_pid"], status["controller_pid"]):
         psutil.Process(pid).send_signal(signal.SIGKILL)
     ran = home.run("down", "--yes")

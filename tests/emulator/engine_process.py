@@ -58,7 +58,7 @@ class EngineProcess:
         assert self._process.stderr is not None
         return self._process.stderr.read()
 
-    def tell(self, number: int = signal.SIGTERM) -> None:
+    def send_signal(self, number: int = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
     def wait_end(self) -> int:

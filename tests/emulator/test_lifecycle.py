@@ -32,7 +32,7 @@ def test_vllm_without_a_timeout_aborts_streams_with_done_and_answers_500(start, 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine.chat, max_tokens=10)
         until(lambda: engine.state()["waiting"] == 1, "the second waits")
-        engine.tell(number)
+        engine.send_signal(number)
         events = stream.rest()
         assert waiting.result()[0] == 500
     assert events[-1] == "[DONE]"
@@ -46,7 +46,7 @@ def test_vllm_with_a_timeout_drains_running_and_queued_and_refuses_new(start):
     running = engine.stream(max_tokens=60, ignore_eos=True)
     running.first_text()
     queued = engine.stream(max_tokens=20, ignore_eos=True)
-    engine.tell()
+    engine.send_signal()
     until(lambda: engine.state()["is_draining"], "it heard")
     assert engine.get("/health")[0] == 200
     status, answer = engine.chat(max_tokens=2)
@@ -62,7 +62,7 @@ def test_vllm_with_too_short_a_timeout_ends_and_cuts_what_is_left(start):
     engine: EngineProcess = start("--shutdown-timeout-s", "0.3")
     stream = engine.stream(max_tokens=5000, ignore_eos=True)
     stream.first_text()
-    engine.tell()
+    engine.send_signal()
     assert stream.rest()[-1] == "CUT"
     stream.close()
     assert engine.wait_end() == 0
@@ -72,7 +72,7 @@ def test_tgi_stops_listening_and_finishes_what_it_has(start):
     engine: EngineProcess = start("--flavour", "tgi")
     stream = engine.stream(max_tokens=60, ignore_eos=True)
     stream.first_text()
-    engine.tell()
+    engine.send_signal()
     until(lambda: not accepts(engine.port), "the port is closed")
     assert texts_of(stream.rest()) == emitted(60)[4:]
     stream.close()
@@ -83,7 +83,7 @@ def test_sglang_is_unhealthy_while_it_drains_without_a_deadline(start):
     engine: EngineProcess = start("--flavour", "sglang")
     stream = engine.stream(max_tokens=80, ignore_eos=True)
     stream.first_text()
-    engine.tell()
+    engine.send_signal()
     until(lambda: engine.get("/health")[0] == 503, "it says so")
     assert engine.chat(max_tokens=2)[0] == 200  # it still takes new work
     assert texts_of(stream.rest()) == emitted(80)[4:]
@@ -122,7 +122,7 @@ def test_never_ready_never_listens_and_still_ends_when_told(start):
     SYSTEM_CLOCK.sleep_blocking(1.0)
     assert engine.is_alive
     assert not accepts(port)
-    engine.tell()
+    engine.send_signal()
     assert engine.wait_end() in (0, -signal.SIGTERM)  # the latter when the signal came before its handler
 
 

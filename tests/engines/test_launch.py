@@ -119,7 +119,7 @@ def test_the_emulator_reads_back_what_the_plan_says() -> None:
     assert options_read.max_queued_requests == 128
 
 
-def test_the_emulator_gets_the_very_cards_of_the_plan() -> None:
+def test_the_emulator_gets_the_very_model_and_gpu_of_the_plan() -> None:
     card = ModelCard(
         id="acme/tiny", params=1, active_params=1, num_layers=1, hidden_size=8, num_heads=2, num_kv_heads=1, head_dim=4,
         vocab_size=10, context_tokens_max=64,

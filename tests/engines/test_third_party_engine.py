@@ -92,12 +92,12 @@ def test_a_name_near_it_is_refused_with_file_line_key_and_what_is_installed(home
     ran = home.run("validate", str(wrong))
     assert ran.code == 3
     line = 1 + PROFILE.splitlines().index("engine: acme")
-    told = "'acmee' is not an installed engine (did you mean 'acme'?); installed: acme, emulator, sglang, tgi, vllm"
-    assert f"{wrong}:{line}: engine: {told}" in " ".join(ran.err.split())
+    message = "'acmee' is not an installed engine (did you mean 'acme'?); installed: acme, emulator, sglang, tgi, vllm"
+    assert f"{wrong}:{line}: engine: {message}" in " ".join(ran.err.split())
 
 
 def test_it_is_planned_and_rendered_with_its_own_flags_and_image(home: Home, profile: str) -> None:
-    plan = home.ask("plan", profile)
+    plan = home.query("plan", profile)
     assert [lane["engine"] for lane in plan["lanes"]] == ["acme"]
     home.fleetctl("render", profile, "--output", str(home.root / "files"))
     launch = json.loads((home.root / "files" / "short" / "launch.json").read_text())

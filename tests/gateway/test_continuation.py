@@ -59,11 +59,11 @@ async def test_a_lost_stream_goes_on_elsewhere_as_one_answer(rig):
     roles = [c for e in events for c in e["choices"] if "role" in c["delta"]]
     assert len(roles) == 1
     assert events[-1]["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
-    asked = rig.replicas[1].seen[0].body
-    assert asked["messages"][-1] == {"role": "assistant", "content": "one two "}
-    assert asked["continue_final_message"] is True
-    assert asked["add_generation_prompt"] is False
-    assert asked["max_tokens"] == 48
+    body = rig.replicas[1].seen[0].body
+    assert body["messages"][-1] == {"role": "assistant", "content": "one two "}
+    assert body["continue_final_message"] is True
+    assert body["add_generation_prompt"] is False
+    assert body["max_tokens"] == 48
     window = rig.window()
     assert (window.finished, window.good, window.output_tokens) == (1, 1, 5)
 
@@ -208,11 +208,11 @@ async def test_an_answer_lost_at_its_very_length_is_ended_here(rig):
 
 
 async def test_a_refused_continuation_is_offered_to_the_next(rig):
-    asked = []
+    attempts = []
 
     async def refuses_first(seen, wire):
-        asked.append(seen)
-        await (rejects(503) if len(asked) == 1 else goes_on())(seen, wire)
+        attempts.append(seen)
+        await (rejects(503) if len(attempts) == 1 else goes_on())(seen, wire)
 
     await rig.add("lost", answers(WORDS, die_after=2, gap_s=0.1))
     response = asyncio.create_task(rig.post(stream=True))

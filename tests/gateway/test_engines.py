@@ -67,7 +67,7 @@ async def test_a_killed_engine_loses_no_stream(rig, start):
     responses = [asyncio.create_task(chat(rig, 120, stream=True)) for _ in range(24)]
     waiting = [asyncio.create_task(chat(rig, 60)) for _ in range(6)]
     await until(lambda: rig.window().output_tokens > 300, wait_s=20)
-    engines[0].tell(signal.SIGKILL)
+    engines[0].send_signal(signal.SIGKILL)
     streams = await asyncio.gather(*responses)
     wholes = await asyncio.gather(*waiting)
     assert [a.status for a in (*streams, *wholes)] == [200] * 30
@@ -85,7 +85,7 @@ async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(rig, start):
         stand_for(rig, engine, f"r{index}")
     responses = [asyncio.create_task(chat(rig, 120, stream=True)) for _ in range(12)]
     await until(lambda: rig.window().output_tokens > 100, wait_s=20)
-    engines[0].tell(signal.SIGTERM)
+    engines[0].send_signal(signal.SIGTERM)
     found = await asyncio.gather(*responses)
     assert all(a.is_whole for a in found)
     assert {a.text for a in found} == {emitted(120)}

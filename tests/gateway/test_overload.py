@@ -152,8 +152,8 @@ def capped(tokens: int, **changes: Any) -> GatewayRig:
 
 def chat_of(*texts: str, system: str = "") -> list[dict[str, str]]:
     """Return a chat whose turns go back and forth, after what the model is told to be."""
-    said = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
-    return [{"role": "system", "content": system}, *said] if system else said
+    turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    return [{"role": "system", "content": system}, *turns] if system else turns
 
 
 async def test_cap_context_refuses_prompts_over_its_cap_with_a_reason_of_its_own():

@@ -123,11 +123,11 @@ async def test_a_prompt_goes_where_its_prefix_is_cached(rig):
     await rig.add("r1")
     await rig.add("r2")
     system = {"role": "system", "content": "You are a patient librarian. " * 100}
-    homes = set()
+    replicas = set()
     for question in ("a", "b", "c", "d", "e", "f"):
         answer = await rig.post(messages=[system, {"role": "user", "content": question}])
-        homes.add(answer.headers["x-fleetctl-replica"])
-    assert len(homes) == 1
+        replicas.add(answer.headers["x-fleetctl-replica"])
+    assert len(replicas) == 1
 
 
 async def test_concurrent_requests_spread_over_replicas(rig):

@@ -49,7 +49,7 @@ class AnsweringController:
         self.hang = threading.Event()
         self.lock = FileLock(self.paths.controller_lock, command="answering controller")
         assert self.lock.try_acquire()
-        self.server = _Server(str(self.paths.controller_socket), _Answer)
+        self.server = _Server(str(self.paths.controller_socket), _StatusHandler)
         self.server.controller = self
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
@@ -77,7 +77,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     controller: AnsweringController
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _StatusHandler(BaseHTTPRequestHandler):
     @property
     def controller(self) -> AnsweringController:
         assert isinstance(self.server, _Server)

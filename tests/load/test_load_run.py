@@ -81,14 +81,14 @@ async def test_a_slow_first_token_misses_the_slo_but_is_no_failure(serve: Serve)
 
 
 async def test_refusals_are_told_apart_from_failures_and_leave_attainment_alone(serve: Serve) -> None:
-    asked = 0
+    request_count = 0
 
     async def refuse_half(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        nonlocal asked
-        asked += 1
-        if asked % 4 == 1:
+        nonlocal request_count
+        request_count += 1
+        if request_count % 4 == 1:
             return web.json_response({}, status=429, headers={"retry-after": "2", "x-fleetctl-lane": "short"})
-        if asked % 4 == 2:
+        if request_count % 4 == 2:
             return web.json_response({}, status=429, headers={"x-fleetctl-lane": "short"})
         return await answer_well(request, body)
 

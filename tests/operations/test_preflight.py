@@ -24,7 +24,7 @@ SHORT_OF_FILES = Finding(name="open files", verdict=Verdict.FAIL, detail="64 at 
 SLOW_DISK = Finding(name="disk", verdict=Verdict.WARN, detail="300 MiB left", hint="free some")
 
 
-def asked(site: Site) -> tuple[Finding, ...]:
+def findings_of(site: Site) -> tuple[Finding, ...]:
     return asyncio.run(preflight(site, samples.profile(), samples.plan()))
 
 
@@ -58,7 +58,7 @@ def test_a_fleet_that_is_up_stays_changeable_while_nothing_is_to_be_created(site
 def test_it_is_told_each_lane_s_offering_and_how_many_are_missing(site, store, fakes):
     lifecycle.up(site, samples.profile(), samples.plan())
     store.begin_replica(samples.replica("r1", lane="short"), samples.node_request("t1"), now=samples.EPOCH)
-    asked(site)
+    findings_of(site)
     looked_at = fakes.provider.looked_at[-1]
     assert all(isinstance(nodes, PlannedNodes) for nodes in looked_at)
     planned = sum(lane.replicas for lane in samples.plan().lanes)
@@ -76,7 +76,7 @@ def test_it_is_told_each_lane_s_offering_and_how_many_are_missing(site, store, f
 )
 def test_a_preflight_that_fails_is_a_finding_of_its_own(site, fakes, error, verdict):
     fakes.provider.script("findings", Fault(error=error))
-    (finding,) = asked(site)
+    (finding,) = findings_of(site)
     assert (finding.name, finding.verdict, finding.detail) == ("preflight", verdict, error.message)
     assert finding.hint
 
@@ -86,14 +86,14 @@ def test_a_bug_in_a_third_party_s_preflight_is_a_finding_too(site, fakes, monkey
         raise KeyError("quota")
 
     monkeypatch.setattr(fakes.provider, "findings", broken)
-    (finding,) = asked(site)
+    (finding,) = findings_of(site)
     assert (finding.verdict, finding.detail) == (Verdict.WARN, "fake cannot say: KeyError: 'quota'")
 
 
 def test_a_preflight_that_is_late_is_a_finding_and_not_waited_for(site, fakes):
     fakes.provider.pace = ProviderPace(preflight_deadline_s=0.0)
     fakes.provider.script("findings", Fault(delay_s=3600.0))
-    (finding,) = asked(site)
+    (finding,) = findings_of(site)
     assert (finding.verdict, finding.detail) == (Verdict.WARN, "fake did not say within 0 s")
 
 

@@ -92,7 +92,7 @@ def test_every_known_pair_has_finite_step_times(gpu: str, model: str) -> None:
     assert 0 < step.decode_step_s(1, 100) < step.decode_step_s(64, 4000) < 60
 
 
-def test_chunks_of_a_prompt_attend_to_as_much_as_the_whole() -> None:
+def test_chunks_of_a_prompt_read_as_much_context_as_the_whole() -> None:
     chunks = [chunk_context_tokens(i * 512, 512) for i in range(8)]
     assert sum(chunks) == chunk_context_tokens(0, 4096)
 

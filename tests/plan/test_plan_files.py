@@ -113,7 +113,7 @@ async def test_the_rules_own_inputs_are_refused_by_full_sizing() -> None:
         await plan_profile(plugins_site(), profile_with(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
 
 
-async def test_prefill_only_plans_through_the_same_door() -> None:
+async def test_prefill_only_plans_by_the_same_call() -> None:
     plan = await plan_profile(
         plugins_site(),
         profile_with(rps=100, slo="ttft: {p99: 400ms}"),
@@ -132,10 +132,10 @@ async def test_prefill_only_plans_through_the_same_door() -> None:
     ],
 )
 async def test_a_precision_that_a_lanes_engine_lacks_is_refused_before_anything_starts(
-    engine: str, model: dict[str, Precision], told: str
+    engine: str, model: dict[str, Precision], message: str
 ) -> None:
     profile = profile_with()
     lanes = tuple(replace(lane, engine=engine) for lane in profile.lanes)
     profile = replace(profile, provider="local", lanes=lanes, model=replace(profile.model, **model))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         await plan_profile(plugins_site(), profile)

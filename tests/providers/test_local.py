@@ -74,7 +74,7 @@ async def eventually(claim: Callable[[], bool]) -> None:
         await SYSTEM_CLOCK.sleep(0.02)
 
 
-async def said(owner_log: Path, word: str) -> None:
+async def logged(owner_log: Path, word: str) -> None:
     await eventually(lambda: owner_log.exists() and word in owner_log.read_text())
 
 
@@ -128,7 +128,7 @@ async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: Local
     )  # fmt: skip
     (pid,) = tagged_pids(owner, {"FLEETCTL_FLEET": "demo", "FLEETCTL_NODE_TOKEN": "t-1", "FLEETCTL_REPLICA": "r1"})
     assert os.getsid(pid) == pid == os.getpgid(pid)
-    await said(log_of(), "its own None")
+    await logged(log_of(), "its own None")
     assert stat.S_IMODE(log_of().stat().st_mode) == 0o600
     assert await only(local, owner) == node
 
@@ -175,7 +175,7 @@ async def test_an_engine_may_listen_on_loopback_alone(local: LocalProvider, owne
         await create(local, order(owner, host=host))
 
 
-async def test_a_token_that_climbs_out_of_the_registry_is_refused(local: LocalProvider, owner: str) -> None:
+async def test_a_token_that_leads_out_of_the_registry_is_refused(local: LocalProvider, owner: str) -> None:
     with pytest.raises(ProviderError, match="file name"):
         await create(local, order(owner, "../../escape"))
     await local.stop("local-../../escape", grace_s=0)
@@ -224,14 +224,14 @@ async def test_a_stopped_node_ends_and_says_so(local: LocalProvider, owner: str)
 
 async def test_a_node_deaf_to_sigterm_is_killed_after_its_grace(local: LocalProvider, owner: str) -> None:
     node = await create(local, order(owner, argv=DEAF))
-    await said(log_of(), "deaf")
+    await logged(log_of(), "deaf")
     await local.stop(node.id, grace_s=0.3)
     assert (await until_gone(local, owner)).exit_reason == "stopped"
 
 
 async def test_a_second_stop_can_only_shorten_the_grace(local: LocalProvider, owner: str) -> None:
     node = await create(local, order(owner, argv=DEAF))
-    await said(log_of(), "deaf")
+    await logged(log_of(), "deaf")
     await local.stop(node.id, grace_s=600)
     await local.stop(node.id, grace_s=900)
     record = Registry().get("t-1")
@@ -245,7 +245,7 @@ async def test_a_second_stop_can_only_shorten_the_grace(local: LocalProvider, ow
 async def test_no_member_of_a_nodes_family_survives_it(local: LocalProvider, owner: str) -> None:
     """Not the one deaf to SIGTERM, not the one without the tags, not the one in a session of its own."""
     node = await create(local, order(owner, argv=FAMILY))
-    await said(log_of(), "family")
+    await logged(log_of(), "family")
     family = family_of(owner)
     assert len(family) == 4
     await local.stop(node.id, grace_s=30)
@@ -255,7 +255,7 @@ async def test_no_member_of_a_nodes_family_survives_it(local: LocalProvider, own
 
 async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local: LocalProvider, owner: str) -> None:
     await create(local, order(owner, argv=FAMILY))
-    await said(log_of(), "family")
+    await logged(log_of(), "family")
     family = family_of(owner)
     os.kill(leader_of().pid, signal.SIGKILL)
     assert (await until_gone(local, owner)).exit_reason == "signal 9"
@@ -264,7 +264,7 @@ async def test_the_family_of_a_killed_leader_is_swept_by_the_next_listing(local:
 
 async def test_the_family_of_a_leader_that_nobody_recorded_is_swept_too(local: LocalProvider, owner: str) -> None:
     await create(local, order(owner, argv=FAMILY))
-    await said(log_of(), "family")
+    await logged(log_of(), "family")
     leader, family = leader_of(), family_of(owner)
     (Registry().directory / "t-1.json").unlink()
     os.kill(leader.pid, signal.SIGKILL)
@@ -318,7 +318,7 @@ async def test_a_promise_whose_reclaimer_was_killed_is_carried_on_by_the_next_li
     local: LocalProvider, owner: str
 ) -> None:
     node = await create(local, order(owner, argv=DEAF))
-    await said(log_of(), "deaf")
+    await logged(log_of(), "deaf")
     await local.stop(node.id, grace_s=1.0)
     record = Registry().get("t-1")
     assert record is not None
@@ -368,8 +368,8 @@ async def test_gpus_are_pinned_to_each_node_and_free_again_when_it_has_ended(own
     none = await create(local, order(owner, "t-3", replica_id="short-3", argv=argv, gpu_count=0))
     assert [node.gpu_indices for node in (pair, one, none)] == [(0, 1), (2,), ()]
     assert len({node.machine_id for node in (pair, one, none)}) == 1
-    await said(log_of("short-1"), "gpus 0,1")
-    await said(log_of("short-2"), "gpus 2")
+    await logged(log_of("short-1"), "gpus 0,1")
+    await logged(log_of("short-2"), "gpus 2")
     with pytest.raises(CapacityError, match="1 GPUs are needed, and 0 of this machine's 3 are free"):
         await create(local, order(owner, "t-4", replica_id="short-4", gpu_count=1))
     await local.stop(one.id, grace_s=5)
@@ -398,5 +398,5 @@ async def test_secrets_are_resolved_at_the_start_and_kept_nowhere(local: LocalPr
     show = "import os, signal; print('token', os.environ['HF_TOKEN'], flush=True); signal.pause()"
     request = order(owner, argv=(sys.executable, "-c", show), env={"HF_TOKEN": "env:SOMEWHERE"})
     await local.create((request,), resolve_secrets=lambda env: {**env, "HF_TOKEN": "very-secret"})
-    await said(log_of(), "token very-secret")
+    await logged(log_of(), "token very-secret")
     assert "very-secret" not in "".join(path.read_text() for path in Registry().directory.iterdir())

@@ -110,9 +110,9 @@ async def test_creators_killed_at_random_leave_no_orphan_and_no_double(owner: st
         # Two at once, each with its lane, killed within some milliseconds of where a replica of theirs begins.
         for creator in running.values():
             assert creator.stdout is not None
-            said = [creator.stdout.readline() for _ in range(rng.randint(1, 3))]
+            printed = [creator.stdout.readline() for _ in range(rng.randint(1, 3))]
             await SYSTEM_CLOCK.sleep(rng.uniform(0.0, 0.012))
-            kills += creator.poll() is None and "done\n" not in said
+            kills += creator.poll() is None and "done\n" not in printed
             creator.kill()
         for name, creator in running.items():
             rest, _ = await asyncio.to_thread(creator.communicate, timeout=30)
@@ -142,9 +142,9 @@ async def test_four_processes_creating_the_same_tokens_at_once_make_one_node_eac
         racer.stdin.write("go\n")
         racer.stdin.flush()
     for racer in racers:
-        said, _ = await asyncio.to_thread(racer.communicate, timeout=30)
+        printed, _ = await asyncio.to_thread(racer.communicate, timeout=30)
         assert racer.returncode == 0
-        answers.append(said.split())
+        answers.append(printed.split())
     assert answers == [[f"local-t-{n}" for n in range(10)]] * 4
     assert tokens_of(owner) == Counter({f"t-{n}": 1 for n in range(10)})
 

@@ -120,9 +120,9 @@ def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
 
 
 def test_shadow_mode_does_what_a_person_asks():
-    asked = observed("r1", record_drain_requested=True)
+    to_drain = observed("r1", record_drain_requested=True)
     fleet = worlds.one_lane(2, mode=Mode.SHADOW)
-    drained = decide(fleet, observation(asked, observed("r2")), PLANNED)
+    drained = decide(fleet, observation(to_drain, observed("r2")), PLANNED)
     assert [(type(a), a.shadow) for a in drained.actions] == [(LaunchReplica, False), (DrainReplica, False)]
     scaled = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 3}))
     assert [a.shadow for a in of_kind(decide(scaled, observation(*TWO), PLANNED), LaunchReplica)] == [False]

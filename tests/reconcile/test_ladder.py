@@ -37,7 +37,7 @@ def passed(
     return steps, memory
 
 
-def test_over_twice_the_slo_it_climbs_and_breaks_at_thirty_seconds():
+def test_over_twice_the_slo_it_goes_up_and_breaks_at_thirty_seconds():
     fleet = worlds.one_lane(2, bounds=(1, 2))
     steps, _ = passed(fleet, [(3600 + s, {"ttft_s": 0.7}) for s in range(40)])
     assert [step for _, step in steps] == [STEP.CAP_TOKENS, STEP.CAP_CONTEXT, STEP.SHED, STEP.BREAKER]
@@ -58,7 +58,7 @@ def test_merely_over_the_slo_is_scalings_business():
     assert steps == []
 
 
-def test_it_comes_down_one_rung_for_every_ten_calm_seconds():
+def test_it_comes_down_one_step_for_every_ten_calm_seconds():
     memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, step=STEP.BREAKER)})
     steps, _ = passed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.1}) for s in range(60)], memory=memory)
     assert steps == [(10, STEP.SHED), (20, STEP.CAP_CONTEXT), (30, STEP.CAP_TOKENS), (40, STEP.NORMAL)]

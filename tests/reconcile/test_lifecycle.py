@@ -151,19 +151,19 @@ def test_a_drain_is_over_at_its_deadline_whatever_is_in_flight():
 
 
 def test_a_drain_by_hand_starts_at_once_while_others_serve():
-    asked = observed("r1", record_drain_requested=True, in_flight=1)
-    decision = decide(worlds.one_lane(2), observation(asked, observed("r2")), settled(2))
+    to_drain = observed("r1", record_drain_requested=True, in_flight=1)
+    decision = decide(worlds.one_lane(2), observation(to_drain, observed("r2")), settled(2))
     assert [type(a) for a in decision.actions] == [LaunchReplica, DrainReplica]
     assert of_kind(decision, LaunchReplica)[0].replaces == "r1"
 
 
 def test_the_lanes_last_replica_serves_until_its_replacement_is_ready():
-    asked = observed("r1", record_drain_requested=True)
+    to_drain = observed("r1", record_drain_requested=True)
     fleet = worlds.one_lane(1)
-    first = decide(fleet, observation(asked), settled(1))
+    first = decide(fleet, observation(to_drain), settled(1))
     assert [type(a) for a in first.actions] == [LaunchReplica]
     assert "once its replacement is ready" in reason_of(first, "short")
-    with_new = observation(asked, observed("r2"))
+    with_new = observation(to_drain, observed("r2"))
     assert of_kind(decide(fleet, with_new, first.memory), DrainReplica)
 
 
@@ -186,7 +186,7 @@ def test_three_failures_in_a_row_at_the_gateway_take_it_out_of_rotation():
     assert "3 requests in a row" in marked[0].reason
 
 
-def test_one_that_falls_sick_again_and_again_is_replaced():
+def test_one_that_turns_unhealthy_again_and_again_is_replaced():
     fleet, memory = worlds.one_lane(2), settled(2)
     seen = observation(observed("r1", consecutive_failures=3), observed("r2"))
     for _ in range(2):
@@ -199,8 +199,8 @@ def test_one_that_falls_sick_again_and_again_is_replaced():
 
 
 def test_a_node_that_does_not_end_is_told_again():
-    told = observed("r1", STATE.STOPPING, record_changed_at=at(3579))
-    assert of_kind(decide(worlds.one_lane(1), observation(told, observed("r2")), settled(1)), StopReplica)
+    stopping = observed("r1", STATE.STOPPING, record_changed_at=at(3579))
+    assert of_kind(decide(worlds.one_lane(1), observation(stopping, observed("r2")), settled(1)), StopReplica)
 
 
 def test_an_order_that_was_cut_off_waits_for_its_node_to_be_adopted():
@@ -224,14 +224,14 @@ def test_an_unlisted_replica_that_answers_is_kept():
 
 @pytest.mark.parametrize(("readings", "is_gone"), [(0, False), (1, False), (2, True)])
 def test_a_stopped_node_is_believed_gone_at_the_second_reading_without_it(readings, is_gone):
-    told = observed("r1", STATE.STOPPING, node=None, absent_readings=readings, record_changed_at=at(3599))
-    decision = decide(worlds.one_lane(1), observation(told, observed("r2")), settled(1))
+    stopping = observed("r1", STATE.STOPPING, node=None, absent_readings=readings, record_changed_at=at(3599))
+    decision = decide(worlds.one_lane(1), observation(stopping, observed("r2")), settled(1))
     assert bool(of_kind(decision, MarkGone)) is is_gone
 
 
 def test_a_stop_is_asked_for_again_only_when_the_providers_deadline_has_passed():
-    told = observed("r1", STATE.STOPPING, record_changed_at=at(3500))
-    seen = replace(observation(told, observed("r2")), stop_deadline_s=120.0)
+    stopping = observed("r1", STATE.STOPPING, record_changed_at=at(3500))
+    seen = replace(observation(stopping, observed("r2")), stop_deadline_s=120.0)
     assert of_kind(decide(worlds.one_lane(1), seen, settled(1)), StopReplica) == []
 
 
@@ -244,11 +244,11 @@ def test_without_credentials_nothing_is_ordered_and_the_reason_comes_first():
     assert "2 more wanted, but no credentials; log in" in reason_of(decision, "short")
 
 
-def test_a_stray_node_is_ended_once_it_was_seen_for_five_seconds():
-    stray = worlds.node("node-9", "r9")
-    first = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(stray,)), settled(1))
+def test_an_orphaned_node_is_ended_once_it_was_seen_for_five_seconds():
+    orphan = worlds.node("node-9", "r9")
+    first = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(orphan,)), settled(1))
     assert of_kind(first, StopOrphanedNode) == []
-    again = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(stray,), now_s=3606), first.memory)
+    again = decide(worlds.one_lane(1), observation(observed("r1"), orphaned_nodes=(orphan,), now_s=3606), first.memory)
     assert [a.node_id for a in of_kind(again, StopOrphanedNode)] == ["node-9"]
 
 

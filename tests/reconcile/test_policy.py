@@ -50,7 +50,7 @@ def test_a_third_policy_keeps_a_toy_fleet_by_what_waits_in_its_engines(seed: int
     toy.is_calm, toy.listing_out_until, toy.load = True, 0.0, {"short": 3.0, "long": 0.5, "batch": 1.0}
     toy.desired = replace(toy.desired, overrides=Overrides())
     for node in toy.nodes.values():
-        node.sick_until = 0.0
+        node.unhealthy_until_s = 0.0
     for _ in range(120):
         toy.step()
     kept = toy.memory.kept_by(NAME, Peak)

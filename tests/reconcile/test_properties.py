@@ -254,8 +254,8 @@ def test_a_replica_is_gone_only_when_its_provider_says_so_or_two_readings_after_
     for action in worlds.of_kind(worlds.decide(fleet, seen, memory), MarkGone):
         replica = by_id[action.replica_id]
         is_refused = bool(replica.record.fault) and replica.record.state is ReplicaState.PENDING
-        is_told = replica.record.state in (ReplicaState.PENDING, ReplicaState.STOPPING)
-        twice_absent = is_told and replica.absent_readings >= 2
+        is_leaving = replica.record.state in (ReplicaState.PENDING, ReplicaState.STOPPING)
+        twice_absent = is_leaving and replica.absent_readings >= 2
         assert replica.node is NodeState.GONE or twice_absent or is_refused or not replica.was_ordered
 
 

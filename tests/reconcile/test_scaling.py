@@ -157,8 +157,8 @@ def test_scale_by_hand_wins_inside_the_bounds():
 
 
 def test_when_the_override_ends_the_plan_counts_again():
-    by_hand = worlds.one_lane(2, overrides=Overrides(replicas={"short": 4}))
-    memory = step(by_hand, PLANNED, 3600, *TWO).memory
+    overridden = worlds.one_lane(2, overrides=Overrides(replicas={"short": 4}))
+    memory = step(overridden, PLANNED, 3600, *TWO).memory
     assert step(worlds.one_lane(2), memory, 3601, *TWO).memory.lanes["short"].wanted == 2
 
 

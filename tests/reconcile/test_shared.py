@@ -45,13 +45,13 @@ def seen_with(*states: SharedState, replicas: tuple[Any, ...] = (), **changes: A
     return replace(observation(*replicas), shared=shared(*states, **changes))
 
 
-def asked(decision: Decision) -> list[tuple[type[AnyAction], str]]:
+def shared_actions(decision: Decision) -> list[tuple[type[AnyAction], str]]:
     return [(type(a), a.resource.kind) for a in decision.actions if isinstance(a, SharedAction)]
 
 
 def test_the_first_that_is_missing_is_prepared_and_no_node_is_ordered():
     decision = decide(worlds.one_lane(2), seen_with(STATE.PREPARED, STATE.NEEDED, STATE.NEEDED), Memory())
-    assert asked(decision) == [(PrepareShared, "queue")]
+    assert shared_actions(decision) == [(PrepareShared, "queue")]
     assert of_kind(decision, LaunchReplica) == []
     assert [r.message for r in decision.reasons[FLEET]] == ["no node is ordered until queue is prepared"]
     assert decision.reasons[FLEET][0].code is ReasonCode.SHARED_NEEDED
@@ -60,7 +60,7 @@ def test_the_first_that_is_missing_is_prepared_and_no_node_is_ordered():
 
 def test_nodes_are_ordered_once_all_are_prepared():
     decision = decide(worlds.one_lane(2), seen_with(STATE.PREPARED, STATE.PREPARED), Memory())
-    assert asked(decision) == []
+    assert shared_actions(decision) == []
     assert len(of_kind(decision, LaunchReplica)) == 2
     assert decision.reasons[FLEET] == ()
 
@@ -69,14 +69,14 @@ def test_what_is_under_way_or_may_still_have_an_effect_is_not_crossed():
     for changes in ({"under_way": True}, {"settles_at": at(3601)}, {"failures": 2, "failed_at": at(3598)}):
         for state in (STATE.PREPARING, STATE.TEARING_DOWN):
             seen = seen_with(state, **changes)
-            assert asked(decide(worlds.one_lane(2), seen, Memory())) == []
-            assert asked(decide(DOWN, seen, Memory())) == []
+            assert shared_actions(decide(worlds.one_lane(2), seen, Memory())) == []
+            assert shared_actions(decide(DOWN, seen, Memory())) == []
 
 
 def test_an_open_intent_is_carried_out_again_after_its_backoff_and_the_fault_is_said():
     seen = seen_with(STATE.PREPARING, failures=2, failed_at=at(3590), fault="quota vpc: 5 of 5")
     decision = decide(worlds.one_lane(2), seen, Memory())
-    assert asked(decision) == [(PrepareShared, "network")]
+    assert shared_actions(decision) == [(PrepareShared, "network")]
     assert decision.reasons[FLEET][-1].message.endswith("until network is prepared: quota vpc: 5 of 5")
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_prepared_without_credentials():
     refused = ProviderCondition(fault=ProviderFault.CREDENTIALS, message="the credentials have expired")
     seen = replace(seen_with(STATE.NEEDED), provider_conditions=(refused,))
     decision = decide(worlds.one_lane(2), seen, Memory())
-    assert asked(decision) == []
+    assert shared_actions(decision) == []
     assert decision.reasons[FLEET][0].message == "the credentials have expired"
 
 
@@ -94,14 +94,14 @@ def test_nothing_is_torn_down_before_the_last_node_is_gone():
         replace(seen_with(STATE.PREPARED), listing_ok=False),
     ):
         decision = decide(DOWN, seen, Memory())
-        assert asked(decision) == []
+        assert shared_actions(decision) == []
         assert not decision.is_down
 
 
 def test_the_last_prepared_is_torn_down_first_and_then_the_fleet_is_down():
     gone = replace(seen_with(STATE.PREPARED, STATE.PREPARED, STATE.NEEDED), gateway=None, gateway_alive=False)
     decision = decide(DOWN, gone, Memory())
-    assert asked(decision) == [(TeardownShared, "queue")]
+    assert shared_actions(decision) == [(TeardownShared, "queue")]
     assert not decision.is_down
     assert decide(DOWN, replace(gone, shared=shared(STATE.NEEDED, STATE.NEEDED)), Memory()).is_down
 
@@ -110,19 +110,19 @@ def test_what_cannot_be_torn_down_for_long_is_abandoned_with_its_token():
     began_at = at(3600 - SHARED_GIVEN_UP_S)
     seen = seen_with(STATE.TEARING_DOWN, began_at=began_at, failures=7, failed_at=at(3599), fault="in use")
     decision = decide(DOWN, seen, Memory())
-    assert asked(decision) == [(AbandonShared, "network")]
+    assert shared_actions(decision) == [(AbandonShared, "network")]
     (action,) = of_kind(decision, AbandonShared)
     assert action.subject == FLEET
     assert "in use" in action.reason
     assert "owner-1/demo/network" in action.reason
     untried = replace(seen, shared=shared(STATE.TEARING_DOWN, began_at=began_at))
-    assert asked(decide(DOWN, untried, Memory())) == [(TeardownShared, "network")]
+    assert shared_actions(decide(DOWN, untried, Memory())) == [(TeardownShared, "network")]
 
 
 def test_what_the_provider_names_no_longer_is_not_prepared_and_still_torn_down():
     seen = seen_with(STATE.TEARING_DOWN, is_needed=False)
     assert prepare_shared(seen, seen.at).reasons == ()
-    assert asked(decide(DOWN, seen, Memory())) == [(TeardownShared, "network")]
+    assert shared_actions(decide(DOWN, seen, Memory())) == [(TeardownShared, "network")]
 
 
 @given(st.lists(st.sampled_from(SharedState), min_size=1, max_size=3), st.booleans())

@@ -29,7 +29,7 @@ def live_a_life(seed: int) -> Toy:
         toy.listing_out_until = 0.0
         toy.load = {}
         for node in toy.nodes.values():
-            node.sick_until = 0.0
+            node.unhealthy_until_s = 0.0
         toy.desired = replace(toy.desired, overrides=Overrides(replicas={"short": 2, "long": 2, "batch": 1}))
         for _ in range(300):
             toy.step()

@@ -68,12 +68,12 @@ class ToyNode:
     exit_reason: str = ""
     notice_at: float | None = None
     taken_at: float = float("inf")
-    sick_until: float = 0.0
+    unhealthy_until_s: float = 0.0
     warm_done_at: float | None = None
     warm: bool = False
 
     def is_healthy(self, now_s: float) -> bool:
-        return not self.ended and now_s >= self.healthy_at and now_s >= self.sick_until
+        return not self.ended and now_s >= self.healthy_at and now_s >= self.unhealthy_until_s
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class Toy:
                 notice_s = dice.choice([0.0, 10.0, 30.0, 120.0])
                 node.notice_at, node.taken_at = self.now_s, self.now_s + notice_s
             if dice.random() < 0.004:
-                node.sick_until = self.now_s + dice.choice([3.0, 12.0, 90.0])
+                node.unhealthy_until_s = self.now_s + dice.choice([3.0, 12.0, 90.0])
         if self.gateway_up_at is not None and dice.random() < 0.004:
             self.gateway_up_at = None
         if dice.random() < 0.004:

@@ -222,7 +222,7 @@ def test_eight_processes_lose_no_write(tmp_path: Path) -> None:
 def test_killed_writers_leave_a_consistent_store_and_lose_nothing_they_had_said(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     rng = Random(11)
-    said: list[int] = []
+    acknowledged: list[int] = []
     for _ in range(8):
         writer = spawn_writer(path, "short", 1000)
         assert writer.stdout is not None
@@ -230,18 +230,18 @@ def test_killed_writers_leave_a_consistent_store_and_lose_nothing_they_had_said(
         SYSTEM_CLOCK.sleep_blocking(rng.uniform(0.0, 0.15))
         os.kill(writer.pid, signal.SIGKILL)
         rest, _ = writer.communicate(timeout=20)
-        said += [int(line) for line in rest.splitlines() if line.strip()]
+        acknowledged += [int(line) for line in rest.splitlines() if line.strip()]
         store = SqliteStore(path)
         replicas = {r.id: r for r in store.replicas("demo")}
         open_ids = {i.replica_id for i in store.open_intents("demo")}
         # Every replica is either settled, or has its open intent: never one without the other.
         assert {r.id for r in replicas.values() if r.state is ReplicaState.PENDING} == open_ids
         store.close()
-    assert said
-    assert len(said) == len(set(said))
+    assert acknowledged
+    assert len(acknowledged) == len(set(acknowledged))
     store = SqliteStore(path)
     settled = {r.id for r in store.replicas("demo") if r.state is ReplicaState.BOOTING}
-    assert {f"r{n}" for n in said} <= settled
+    assert {f"r{n}" for n in acknowledged} <= settled
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.begin_replica(replica("new-1"), node_request("token-new"), now=EPOCH)
     store.close()

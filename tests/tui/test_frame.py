@@ -112,13 +112,13 @@ def test_a_replica_that_left_is_shown_for_two_minutes_and_a_failed_one_stays() -
 
 
 def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
-    def words(seconds: float) -> str:
+    def time_left(seconds: float) -> str:
         table = replicas_table(busy(), WIDE, REPLICAS_LIVE, now=EPOCH + timedelta(seconds=seconds), is_stale=False)
         return next(row for row in table.rows if row.key == "r12").cells[-1].text
 
-    assert words(0).startswith("taken in 01:37")
-    assert words(96).startswith("taken in 00:01")
-    assert words(500).startswith("taken in 00:00")
+    assert time_left(0).startswith("taken in 01:37")
+    assert time_left(96).startswith("taken in 00:01")
+    assert time_left(500).startswith("taken in 00:00")
 
 
 def test_filter_keeps_or_with_a_bang_hides() -> None:

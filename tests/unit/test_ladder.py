@@ -32,8 +32,8 @@ def test_json_writes_the_name_people_write(step: LadderStep) -> None:
 
 
 def test_a_lane_people_wait_on_never_holds_its_queue() -> None:
-    effects = {entry.effect for entry in entries_up_to(LadderStep.BREAKER, interruptible=False)}
-    assert effects == set(StepEffect) - {StepEffect.HOLDS_QUEUE}
+    found = {entry.effect for entry in entries_up_to(LadderStep.BREAKER, interruptible=False)}
+    assert found == set(StepEffect) - {StepEffect.HOLDS_QUEUE}
 
 
 @pytest.mark.parametrize(

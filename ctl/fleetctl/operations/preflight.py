@@ -28,7 +28,7 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
 async def provider_findings(site: Site, name: str, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
     """Return what a provider finds. That it cannot be asked, is late or fails is a finding too, and never an error."""
     try:
-        return await _asked(site.providers(name), nodes)
+        return await _findings(site.providers(name), nodes)
     except CredentialsError as exc:  # nothing else would work either
         return (Finding(name=_NAME, verdict=Verdict.FAIL, detail=exc.message, hint=exc.hint or "log in to it"),)
     except FleetctlError as exc:
@@ -51,7 +51,7 @@ def refuse_failures(profile: Profile, nodes: Iterable[PlannedNodes], findings: t
         raise ProviderError(f"provider {profile.provider} would fail: {what}", hint="; ".join(hints))
 
 
-async def _asked(provider: Provider, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+async def _findings(provider: Provider, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
     look, deadline_s = provider.capabilities.preflight, provider.pace.preflight_deadline_s
     if look is None:
         return ()

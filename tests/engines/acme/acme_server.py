@@ -11,7 +11,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-WORDS = ("acme ", "makes ", "every", "thing ", "and ", "answers ", "all ", "chats.")
+PIECES = ("acme ", "makes ", "every", "thing ", "and ", "answers ", "all ", "chats.")
 _counts: Counter[str] = Counter()
 _lock = threading.Lock()
 _idle = threading.Event()
@@ -43,34 +43,34 @@ class Chats(BaseHTTPRequestHandler):
             self.send_error(404)
 
     def do_POST(self) -> None:
-        asked: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.path != "/v1/chat/completions" or asked["model"] != self.name:
+        request: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path != "/v1/chat/completions" or request["model"] != self.name:
             self.send_error(404)
             return
-        words = WORDS[: asked.get("max_tokens") or len(WORDS)]
-        prompt_tokens = sum(len(message["content"].split()) for message in asked["messages"])
+        pieces = PIECES[: request.get("max_tokens") or len(PIECES)]
+        prompt_tokens = sum(len(message["content"].split()) for message in request["messages"])
         count(busy=1)
         try:
-            self.stream(words) if asked.get("stream") else self.whole(words, prompt_tokens)
+            self.stream(pieces) if request.get("stream") else self.whole(pieces, prompt_tokens)
         finally:
-            count(busy=-1, read=prompt_tokens, written=len(words))
+            count(busy=-1, read=prompt_tokens, written=len(pieces))
 
-    def whole(self, words: tuple[str, ...], prompt_tokens: int) -> None:
+    def whole(self, pieces: tuple[str, ...], prompt_tokens: int) -> None:
         choice = {
-            "index": 0, "message": {"role": "assistant", "content": "".join(words)}, "finish_reason": "stop",
+            "index": 0, "message": {"role": "assistant", "content": "".join(pieces)}, "finish_reason": "stop",
         }  # fmt: skip
-        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": len(words)}
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": len(pieces)}
         body = {"id": "acme-1", "object": "chat.completion", "model": self.name, "choices": [choice], "usage": usage}
         self.send("application/json", json.dumps(body).encode())
 
-    def stream(self, words: tuple[str, ...]) -> None:
+    def stream(self, pieces: tuple[str, ...]) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for number, word in enumerate(words, 1):
-            end = "stop" if number == len(words) else None
-            choice = {"index": 0, "delta": {"content": word}, "finish_reason": end}
+        for number, piece in enumerate(pieces, 1):
+            end = "stop" if number == len(pieces) else None
+            choice = {"index": 0, "delta": {"content": piece}, "finish_reason": end}
             self.chunk(
                 b"data: " + json.dumps({"object": "chat.completion.chunk", "choices": [choice]}).encode() + b"\n\n"
             )

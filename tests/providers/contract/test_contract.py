@@ -76,10 +76,10 @@ def test_a_node_says_where_its_engine_is_reached(held: Held) -> None:
 def test_an_address_that_was_said_once_is_said_ever_after(held: Held) -> None:
     async def scenario(account: Account) -> None:
         await account.node("t-1")
-        said = await account.until_addressed("t-1")
+        addressed = await account.until_addressed("t-1")
         (listed,) = (await account.listing()).nodes
         again = await account.node("t-1")
-        assert (listed.host, listed.port) == (again.host, again.port) == (said.host, said.port)
+        assert (listed.host, listed.port) == (again.host, again.port) == (addressed.host, addressed.port)
 
     held(scenario)
 
