@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,31 +15,9 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 from fleetctl.testing.provider import Fault
-from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
-
 STATE = ReplicaState
-
-
-@pytest.fixture
-def on_rig(tmp_path: Path) -> Callable[[Callable[[Rig], Coroutine[object, object, None]]], None]:
-    """Run a scenario on a new rig, on virtual time."""
-
-    def run(scenario: Callable[[Rig], Coroutine[object, object, None]]) -> None:
-        async def whole() -> None:
-            rig = Rig(tmp_path)
-            try:
-                await scenario(rig)
-            finally:
-                rig.store.close()
-
-        run_virtual(whole())
-
-    return run
 
 
 def test_desired_state_becomes_a_warmed_fleet_in_rotation(on_rig):

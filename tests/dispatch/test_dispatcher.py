@@ -316,3 +316,15 @@ def test_whatever_happens_every_request_ends_once_and_holds_nothing(seed, failin
     assert {e.request.state for e in exchanges} == {RequestState.OVER}
     assert all(e.request.ticket is None and e.request.replica is None for e in exchanges)
     assert is_clean(dispatcher)
+
+
+def test_a_replica_on_a_node_that_is_not_ready_is_picked_only_where_no_other_can_be():
+    doubtful = replace(route("r1"), node_ready=False, prefill_tokens_per_s=1e6)
+    heap, dispatcher = heap_with(doubtful, route("r2"))
+    exchanges = [submit(heap, dispatcher) for _ in range(4)]
+    loads = {r.route.id: r.candidate.in_flight for r in dispatcher.routes.replicas.values()}
+    assert loads == {"r1": 0, "r2": 4}
+    dispatcher.apply(replace(table(doubtful), version=2))
+    last = submit(heap, dispatcher)
+    heap.run(5.0)
+    assert [exchange.ends[-1] for exchange in (*exchanges, last)] == ["over"] * 5

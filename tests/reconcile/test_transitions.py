@@ -184,4 +184,6 @@ def test_a_refused_create_leaves_its_fault_and_ends_the_replica_only_when_final(
 
 @given(records)
 def test_a_notice_moves_nothing(record: Replica) -> None:
-    assert replace(notice_seen(record, NOW), notice_deadline=record.notice_deadline) == record
+    seen = notice_seen(record, None, deadline=NOW)
+    assert replace(seen, notice_deadline=record.notice_deadline) == record
+    assert notice_seen(record, None, deadline=None).notice_deadline == record.notice_deadline

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.core.conditions import lane_condition
+from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
@@ -51,6 +52,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
     if found.replica is not None:
         record = found.replica.record
         yield f"{record.id}: {record.state} for {format_age(record.changed_at, now)}, {record.market}, {record.gpu}"
+        if record.notice is not None and record.state.is_live:
+            yield f"Notice   {notice_text(record.notice, now)}"
     elif found.lane is not None:
         lane = found.lane
         condition = lane_condition(lane)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controller.launch import token_of
+from fleetctl.core.disruption import notice_text
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
 from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
@@ -27,13 +28,15 @@ from fleetctl.model.decision import (
     TeardownShared,
     WarmReplica,
 )
-from fleetctl.model.node import NodeState
+from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import GATEWAY, Subject
 from fleetctl.ports.store import IntentState, Tombstone
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.node_cache import NodeCache
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.model.decision import Decision, Memory, ReplicaAction
     from fleetctl.model.desired import Desired
+    from fleetctl.model.node import Notice
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
 
@@ -110,11 +114,29 @@ class Applier:
 
     def _note_notices(self, observation: Observation) -> None:
         for seen in observation.replicas:
-            deadline = seen.notice_deadline
-            if deadline is not None and deadline != seen.record.notice_deadline:
-                record = self._records.get(seen.record.id)
-                if record is not None:
-                    self._records.put(notice_seen(record, deadline))
+            record = self._records.get(seen.record.id)
+            if record is None:
+                continue
+            after = notice_seen(record, seen.notice, deadline=seen.notice_deadline)
+            if after != record:
+                self._records.put(after)
+                self._journal_notice(record, after.notice, observation.at)
+
+    def _journal_notice(self, record: Replica, after: Notice | None, now: datetime) -> None:
+        """Write that a notice appeared, became another or ended; that its deadline moved is no news."""
+        before, subject = record.notice, Subject.replica(record.id)
+        if after is None and before is not None:
+            code, message = ReasonCode.NODE_NOTICE_ENDED, f"the provider no longer gives {before.kind} notice"
+            self._journal.note(EntryKind.NOTICE, subject, "notice-ended", code, message)
+        elif after is not None and (
+            before is None or (before.kind, before.is_certain) != (after.kind, after.is_certain)
+        ):
+            inputs: dict[str, float | str] = {"notice": after.kind.value, "certain": str(after.is_certain).lower()}
+            if after.deadline is not None:
+                inputs["deadline"] = after.deadline.isoformat(timespec="seconds")
+            code = ReasonCode.SPOT_NOTICE if after.kind is NoticeKind.INTERRUPTION else ReasonCode.NODE_NOTICE
+            message = f"the provider gives {notice_text(after, now)}"
+            self._journal.note(EntryKind.NOTICE, subject, "notice", code, message, inputs=inputs)
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:

@@ -73,7 +73,7 @@ class Listing:
         while True:
             try:
                 async for node in events.watch(owner=self._world.store.owner, fleet=self._world.fleet):
-                    if self._cache.put_node(node, at=self._world.clock.now()):
+                    if self._cache.put_node(node, at=self._world.clock.now(), is_event=True):
                         self._on_change()
             except ProviderError as exc:
                 self._journal.failed(FLEET, "watch", exc)

@@ -20,6 +20,12 @@ _ENDED_KEPT = timedelta(hours=1)
 class _Sighting:
     node: Node
     at: datetime  # what it says was so then
+    notice_by_event: bool = False  # its notice is known from an event, which listings may not repeat
+
+    def keeps_notice(self, *, is_event: bool) -> bool:
+        """Whether its notice still holds once an event, or an answer, shows the node without one."""
+        notice = self.node.notice
+        return notice is not None and (notice.takes_node or is_event is not self.notice_by_event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +69,19 @@ class NodeCache:
         self._forget(listing.as_of)
         return vanished or any(changed)
 
-    def put_node(self, node: Node, *, at: datetime) -> bool:
-        """Take in what was so of one node at an instant; return whether it is news. The end of a node is final."""
+    def put_node(self, node: Node, *, at: datetime, is_event: bool = False) -> bool:
+        """Take in what was so of one node at an instant; return whether it is news. The end of a node is final.
+
+        A mere hint ends when whoever gave it, events or answers, shows the node without; a certain notice stays.
+        """
         known = self._seen.get(node.token)
         if known is not None and (at < known.at or known.node.state is NodeState.GONE):
             return False
-        if known is not None and node.notice is None:
-            node = replace(node, notice=known.node.notice)  # listings of some providers do not show notices
-        self._seen[node.token] = _Sighting(node=node, at=at)
+        by_event = is_event
+        if known is not None and node.notice is None and known.keeps_notice(is_event=is_event):
+            # Listings of some providers do not show notices.
+            node, by_event = replace(node, notice=known.node.notice), known.notice_by_event
+        self._seen[node.token] = _Sighting(node=node, at=at, notice_by_event=by_event)
         self._denied.pop(node.token, None)
         return known is None or node != known.node
 

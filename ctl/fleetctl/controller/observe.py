@@ -128,6 +128,7 @@ class Observer:
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
             notice_deadline=_notice_deadline(record, node, now),
+            notice=node.notice if node else record.notice,
             pending_reason=node.pending_reason if node else "",
             boot=node.boot if node else None,
             engine=self._probes.signals(record.id),
@@ -161,8 +162,8 @@ def _validity(gateway: GatewaySnapshot | None, is_fresh: bool) -> Validity:  # o
 
 
 def _notice_deadline(record: Replica, node: Node | None, now: datetime) -> datetime | None:
-    """Return when the node is taken; one that is taken for certain at an unknown time is taken now."""
+    """Return when the node is taken; one that is interrupted for certain at an unknown time is taken now."""
     notice = node.notice if node is not None else None
-    if notice is None or not notice.is_certain:
+    if notice is None or not notice.takes_node:
         return None
     return notice.deadline or record.notice_deadline or now

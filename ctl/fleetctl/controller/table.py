@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.model.decision import LaneMemory, Memory
@@ -104,6 +105,7 @@ def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engin
         in_rotation=record.state is ReplicaState.READY,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),
+        node_ready=is_node_ready(record),
         continues=capacity.continues_streams if capacity else continues,
     )
 

@@ -20,7 +20,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fleetctl.model.node import Node
+    from fleetctl.model.node import Node, Notice
 
 _LIVE = frozenset(state for state in ReplicaState if state.is_live)
 
@@ -97,9 +97,12 @@ def create_refused(record: Replica, *, fault: str, now: datetime, is_final: bool
     return replace(record, state=state, reason=fault, fault=fault, changed_at=now)
 
 
-def notice_seen(record: Replica, deadline: datetime) -> Replica:
-    """Return the record with the instant at which its node is taken; its state stays."""
-    return replace(record, notice_deadline=deadline)
+def notice_seen(record: Replica, notice: Notice | None, *, deadline: datetime | None) -> Replica:
+    """Return the record with what its node's provider warns of now; its state stays.
+
+    `deadline` is when the node is taken for certain. That is never taken back: a hint may end, a taking does not.
+    """
+    return replace(record, notice=notice, notice_deadline=deadline or record.notice_deadline)
 
 
 def node_seen(record: Replica, node: Node) -> Replica:

@@ -23,7 +23,7 @@ class EntryKind(StrEnum):
     """What sort of news a journal line is."""
 
     DECISION = "decision"
-    NOTICE = "notice"  # the provider takes a node away
+    NOTICE = "notice"  # the provider takes a node away, or warns that it may
     LIFECYCLE = "lifecycle"  # a replica or a node came a step further
     OPERATOR = "operator"
     GATEWAY = "gateway"
@@ -170,7 +170,8 @@ class DrainReplica(OneReplicaAction, frozen=True, kw_only=True, tag="drain"):
     @property
     def entry_kind(self) -> EntryKind:
         """A notice where the provider takes the node, else a decision."""
-        return EntryKind.NOTICE if self.code is ReasonCode.SPOT_NOTICE else EntryKind.DECISION
+        is_notice = self.code in (ReasonCode.SPOT_NOTICE, ReasonCode.NODE_NOTICE)
+        return EntryKind.NOTICE if is_notice else EntryKind.DECISION
 
     @property
     def figures(self) -> dict[str, float | str]:

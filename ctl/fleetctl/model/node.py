@@ -36,6 +36,11 @@ class Notice:
     deadline: datetime | None  # when the node is taken; None: not said
     is_certain: bool  # False: it may yet stay
 
+    @property
+    def takes_node(self) -> bool:
+        """Whether the node leaves for certain: at the deadline, or at once where an interruption does not say when."""
+        return self.is_certain and (self.deadline is not None or self.kind is NoticeKind.INTERRUPTION)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootProgress:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.model.gateway import GatewaySnapshot
-from fleetctl.model.node import BootProgress, Node, NodeState
+from fleetctl.model.node import BootProgress, Node, NodeState, Notice
 from fleetctl.model.replica import Replica
 from fleetctl.model.shared import ObservedShared
 from fleetctl.model.slo import Validity
@@ -46,7 +46,8 @@ class ObservedReplica:
     excluded: bool = False  # the gateway has acknowledged a table that keeps new requests away from it
     in_flight: int = 0  # at the gateway
     consecutive_failures: int = 0  # at the gateway, since it was admitted
-    notice_deadline: datetime | None = None
+    notice_deadline: datetime | None = None  # when its node is taken for certain
+    notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
     boot: BootProgress | None = None  # None: its node runs, or does not say
     engine: EngineSignals = field(default_factory=EngineSignals)

@@ -45,6 +45,8 @@ class ReasonCode(StrEnum):
     UNHEALTHY_AGAIN = "unhealthy-again"  # too often: replaced
     MISSING = "missing"  # not listed by the provider for long, and silent
     SPOT_NOTICE = "spot-notice"
+    NODE_NOTICE = "node-notice"  # the provider warns: rebalance, maintenance, not ready
+    NODE_NOTICE_ENDED = "node-notice-ended"
     DRAINED = "drained"
     DRAIN_OVERDUE = "drain-overdue"
     STOP_REPEATED = "stop-repeated"

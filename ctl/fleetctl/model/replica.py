@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Market, OfferingKey, Precision
+from fleetctl.model.node import Notice
 
 
 class ReplicaState(StrEnum):
@@ -67,7 +68,8 @@ class Replica:
     host: str = ""
     port: int = 0
     drain_requested: bool = False  # by a person; the controller acts on it
-    notice_deadline: datetime | None = None  # spot: when the node is taken
+    notice_deadline: datetime | None = None  # when the node is taken for certain
+    notice: Notice | None = None  # the provider's latest about its node, mere hints included
     ready_at: datetime | None = None  # first admitted into rotation; None: never was
     drain_deadline: datetime | None = None  # while draining: stopped then, whatever is in flight
     stopped_at: datetime | None = None  # the provider first took the order to end its node

@@ -228,8 +228,8 @@ class FaultProvider:
         self.notify(token, Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True))
         self._end_by(token, deadline, "interrupted")
 
-    def notify(self, token: str, notice: Notice) -> None:
-        """Put a notice on a node; what it announces is up to the caller."""
+    def notify(self, token: str, notice: Notice | None) -> None:
+        """Put a notice on a node, or take it off; what it announces is up to the caller."""
         life = self._lives[token]
         self._change(token, replace(life, node=replace(life.node, notice=notice)))
 

@@ -107,6 +107,11 @@ class FakeProvider:
         """Let a node end now, by its own doing."""
         self._lives[token] = replace(self._lives[token], ends_at=self._clock.now(), end_reason=reason)
 
+    def notify(self, token: str, notice: Notice | None) -> None:
+        """Put a notice on a node, or take it off; what it announces is up to the caller."""
+        life = self._lives[token]
+        self._lives[token] = replace(life, node=replace(life.node, notice=notice))
+
     @property
     def live_tokens(self) -> list[str]:
         """Tokens of nodes that have not ended, in the order of their creation."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.disruption import notice_text
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import ReplicaStatus
@@ -128,6 +129,8 @@ def _reason(row: ReplicaRow) -> Cell:
     if record.notice_deadline is not None and record.state.is_live:
         left_s = (record.notice_deadline - row.now).total_seconds()
         spans.append((f"taken in {countdown(left_s)} ", Tone.WARN))
+    elif record.notice is not None and record.state.is_live:
+        spans.append((f"{notice_text(record.notice, row.now)}; ", Tone.WARN))
     if record.drain_requested and record.state is ReplicaState.READY:
         spans.append(("drain asked for ", Tone.WARN))
     if record.state.is_live and (waits := _boot_text(row.replica)) and not row.is_stale:

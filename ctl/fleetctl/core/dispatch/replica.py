@@ -41,6 +41,7 @@ class DispatchReplica:
         candidate.concurrency_max = max(1, route.concurrency_max)
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.continues = route.continues
+        candidate.node_ready = route.node_ready
 
     def take_signals(self, signals: ReplicaSignals, now_s: float) -> None:
         """Let routing see what the engine said of itself, until it is too old. What cannot be true is not shown."""

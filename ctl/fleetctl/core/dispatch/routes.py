@@ -32,6 +32,7 @@ class RoutingState:
         self.ratio = TokenRatio()
         self.prefixes = PrefixIndex()
         self.any_continues = False  # some replica could go on with a lost stream
+        self._all_ready = True  # no node is reported not ready
         self._choice: LaneChoice[RouteLane] = LaneChoice(())
         self._picker = Picker(RoutingRules())
         self.served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
@@ -52,6 +53,7 @@ class RoutingState:
                 lane.apply(row)
         self._wire_lanes(table)
         self.any_continues = any(row.continues for row in table.replicas)
+        self._all_ready = all(row.node_ready for row in table.replicas)
 
     def _apply_replicas(self, table: RoutingTable, now_s: float) -> None:
         listed = {row.id: row for row in table.replicas}
@@ -122,6 +124,8 @@ class RoutingState:
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
                 if found:
                     break
+        if not self._all_ready:
+            found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng) if found else None
 
     def could_continue(self, request: ActiveRequest) -> bool:

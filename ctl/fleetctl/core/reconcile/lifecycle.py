@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fleetctl.core.disruption import drain_deadline, notice_of
+from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
     EARLY_DEATH_S,
@@ -235,7 +235,7 @@ def _keep_warming(replica: ObservedReplica, context: ReconcileContext) -> Replic
 
 
 def _noticed_early(replica: ObservedReplica) -> ReplicaStep:
-    return stop(replica, ReasonCode.SPOT_NOTICE, "spot notice before it served")
+    return stop(replica, notice_code(replica), f"{notice_name(replica)} notice before it served")
 
 
 def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
@@ -271,8 +271,9 @@ def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     notice = notice_of(replica)
     if notice is not None:
         left_s = (notice - context.now).total_seconds()
-        reason = f"spot notice: the node is taken in {format_duration(left_s)}; {replica.in_flight} in flight"
-        return drain(replica, context, ReasonCode.SPOT_NOTICE, reason)
+        when = f"the node is taken in {format_duration(left_s)}"
+        reason = f"{notice_name(replica)} notice: {when}; {replica.in_flight} in flight"
+        return drain(replica, context, notice_code(replica), reason)
     unhealthy = _unhealthy_reason(replica, context)
     if unhealthy and context.memory.unhealthy_count.get(record.id, 0) >= UNHEALTHY_MAX:
         return drain(

@@ -23,6 +23,7 @@ class Candidate:
     in_rotation: bool
     concurrency_max: int  # at least 1
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
+    node_ready: bool = True  # False: picked only where no other can be
     continues: bool = False  # it can go on with a stream that another replica lost
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
