@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells and passes time. `testing.ManualClock` and the virtual-time loop implement it too."""
+    """Reads the time and sleeps. `testing.ManualClock` and the virtual-time loop implement it too."""
 
     def now(self) -> datetime:
         """Return the wall time, aware and in UTC."""
@@ -33,7 +33,7 @@ class BlockingClock(Clock, Protocol):
 
 
 class SystemClock:
-    """Is the real clock."""
+    """The system's clock."""
 
     def now(self) -> datetime:
         """Return the wall time, aware and in UTC."""

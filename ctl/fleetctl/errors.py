@@ -27,7 +27,7 @@ from typing import ClassVar
 
 
 class FleetctlError(Exception):
-    """Is the root of every error fleetctl raises on purpose.
+    """The root of every error fleetctl raises on purpose.
 
     `hint` is one sentence that says what to do next; `retryable` says whether the same call may succeed later.
     """

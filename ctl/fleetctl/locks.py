@@ -28,7 +28,7 @@ _PROBE_RETRY_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who wrote its name into a lock file last."""
+    """The process that last wrote its name into a lock file."""
 
     pid: int
     command: str

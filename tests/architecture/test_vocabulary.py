@@ -34,6 +34,7 @@ PRIVATE_NAMES = {
 PRIVATE_CLASSES = {
     "Answer", "Ask", "Effects", "Flight", "Hands", "Moment", "Outcome", "Part", "Phase", "Pulse", "Room", "Sized", "Word",
 }  # fmt: skip
+VAGUE_BEGINNINGS = ("Is ", "Has ", "Does ", "Knows ", "Who ", "Tells ", "Says ")
 # Names that are other people's: hypothesis' own.
 FOREIGN_NAMES = {"hypothesis.Phase"}
 
@@ -111,6 +112,17 @@ def test_no_identifier_is_a_private_word() -> None:
 def test_no_module_is_named_by_a_private_word() -> None:
     names = {part for path in python_files() for part in path.relative_to(ROOT).with_suffix("").parts}
     assert {name for name in names if is_private(name)} == set()
+
+
+def test_no_class_docstring_has_to_be_guessed() -> None:
+    """A class is described as a noun, or by what it does; "Is the ..." and "Knows ..." name neither."""
+    found = [
+        f"{name_of(path)}: {node.name}"
+        for path in source_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and (ast.get_docstring(node) or "").startswith(VAGUE_BEGINNINGS)
+    ]
+    assert found == []
 
 
 def model_classes() -> set[str]:

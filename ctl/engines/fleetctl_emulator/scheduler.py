@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Order(Enum):
-    """Who goes first; among equals the earlier arrival."""
+    """The scheduling order; among equals the earlier arrival."""
 
     ARRIVAL = 0
     LOW_FIRST = 1  # vLLM's --scheduling-policy priority

@@ -11,7 +11,7 @@ from fleetctl_emulator.tokens import AnswerText, Prompt
 
 
 class SequenceStatus(StrEnum):
-    """Where a sequence is."""
+    """The status of a sequence, as in vLLM."""
 
     WAITING = "waiting"
     RUNNING = "running"

@@ -117,7 +117,7 @@ def _show(profile: Profile, report: traffic.LoadReport, output: Format) -> traff
 
 
 class _LeaveUpPrompt:
-    """Whether the fleet stays up: only if somebody was asked and answered yes."""
+    """Asks whether the fleet is left up at the end; it is only where somebody answers yes."""
 
     def __init__(self, fleet: str, progress: Progress) -> None:
         self._fleet = fleet

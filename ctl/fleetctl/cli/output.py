@@ -87,7 +87,7 @@ def abandon_stdout() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
-    """What the reader's end can show."""
+    """The terminal's abilities."""
 
     coloured: bool = False
     columns: int | None = None  # None: no terminal, nothing is cut

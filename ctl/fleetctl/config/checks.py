@@ -1,4 +1,4 @@
-"""What only the whole profile can get wrong: lanes that refer to each other, gaps between them, open doors."""
+"""What only the whole profile can get wrong: lanes that refer to each other, gaps between them, a gateway open to everybody."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _STREAMS_MAX = 64
 
 
 class Broadcast:
-    """Tells every stream that there is a new status; who is slow skips to the latest."""
+    """Wakes every status stream when there is a new status; a slow one skips to the latest."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Event()

@@ -58,9 +58,9 @@ _GATEWAY = "gateway"
 
 
 class Applier:
-    """Does what was decided."""
+    """Carries out decisions: journals each action, changes the record, then calls the engine or the provider."""
 
-    def __init__(  # noqa: PLR0913  # the hands of the controller, each named
+    def __init__(  # noqa: PLR0913  # the controller's components, each named
         self,
         world: World,
         *,

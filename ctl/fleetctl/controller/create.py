@@ -36,7 +36,7 @@ _KEY = "create/"
 
 
 class Creator:
-    """Knows which orders are on their way, and which may have reached the provider."""
+    """Sends orders to the provider, and keeps which are on their way and which may have reached it."""
 
     def __init__(  # what it works with, each named
         self,

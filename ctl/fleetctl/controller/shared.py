@@ -27,7 +27,7 @@ _KEY = "shared/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempts:
-    """What became of the attempts at one intent."""
+    """The attempts at one intent and their results."""
 
     failures: int = 0
     failed_at: datetime | None = None
@@ -36,7 +36,7 @@ class _Attempts:
 
 
 class SharedOperations:
-    """Knows how far each shared resource has come, and is the only one to write it down."""
+    """Prepares and tears down shared resources; the only writer of their intents."""
 
     def __init__(self, world: World, *, calls: ProviderCalls, background: BackgroundTasks, journal: Journal) -> None:
         self._world = world

@@ -20,7 +20,7 @@ _DEADLINE_S = 90.0  # the engine client has its own, shorter one; this also cove
 
 
 class Warmups:
-    """Knows who is being warmed, who is warm, and whose attempts failed."""
+    """Sends each new replica a completion; keeps which are warming, which are warm and which attempts failed."""
 
     def __init__(self, world: World, background: BackgroundTasks, journal: Journal) -> None:
         self._world = world

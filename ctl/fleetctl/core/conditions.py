@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConditionType(StrEnum):
-    """What is the case with a fleet or a lane, worst first."""
+    """The types of condition a fleet or a lane can be in, worst first."""
 
     STALE = "STALE"  # nobody answers: what is shown was true once
     STOPPING = "STOPPING"  # going down
@@ -48,7 +48,7 @@ _SEVERITY = {condition: number for number, condition in enumerate(ConditionType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is the case, why, and the clause that explains it; empty where there is nothing to explain."""
+    """A condition type, its reason code, and a message; empty where there is nothing to explain."""
 
     type: ConditionType
     reason_code: ConditionReason

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class RandomSource(Protocol):
-    """Is passed in, as the time is; a seeded random.Random is one."""
+    """A source of random numbers, passed in as the time is; a seeded random.Random is one."""
 
     def random(self) -> float:
         """Return the next number in [0, 1)."""

@@ -37,7 +37,7 @@ class Target:
 
 
 class Scaling(Protocol):
-    """Says how many replicas a lane should have, inside its bounds."""
+    """Computes how many replicas a lane should have, inside its bounds."""
 
     def __call__(self, view: LaneView, /) -> Target:
         """Return the wanted replicas, the lane's memory, and why."""

@@ -31,7 +31,7 @@ _BURN_WINDOWS = {"5m": 300.0, "1h": 3600.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetKnowledge:
-    """What is known of a fleet at one instant. Without a controller there is no observation and no decision."""
+    """Everything a status is built from, at one instant. Without a controller there is no observation and no decision."""
 
     at: datetime
     desired: Desired

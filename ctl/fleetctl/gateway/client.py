@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClientService(Protocol):
-    """What a connection serves."""
+    """The port a client connection hands its requests to."""
 
     limits: GatewayLimits
     is_stopping: bool

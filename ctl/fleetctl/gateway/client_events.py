@@ -1,4 +1,4 @@
-"""What an exchange hears of its client."""
+"""The events of a client connection that its exchange handles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ClientEvents(Protocol):
-    """What a client does while its request is being answered, as the exchange at hand hears of it."""
+    """Events of a client connection that its exchange is told of: the client has left, reads too slowly, or reads again."""
 
     def client_gone(self) -> None:
         """Stop: nobody will read it."""

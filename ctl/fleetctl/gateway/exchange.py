@@ -37,7 +37,7 @@ _FAILURES = {
 
 
 class Exchange(ReceivedAnswer):
-    """Is what the dispatcher knows as ExchangePort and the client's connection as ClientEvents.
+    """One request at its replica: the dispatcher's ExchangePort and the client connection's ClientEvents.
 
     It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
     """

@@ -27,7 +27,7 @@ Splice = Callable[[bytes], bytes]
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What the engine said it used."""
+    """The token usage that the engine reported."""
 
     prompt_tokens: int
     completion_tokens: int

@@ -61,7 +61,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 @dataclass(slots=True, kw_only=True)
 class ClientExchange:
-    """What one request came to. Times are seconds from its sending."""
+    """The result of one request. Times are seconds from its sending."""
 
     lane: str = ""
     status: int = 0  # 0: no status line came

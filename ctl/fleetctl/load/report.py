@@ -41,7 +41,7 @@ class LoadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFigures:
-    """What the client saw of one lane. Requests that no lane was named for are under "-"."""
+    """One lane's figures as the client measured them. Requests that no lane was named for are under "-"."""
 
     lane: str
     requests: int = 0  # answered, refused or failed

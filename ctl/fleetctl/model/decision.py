@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class EntryKind(StrEnum):
-    """What sort of news a journal line is."""
+    """The kind of a journal entry."""
 
     DECISION = "decision"
     NOTICE = "notice"  # the provider takes a node away, or warns that it may
@@ -268,7 +268,7 @@ AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneMemory:
-    """What a lane's next decision must remember; instants, never tick counts."""
+    """The state a lane's next decision needs from this one; instants, never tick counts."""
 
     wanted: int = 0  # replicas the lane should have
     planned: int = -1  # the plan's count when `wanted` was last set from it; -1: not yet

@@ -20,7 +20,7 @@ class DesiredPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What people set by hand; cleared by the next `up` unless kept."""
+    """Values an operator set; cleared by the next `up` unless kept."""
 
     replicas: dict[str, int] = field(default_factory=dict)  # lane -> wanted, from `scale`
     step: dict[str, LadderStep] = field(default_factory=dict)  # lane -> pinned ladder step, from `shed`

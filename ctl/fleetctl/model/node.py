@@ -11,7 +11,7 @@ from fleetctl.model.catalogue import Market, OfferingKey
 
 
 class NodeState(StrEnum):
-    """What the provider says of a node."""
+    """A node's state as the provider reports it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -125,7 +125,7 @@ class NodeListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateResult:
-    """What became of one order of a batch: a node, or why there is none."""
+    """The result of one order of a batch: a node, or why there is none."""
 
     token: str
     node: Node | None = None

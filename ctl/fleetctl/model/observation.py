@@ -54,7 +54,7 @@ class ObservedReplica:
 
 
 class ProviderFault(StrEnum):
-    """What is wrong with the provider, the gravest first."""
+    """The kinds of fault a provider can have, the gravest first."""
 
     CREDENTIALS = "credentials"  # no new nodes until they are mended
     QUOTA = "quota"

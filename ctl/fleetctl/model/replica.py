@@ -50,7 +50,7 @@ class ReplicaCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What the store remembers of one replica. `id` is rN, N never reused within a fleet; `lane` may change meanwhile."""
+    """The record of one replica in the store. `id` is rN, N never reused within a fleet; `lane` may change meanwhile."""
 
     id: str
     fleet: str

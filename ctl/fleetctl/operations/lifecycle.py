@@ -32,7 +32,7 @@ _EXIT_S = 5.0
 
 
 class Change(StrEnum):
-    """What an `up` did to the record."""
+    """How an `up` changed the fleet's record."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -41,7 +41,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpResult:
-    """What `up` did; the fleet is still on its way."""
+    """The result of an `up`; replicas are still booting."""
 
     desired: Desired
     change: Change

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """Says what should be done now: the controller, the simulations and `--dry-run` call it alike.
+    """Decides what should be done now: the controller, the simulations and `--dry-run` call it alike.
 
     It must be pure (the same arguments give the same decision) and idempotent (asked about the state its own actions
     lead to, it decides nothing more). Whatever it wants to know next time goes into the decision's memory.

@@ -18,7 +18,7 @@ ResolveSecrets = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 class NodeEvents(Protocol):
-    """Is the capability of providers that tell of changes by themselves (SQS, IMDS, informers)."""
+    """Capability of providers that tell of changes by themselves (SQS, IMDS, informers)."""
 
     def watch(self, *, owner: str, fleet: str) -> AsyncIterator[Node]:
         """Yield a fleet's nodes as they change, for ever. Events may be lost: the listings make up for them.
@@ -29,7 +29,7 @@ class NodeEvents(Protocol):
 
 
 class Interruptions(Protocol):
-    """Is the capability of providers whose spot nodes can be interrupted on request, for drills."""
+    """Capability of providers whose spot nodes can be interrupted on request, for drills."""
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once."""
@@ -37,7 +37,7 @@ class Interruptions(Protocol):
 
 
 class SharedResources(Protocol):
-    """Is the capability of providers whose nodes need shared things around them."""
+    """Capability of providers whose nodes need shared things around them."""
 
     def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
         """Return what the fleet's nodes need, in the order it must be prepared; pure, the same for ever."""
@@ -53,7 +53,7 @@ class SharedResources(Protocol):
 
 
 class Preflight(Protocol):
-    """Is the capability of providers that can say beforehand what would fail."""
+    """Capability of providers that can check, before anything is created, what would fail."""
 
     async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         """Return what was looked at for these nodes: rights, quota, limits, settings; it changes nothing.
@@ -65,7 +65,7 @@ class Preflight(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCapabilities:
-    """What a provider can do beyond the port's calls; None and 1 mean it cannot."""
+    """The optional abilities of a provider; None and 1 mean it cannot."""
 
     batch_max: int = 1  # orders in one `create`
     alternatives_max: int = 0  # further offerings in one order, from which the provider picks
@@ -85,7 +85,7 @@ class ListenAddress:
 
 
 class Provider(Protocol):
-    """Is reached by the entry point group `fleetctl.provider`; constructed without arguments, cheap to construct.
+    """The port of a seller of nodes, reached by the entry point group `fleetctl.provider`; constructed without arguments, cheap to construct.
 
     Every call may raise ProviderError or a subclass, each with its meaning: ThrottledError (asked too often: the same
     call again after `retry_after_s`), CapacityError (no stock of some type x zone x market), QuotaError (an account's

@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What becomes of one call: it is delayed, then fails, before or after its effect."""
+    """A scripted fault of one call: it is delayed, then fails, before or after its effect."""
 
     error: FleetctlError | None = None
     delay_s: float = 0.0

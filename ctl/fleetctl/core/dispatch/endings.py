@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Endings:
-    """Has the end of the response written, then counts the request and lets go of it."""
+    """Ends requests: has the response's end written, counts the request, then releases it."""
 
     def __init__(self, clock: Callable[[], float], rng: RandomSource, ratio: TokenRatio) -> None:
         self.active: set[ActiveRequest] = set()  # those that a replica has had at least once, and are not over

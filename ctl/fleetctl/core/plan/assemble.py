@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneAnswer:
-    """What a way of sizing found for a lane; everything else of its plan follows from the lane and its demand."""
+class LaneSizing:
+    """The result of sizing a lane, by either method; everything else of its plan follows from the lane and its demand."""
 
     instance: Instance
     settings: Settings
@@ -32,9 +32,9 @@ class LaneAnswer:
     reasons: tuple[str, ...]
 
 
-def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, answer: LaneAnswer) -> LanePlan:
+def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneSizing) -> LanePlan:
     """Return a lane's plan, whichever way it was sized."""
-    instance, markets = answer.instance, answer.markets
+    instance, markets = sizing.instance, sizing.markets
     return LanePlan(
         lane=lane.name,
         engine=lane.engine,
@@ -47,13 +47,13 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, answer: LaneA
         tensor_parallel=instance.tensor_parallel,
         offering=instance.cheapest,
         spot_offering=instance.spot,
-        launch=launch_settings(lane, profile, instance, answer.settings),
-        budget=answer.budget,
-        constraint=answer.constraint,
-        forecast=answer.forecast,
-        cost_usd_per_hour=answer.cost_usd_per_hour,
-        cost_usd_per_1m_tokens=usd_per_1m_tokens(answer.cost_usd_per_hour, demand.tokens_per_s),
-        reasons=answer.reasons,
+        launch=launch_settings(lane, profile, instance, sizing.settings),
+        budget=sizing.budget,
+        constraint=sizing.constraint,
+        forecast=sizing.forecast,
+        cost_usd_per_hour=sizing.cost_usd_per_hour,
+        cost_usd_per_1m_tokens=usd_per_1m_tokens(sizing.cost_usd_per_hour, demand.tokens_per_s),
+        reasons=sizing.reasons,
         gpu_spec=instance.gpu,
     )
 

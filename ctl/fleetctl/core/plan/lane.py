@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.assemble import LaneAnswer, assemble, budget_items, with_error
+from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturation
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: LaneDemand, markets: Markets) -> LanePlan:
     """Return the plan of a lane that the full model has sized, for one split."""
     state = evaluate(result.state.replica, max(1, markets.replicas)) or result.state
-    answer = LaneAnswer(
+    sizing = LaneSizing(
         instance=result.instance,
         settings=result.settings,
         markets=markets,
@@ -31,7 +31,7 @@ def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: La
         forecast=forecast(state),
         reasons=(*_reasons(lane, result, demand, state), markets.reason, *_pinned(lane)),
     )
-    return assemble(lane, profile, demand, answer)
+    return assemble(lane, profile, demand, sizing)
 
 
 def binding(result: SizingResult, markets: Markets) -> Constraint:

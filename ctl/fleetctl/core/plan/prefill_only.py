@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.assemble import LaneAnswer, assemble, budget_items, with_error
+from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import ttft_ceiling
 from fleetctl.core.plan.instances import Instance, too_small
 from fleetctl.core.plan.markets import Markets, split_markets
@@ -125,7 +125,7 @@ def prefill_only_lane(  # the rule's own inputs
     cost = markets.cost_usd_per_hour(rule.instance)
     if price_usd_per_hour is not None:
         cost = markets.replicas * price_usd_per_hour
-    answer = _answer(lane, demand, rule, markets, cost)
+    answer = _lane_sizing(lane, demand, rule, markets, cost)
     return assemble(lane, profile, demand, answer), _caution(lane, demand, rule)
 
 
@@ -153,11 +153,13 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Setting
     return next(iter(choices(replace(lane, slo=LaneSlo(targets=()), launch=launch), instance, demand)), None)
 
 
-def _answer(lane: LaneSpec, demand: LaneDemand, rule: Rule, markets: Markets, cost_usd_per_hour: float) -> LaneAnswer:
+def _lane_sizing(
+    lane: LaneSpec, demand: LaneDemand, rule: Rule, markets: Markets, cost_usd_per_hour: float
+) -> LaneSizing:
     settings = _settings(lane, rule.instance, demand)
     if settings is None:
         raise AssertionError("only instances with settings are compared")
-    return LaneAnswer(
+    return LaneSizing(
         instance=rule.instance,
         settings=settings,
         markets=markets,

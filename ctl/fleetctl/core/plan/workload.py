@@ -107,7 +107,7 @@ def _kinds(workload: WorkloadSpec) -> tuple[tuple[bool, bool, float], ...]:
 
 
 class _Shares:
-    """Says which share of the requests of a length each lane takes; what no lane takes is refused, and no demand."""
+    """Computes the share of the requests of a length that each lane takes; what no lane takes is refused, and no demand."""
 
     def __init__(self, profile: Profile) -> None:
         choice = LaneChoice(profile.lanes)

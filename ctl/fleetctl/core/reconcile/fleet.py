@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LaneAnswer:
+class _LaneResult:
     view: LaneView
     target: Target
     ladder: StepDecision
@@ -77,7 +77,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     headroom = headroom_left(
         desired.profile.capacity, (_as_done(o, desired) for o in steps), len(observation.orphaned_nodes)
     )
-    answers = _lanes(desired, observation, context, steps, headroom, scaling)
+    results = _lanes(desired, observation, context, steps, headroom, scaling)
     gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
     shared = prepare_shared(observation, context.now)
     actions: list[AnyAction] = [
@@ -86,24 +86,24 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         *shared.actions,
     ]
     actions += _actions(desired, retired)
-    for name, answer in answers.items():
-        actions += _actions(desired, answer.decided.steps)
-        actions += answer.decided.launches
-        actions += _step(desired, name, answer.ladder)
+    for name, result in results.items():
+        actions += _actions(desired, result.decided.steps)
+        actions += result.decided.launches
+        actions += _step(desired, name, result.ladder)
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
             memory,
-            lanes={name: answer.decided.memory for name, answer in answers.items()},
+            lanes={name: result.decided.memory for name, result in results.items()},
             unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
         requeue_at=_look_again(observation, context),
         reasons={
-            **{Subject.lane(name): _reasons(desired, answer) for name, answer in answers.items()},
+            **{Subject.lane(name): _reasons(desired, result) for name, result in results.items()},
             GATEWAY: (gateway_reason,),
             FLEET: (*provider_reasons(observation), *shared.reasons),
         },
-        inputs={name: _inputs(answer) for name, answer in answers.items()},
+        inputs={name: _inputs(result) for name, result in results.items()},
     )
 
 
@@ -139,27 +139,27 @@ def _lanes(
     steps: list[ReplicaStep],
     headroom: Headroom,
     scaling: Scaling,
-) -> dict[str, _LaneAnswer]:
+) -> dict[str, _LaneResult]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     specs = desired.profile.lanes
     of_lane = {spec.name: tuple(o for o in steps if o.replica.record.lane == spec.name) for spec in specs}
     counts = {name: _counts(of_lane[name]) for name in of_lane}
     views = lane_views(desired, observation, context.memory, context.now, counts)
-    answers: dict[str, _LaneAnswer] = {}
+    results: dict[str, _LaneResult] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        answers[spec.name] = _answer(views[spec.name], of_lane[spec.name], context, headroom, observation, scaling)
-        headroom = answers[spec.name].decided.headroom
-    return {spec.name: answers[spec.name] for spec in specs}
+        results[spec.name] = _decide_lane(views[spec.name], of_lane[spec.name], context, headroom, observation, scaling)
+        headroom = results[spec.name].decided.headroom
+    return {spec.name: results[spec.name] for spec in specs}
 
 
-def _answer(  # a lane's decision, from what each of them says
+def _decide_lane(  # a lane's decision, from what each of them says
     view: LaneView,
     steps: tuple[ReplicaStep, ...],
     context: ReconcileContext,
     headroom: Headroom,
     observation: Observation,
     scaling: Scaling,
-) -> _LaneAnswer:
+) -> _LaneResult:
     ladder = decide_step(view)
     aim = scaling(replace(view, memory=ladder.memory))
     lane = LaneState(
@@ -173,7 +173,7 @@ def _answer(  # a lane's decision, from what each of them says
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
     )
-    return _LaneAnswer(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
+    return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
 
 
 def _counts(steps: tuple[ReplicaStep, ...]) -> Counts:
@@ -213,11 +213,11 @@ def _look_again(observation: Observation, context: ReconcileContext) -> datetime
     return min([at for at in due if at is not None and at > context.now] + [tick])
 
 
-def _reasons(desired: Desired, answer: _LaneAnswer) -> tuple[Reason, ...]:
-    reasons = [answer.target.code.because(answer.target.reason)]
-    if answer.ladder.reason:
-        reasons.append(_ladder_code(answer.ladder).because(answer.ladder.reason))
-    reasons += answer.decided.notes
+def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
+    reasons = [result.target.code.because(result.target.reason)]
+    if result.ladder.reason:
+        reasons.append(_ladder_code(result.ladder).because(result.ladder.reason))
+    reasons += result.decided.notes
     if desired.profile.control.mode is Mode.SHADOW:
         reasons.append(ReasonCode.SHADOW.because("shadow: not acted on"))
     return tuple(reasons)
@@ -227,10 +227,10 @@ def _ladder_code(ladder: StepDecision) -> ReasonCode:
     return ReasonCode.OPERATOR if ladder.pinned else ReasonCode.LADDER_STEP
 
 
-def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:
-    pressure, counts = answer.view.pressure, answer.view.counts
+def _inputs(result: _LaneResult) -> dict[str, float | str]:
+    pressure, counts = result.view.pressure, result.view.counts
     figures: dict[str, float | str] = {
-        "wanted": answer.target.wanted,
+        "wanted": result.target.wanted,
         "ready": counts.ready,
         "pending": counts.pending,
         "validity": pressure.validity.value,
@@ -238,7 +238,7 @@ def _inputs(answer: _LaneAnswer) -> dict[str, float | str]:
         "queued": pressure.queued,
         "in_flight": pressure.in_flight,
         "unmet": round(pressure.unmet, 4),
-        "step": answer.ladder.memory.step.value,
+        "step": result.ladder.memory.step.value,
     }
     if pressure.level is not None:
         figures["pressure"] = round(pressure.level, 4)

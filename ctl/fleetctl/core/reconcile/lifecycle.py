@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Origin(StrEnum):
-    """Who wants a step. Shadow mode journals the controller's and does the others."""
+    """Origin of a step. Shadow mode journals the controller's own steps and carries out the others."""
 
     FACT = "fact"  # records what has already happened
     OPERATOR = "operator"  # a person asked for it, or it follows from what a person asked for

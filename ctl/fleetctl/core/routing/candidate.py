@@ -8,7 +8,7 @@ import msgspec
 
 
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine last said of itself."""
+    """An engine's own figures, as last scraped."""
 
     running: int  # requests it works on
     waiting: int  # requests in its own queue
@@ -38,7 +38,7 @@ class Candidate:
 
 # No cycle passes through one, and there is one for every request: not for the garbage collector to track.
 class PromptLoad(msgspec.Struct, frozen=True, gc=False):
-    """What a request brings."""
+    """The load a request brings: its prompt."""
 
     prompt_tokens: int
     cached_tokens: dict[str, int]  # replica id -> of these, what its prefix cache should hold; absent: none
