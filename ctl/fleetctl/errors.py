@@ -8,6 +8,7 @@
     |- LockHeldError             another run owns the fleet                        exit 7
     |- NotFoundError             no such fleet, lane, replica                      exit 8
     |- UnavailableError          the controller, gateway or an engine is silent    exit 9
+    |- FencedError               this controller's: a newer one has the fleet      exit 14
     |- StateError                the state file is damaged or from the future      exit 1
     `- ProviderError             a provider refused or failed                      exit 10
        |- ThrottledError         asked too often: the same call again, later      exit 10
@@ -83,6 +84,12 @@ class UnavailableError(FleetctlError):
 
     exit_code = 9
     retryable = True
+
+
+class FencedError(FleetctlError):
+    """Another controller has taken the fleet over: whoever gets this stops at once, and touches nothing more."""
+
+    exit_code = 14
 
 
 class StateError(FleetctlError):

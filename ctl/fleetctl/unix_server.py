@@ -47,7 +47,7 @@ class UnixServer:
         """Look for the socket for ever, and make it anew where it is gone; not while another process may have it."""
         while True:
             await clock.sleep(_LOOK_AGAIN_S)
-            if self._is_in_place() or not is_ours():
+            if not is_ours() or self._is_in_place():
                 continue
             try:
                 await self._bind()

@@ -70,7 +70,9 @@ def test_an_order_that_could_not_be_begun_is_not_taken_for_one_on_its_way(tmp_pa
         assert desired is not None
         creator = Creator(
             world,
-            calls=ProviderCalls(rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET),
+            calls=ProviderCalls(
+                rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET, check_lease=rig.store.check_lease
+            ),
             cache=NodeCache(lag_s=0.0, stop_again_s=20.0),
             records=Records(rig.store, FLEET),
             background=cast("BackgroundTasks", Busy()),

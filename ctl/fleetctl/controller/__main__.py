@@ -16,6 +16,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.controller.loop import Controller
+from fleetctl.controller.publish import table_epoch
 from fleetctl.controller.world import World
 from fleetctl.errors import FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
@@ -59,11 +60,17 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
         desired = store.fleet(fleet)
         if desired is None:
             raise NotFoundError(f"there is no fleet {fleet!r} to keep", hint="bring one up: fleetctl up PROFILE")
+        lease = store.acquire_lease(
+            fleet, runtime.lease_holder(), now=SYSTEM_CLOCK.now(), after=table_epoch(paths.routing_table)
+        )
+        _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
+        leased = store.under(lease)
         async with AsyncExitStack() as stack:
             world = World(
                 fleet=fleet,
                 paths=paths,
-                store=store,
+                store=leased,
+                epoch=lease.epoch,
                 provider=load_provider(desired.profile.provider),
                 engine_of=lru_cache(load_engine),
                 policy_of=lru_cache(load_policy),
@@ -74,8 +81,9 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 pid=os.getpid(),
             )
             while await _serve(world, runtime):
-                if _is_forgotten(store, fleet):
-                    return
+                if _is_forgotten(leased, fleet):
+                    break
+        leased.release_lease(now=SYSTEM_CLOCK.now())
     finally:
         store.close()
 
@@ -108,8 +116,9 @@ async def _serve(world: World, runtime: ControllerRuntime) -> bool:
         return False
     else:
         _log.info("fleet %s is down", world.fleet)
-        world.paths.routing_table.unlink(missing_ok=True)
-        world.paths.gateway_socket.unlink(missing_ok=True)
+        with world.store.while_leased():
+            world.paths.routing_table.unlink(missing_ok=True)
+            world.paths.gateway_socket.unlink(missing_ok=True)
         return True
     finally:
         serving.cancel()

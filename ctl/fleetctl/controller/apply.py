@@ -145,7 +145,7 @@ class Applier:
             case StartGateway():
                 self._start_gateway(desired)
             case StopGateway():
-                self._background.start(_GATEWAY, lambda: self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S))
+                self._background.start(_GATEWAY, self._stop_gateway)
             case StopOrphanedNode():
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
             case SetStep():
@@ -235,7 +235,12 @@ class Applier:
         self._probes.forget(replica_id)
         self._warmups.forget(replica_id)
 
+    async def _stop_gateway(self) -> None:
+        self._world.store.check_lease()
+        await self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S)
+
     def _start_gateway(self, desired: Desired) -> None:
+        self._world.store.check_lease()
         try:
             pid = self._world.gateway_host.start(desired)
         except FleetctlError as exc:

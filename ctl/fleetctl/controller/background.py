@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import FencedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -60,6 +62,8 @@ class BackgroundTasks:
     async def _guarded(self, key: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
+        except FencedError:
+            raise  # ends the controller
         except Exception as exc:  # noqa: BLE001  # journalled: one replica's bug must not end the whole controller
             self._on_error(key, exc)
 

@@ -13,6 +13,7 @@ from fleetctl.controller.create import Creator
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.launch import Launcher
+from fleetctl.controller.lease import fenced_error, keep_lease
 from fleetctl.controller.listing import Listing
 from fleetctl.controller.node_cache import NodeCache
 from fleetctl.controller.observe import Observer
@@ -25,6 +26,7 @@ from fleetctl.controller.shared import SharedOperations
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
+from fleetctl.errors import FencedError
 from fleetctl.model.decision import EntryKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -76,17 +78,32 @@ class Controller:
         return fleet_status(self._known, self._shown)
 
     async def run(self) -> None:
-        """Keep the fleet until it is down. Cancelled, it leaves everything running."""
-        async with asyncio.TaskGroup() as group:
-            components = _Components(self._world, group, self.wake)
-            try:
-                await self._look_first(components)
-                while not await self._tick_safely(components):
-                    await self._pause()
-            finally:
-                # What was begun at the provider is given a moment to be noted; else its intent stays open.
-                await components.background.settle("create/", within_s=_SETTLE_S)
-                components.background.cancel_all()
+        """Keep the fleet until it is down. Cancelled, it leaves everything running.
+
+        Raises FencedError as soon as another controller has taken the fleet over.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._keep(_Components(self._world, group, self.wake))
+        except BaseExceptionGroup as failure:
+            fenced = fenced_error(failure)
+            if fenced is None:
+                raise
+            raise fenced from failure
+
+    async def _keep(self, components: _Components) -> None:
+        try:
+            components.background.start("lease", lambda: keep_lease(self._world), wakes=False)
+            await self._look_first(components)
+            while not await self._tick_safely(components):
+                await self._pause()
+        except FencedError:
+            components.background.cancel_all()
+            raise
+        finally:
+            # What was begun at the provider is given a moment to be noted; else its intent stays open.
+            await components.background.settle("create/", within_s=_SETTLE_S)
+            components.background.cancel_all()
 
     async def _look_first(self, components: _Components) -> None:
         """Give the provider a moment to say what there is; a slow one is not waited for."""
@@ -102,6 +119,8 @@ class Controller:
     async def _tick_safely(self, components: _Components) -> bool:
         try:
             is_over = await self._tick(components)
+        except FencedError:
+            raise
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
             components.journal.failed(FLEET, "tick", exc)
@@ -123,6 +142,7 @@ class Controller:
         return decision.is_down
 
     async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
+        self._world.store.check_lease()
         desired = self._world.store.fleet(self._world.fleet)
         if desired is None:
             return None
@@ -199,7 +219,7 @@ class _Components:
         self.events = world.provider.capabilities.events
         pace = world.provider.pace
         self.cache = NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
-        self.calls = ProviderCalls(world.provider, world.clock, owner=world.store.owner, fleet=world.fleet)
+        self.calls = _provider_calls(world)
         self.listing = Listing(
             world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
         )
@@ -262,3 +282,10 @@ class _Components:
         work, _, subject = key.partition("/")
         about = {"stop": Subject.node(subject), "shared": FLEET}.get(work, Subject.replica(subject))
         self.journal.failed(about if subject else FLEET, work, error)
+
+
+def _provider_calls(world: World) -> ProviderCalls:
+    store = world.store
+    return ProviderCalls(
+        world.provider, world.clock, owner=store.owner, fleet=world.fleet, check_lease=store.check_lease
+    )

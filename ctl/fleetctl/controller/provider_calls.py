@@ -45,8 +45,11 @@ _FAULTS: tuple[tuple[type[FleetctlError], ProviderFault], ...] = (
 class ProviderCalls:
     """The provider as the controller calls it: no call outlasts its deadline, none is made while it is throttled."""
 
-    def __init__(self, provider: Provider, clock: Clock, *, owner: str, fleet: str) -> None:
+    def __init__(
+        self, provider: Provider, clock: Clock, *, owner: str, fleet: str, check_lease: Callable[[], None]
+    ) -> None:
         self._provider = provider
+        self._check_lease = check_lease
         self._clock = clock
         self._owner = owner
         self._fleet = fleet
@@ -134,6 +137,8 @@ class ProviderCalls:
 
     async def _call(self, operation: str, deadline_s: float, call: Callable[[], Coroutine[object, object, T]]) -> T:
         await self._wait_until_open(operation)
+        # Whoever has lost the fleet meanwhile orders and ends nothing more.
+        self._check_lease()
         try:
             async with asyncio.timeout(deadline_s):
                 answer = await call()

@@ -57,7 +57,8 @@ class Publisher:
         table = self._next(desired, records, memory, at_work)
         if table != self._table:
             self._world.paths.routing_table.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(self._world.paths.routing_table, encode(table), mode=0o600)
+            with self._world.store.while_leased():
+                write_whole(self._world.paths.routing_table, encode(table), mode=0o600)
             self._table = table
             self._note_rotation()
         if gateway is not None and at_work != table.version:
@@ -73,6 +74,7 @@ class Publisher:
         taken_at = {replica_id: at for replica_id, _, at in sound}
         if observation.gateway is None or taken_at == self._signals_at:
             return
+        self._world.store.check_lease()
         feed = SignalFeed(
             replicas=tuple(
                 ReplicaSignals(
@@ -103,6 +105,7 @@ class Publisher:
         table = build_table(
             desired, records, memory, engine_of=self._world.engine_of, key_hashes=self._hashes(desired), version=version
         )
+        table = replace(table, epoch=self._world.epoch)
         if table == self._table and at_work <= version:
             return table
         return replace(table, version=max(version, at_work) + 1)
@@ -122,10 +125,17 @@ class Publisher:
         self._out_since = {rid: self._out_since.get(rid, table.version) for rid in out}
 
     async def _push(self, table: RoutingTable) -> None:
+        self._world.store.check_lease()
         try:
             await self._world.gateway.put_table(table)
         except UnavailableError as exc:
             self._journal.failed(GATEWAY, "put-table", exc)
+
+
+def table_epoch(path: Path) -> int:
+    """Return the epoch of the last table written; 0 without one. A gateway takes none of an older epoch."""
+    table = _read(path)
+    return table.epoch if table is not None else 0
 
 
 def _read(path: Path) -> RoutingTable | None:

@@ -65,3 +65,4 @@ class World:
     gateway_host: GatewayHost
     clock: Clock
     pid: int
+    epoch: int = 0  # of the lease the store is bound to

@@ -63,7 +63,7 @@ class Frontend:
     def apply(self, table: RoutingTable) -> bool:
         """Replace the routing table. False: it is older than the one at work."""
         at_work = self.dispatcher.routes.table
-        if at_work is not None and table.version < at_work.version:
+        if at_work is not None and table.order < at_work.order:
             return False
         self._authenticator.apply(table.api_key_hashes)
         self.body_bytes_max = table.body_bytes_max

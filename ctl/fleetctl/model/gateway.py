@@ -42,14 +42,23 @@ class RouteLane(LaneRules):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingTable(RequestRules):
-    """Everything the gateway needs; replaced whole, applied between two requests. `version` only grows."""
+    """Everything the gateway needs; replaced whole, applied between two requests. `version` only grows.
+
+    `epoch` is the lease of the controller that made it: one of an older epoch is not taken, whatever its version.
+    """
 
     fleet: str
     version: int
     model: str  # the served name
     lanes: tuple[RouteLane, ...]
     replicas: tuple[RouteReplica, ...]
+    epoch: int = 0
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What tells the newer of two tables."""
+        return self.epoch, self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.desired import Desired
     from fleetctl.model.status import FleetStatus
+    from fleetctl.ports.lease import LeaseHolder
 
 STATUS_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
 
@@ -82,6 +83,10 @@ class ControllerRuntime(Protocol):
 
     def is_claimed(self) -> bool:
         """Whether nobody has claimed it since; a mark of the claim that was removed is put back."""
+        ...
+
+    def lease_holder(self) -> LeaseHolder:
+        """Return what tells this process from every other."""
         ...
 
     def release(self) -> None:

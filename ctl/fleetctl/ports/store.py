@@ -14,12 +14,14 @@ from fleetctl.model.shared import SharedResource, SharedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from fleetctl.model.decision import JournalEntry, Memory
     from fleetctl.model.desired import Desired, DesiredPhase, Overrides
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.subject import Subject
+    from fleetctl.ports.lease import Lease, LeaseHolder
 
 
 def unknown_fleet(name: str, known: Iterable[str]) -> NotFoundError:
@@ -96,6 +98,37 @@ class StateStore(Protocol):
     @property
     def owner(self) -> str:
         """The store's uuid, made with it: tags every node."""
+        ...
+
+    def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
+        """Take a fleet over, with an epoch above `after` and every earlier one: older leases are fenced from now on.
+
+        Raises StateError in a copy of a state that is still there: two controllers would fight for the same nodes.
+        """
+        ...
+
+    def lease(self, fleet: str) -> Lease | None:
+        """Return the newest lease on a fleet, or None; it outlives the fleet."""
+        ...
+
+    def under(self, lease: Lease) -> StateStore:
+        """Return this store with every write checked against a lease in its own transaction: FencedError once it is over."""
+        ...
+
+    def check_lease(self) -> None:
+        """Return while the lease is the newest, or if the store is bound to none. Raises FencedError."""
+        ...
+
+    def renew_lease(self, *, now: datetime) -> None:
+        """Note that the holder of the lease lives; nothing without a lease. Raises FencedError."""
+        ...
+
+    def release_lease(self, *, now: datetime) -> None:
+        """Note that the holder of the lease ends by itself; nothing without a lease. Raises FencedError."""
+        ...
+
+    def while_leased(self) -> AbstractContextManager[None]:
+        """Let nobody take the fleet over during a block that writes elsewhere; milliseconds. Raises FencedError."""
         ...
 
     def fleets(self) -> tuple[Desired, ...]:

@@ -36,6 +36,7 @@ class Database:
         self._turn = threading.Lock()
         self._steps = steps
         self._busy_timeout_s = busy_timeout_s
+        self._identity = (0, 0)
         self._connection = _empty(steps) if path is None else None
         if self._connection is None and not opens_on_use:
             with self._translated():
@@ -61,6 +62,14 @@ class Database:
             else:
                 yield self._connection or self._open()
 
+    def is_replaced(self) -> bool:
+        """Whether another file has come into the place of the one that is open; one that is only gone has not."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return self._identity not in ((0, 0), (found.st_dev, found.st_ino))
+
     def close(self) -> None:
         """Close the file."""
         with self._turn:
@@ -78,6 +87,8 @@ class Database:
             connection.close()
             raise
         self._connection = connection
+        found = self.path.stat()
+        self._identity = (found.st_dev, found.st_ino)
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:

@@ -110,7 +110,17 @@ _STEPS_BY_NAME = Step(
     ),
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME)
+# Which controller may write to a fleet. It outlives the fleet, so that its epochs only grow.
+_LEASES = Step(
+    version=7,
+    statements=(
+        "CREATE TABLE leases (fleet TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL) WITHOUT ROWID",
+    ),
+)
+
+STEPS: tuple[Step, ...] = (
+    _FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME, _LEASES,
+)  # fmt: skip
 
 
 def version_of(connection: sqlite3.Connection) -> int:

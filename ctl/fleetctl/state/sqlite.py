@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
-from fleetctl.errors import NotFoundError, StateError
+from fleetctl.errors import FencedError, NotFoundError, StateError
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
-from fleetctl.state import rows
+from fleetctl.state import leases, rows
 from fleetctl.state.database import Database
 
 if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
+    from fleetctl.ports.lease import Lease, LeaseHolder
     from fleetctl.ports.store import SharedIntent
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -55,6 +60,7 @@ class SqliteStore:
         self._clock = clock
         self._journal_entries_max = journal_entries_max
         self._database = Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use)
+        self._lease: Lease | None = None
         self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
     def close(self) -> None:
@@ -67,6 +73,64 @@ class SqliteStore:
         if not self._owner:
             self._owner = self._read_owner() or self._make_owner()
         return self._owner
+
+    # Leases
+
+    def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
+        """Take a fleet over: every older lease on it is fenced from now on."""
+        place = self._database.path.absolute()
+        with self._write(durable=True) as db:
+            return leases.acquire(db, fleet, holder, now=now, after=after, place=place)
+
+    def lease(self, fleet: str) -> Lease | None:
+        """Return the newest lease on a fleet, or None."""
+        with self._database.read() as db:
+            return leases.find_lease(db, fleet)
+
+    def under(self, lease: Lease) -> SqliteStore:
+        """Return this store with every write bound to a lease; close the one it came from."""
+        bound = copy.copy(self)
+        bound._lease = lease  # noqa: SLF001  # our own class
+        return bound
+
+    def check_lease(self) -> None:
+        """Return while the lease this store is bound to is the newest, or if it is bound to none. Raises FencedError."""
+        if self._lease is not None:
+            with self._database.read() as db:
+                self._check_lease(db, self._lease)
+
+    def renew_lease(self, *, now: datetime) -> None:
+        """Note that the holder of the lease lives. Raises FencedError."""
+        if self._lease is not None:
+            with self._write(durable=False) as db:
+                leases.renew(db, self._lease, now=now)
+
+    def release_lease(self, *, now: datetime) -> None:
+        """Note that the holder of the lease has ended by itself. Raises FencedError."""
+        if self._lease is not None:
+            with self._write(durable=False) as db:
+                leases.release(db, self._lease, now=now)
+
+    @contextmanager
+    def while_leased(self) -> Iterator[None]:
+        """Let nobody take the fleet over during a block that writes elsewhere; milliseconds. Raises FencedError."""
+        with self._write(durable=False):
+            yield
+
+    @contextmanager
+    def _write(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+        """Run a transaction that the lease, if there is one, is checked in before anything is written."""
+        with self._database.write(durable=durable) as db:
+            if self._lease is not None:
+                self._check_lease(db, self._lease)
+            yield db
+
+    def _check_lease(self, db: sqlite3.Connection, lease: Lease) -> None:
+        if self._database.is_replaced():
+            raise FencedError(
+                f"{self._database.path} is another file than the one this controller of {lease.fleet} has open"
+            )
+        leases.check(db, lease)
 
     # Fleets
 
@@ -83,7 +147,7 @@ class SqliteStore:
 
     def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
         """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             before = rows.find_fleet(db, profile.name)
             desired = Desired(
                 fleet=profile.name,
@@ -98,7 +162,7 @@ class SqliteStore:
 
     def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             before = rows.known_fleet(db, fleet)
             if before.phase is phase:
                 return before
@@ -106,7 +170,7 @@ class SqliteStore:
 
     def set_overrides(self, fleet: str, overrides: Overrides, *, now: datetime) -> Desired:
         """Replace what people asked for by hand. Raises NotFoundError."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             before = rows.known_fleet(db, fleet)
             after = replace(before, overrides=overrides, generation=before.generation + 1, changed_at=now)
             return rows.write_fleet(db, after)
@@ -116,7 +180,7 @@ class SqliteStore:
 
         Its journal stays, and so do its replica numbers.
         """
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             before = rows.find_fleet(db, fleet)
             if before is None:
                 return
@@ -147,13 +211,13 @@ class SqliteStore:
 
     def begin_replicas(self, begun: tuple[tuple[Replica, NodeRequest], ...], *, now: datetime) -> tuple[Intent, ...]:
         """Commit PENDING replicas and the OPEN intents to create their nodes, all in one transaction."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             rows.forget_ended(db, before_s=(now - _ENDED_KEPT).timestamp())
             return tuple(rows.begin_replica(db, replica, request, now=now) for replica, request in begun)
 
     def amend_intents(self, intents: tuple[Intent, ...]) -> None:
         """Store the completed requests of OPEN intents, in one transaction, before they are sent."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             for intent in intents:
                 known = rows.find_intent(db, intent.token)
                 if known is None or known.state is not IntentState.OPEN:
@@ -168,7 +232,7 @@ class SqliteStore:
         """Close intents, and store their replicas' new records, all in one transaction. Raises NotFoundError."""
         if not settled:
             return
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             for settlement in settled:
                 intent = rows.find_intent(db, settlement.token)
                 if intent is None:
@@ -188,12 +252,12 @@ class SqliteStore:
 
     def put_shared(self, intent: SharedIntent) -> None:
         """Store how far a shared resource has come; one that is prepared again has no tombstone any more."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             rows.write_shared(db, intent)
 
     def end_shared(self, token: str, *, tombstone: Tombstone | None = None) -> None:
         """Forget a shared resource that was torn down, or bury it, in one transaction."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             db.execute("DELETE FROM shared_intents WHERE token = ?", (token,))
             if tombstone is not None:
                 rows.write_tombstone(db, tombstone)
@@ -205,12 +269,12 @@ class SqliteStore:
 
     def bury(self, tombstone: Tombstone) -> None:
         """Remember an order whose node was not seen to have ended."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             rows.write_tombstone(db, tombstone)
 
     def unbury(self, token: str) -> None:
         """Forget a tombstone: its node was seen to have ended, or was looked for in vain often enough."""
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             db.execute("DELETE FROM tombstones WHERE token = ?", (token,))
 
     def tombstones(self, fleet: str = "") -> tuple[Tombstone, ...]:
@@ -223,13 +287,13 @@ class SqliteStore:
 
     def put_replica(self, replica: Replica) -> None:
         """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
-        with self._database.write(durable=False) as db:
+        with self._write(durable=False) as db:
             rows.write_replica(db, replica)
 
     def request_drain(self, fleet: str, replica_id: str, *, now: datetime) -> Replica:
         """Mark a replica to be drained. Raises NotFoundError."""
         del now  # the journal carries the time; `changed_at` is the state's, which has not changed yet
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             replica = rows.find_replica(db, fleet, replica_id)
             if replica is None:
                 live = ", ".join(r.id for r in rows.list_replicas(db, fleet, since_s=float("inf")))
@@ -241,7 +305,7 @@ class SqliteStore:
     def next_replica_number(self, fleet: str) -> int:
         """Return a number never given before, not even in an earlier fleet of this name."""
         # The durable commit of the replica that gets it takes this one along.
-        with self._database.write(durable=False) as db:
+        with self._write(durable=False) as db:
             row = db.execute(
                 "INSERT INTO replica_numbers (fleet, last) VALUES (?, 1) "
                 "ON CONFLICT (fleet) DO UPDATE SET last = last + 1 RETURNING last",
@@ -259,14 +323,14 @@ class SqliteStore:
 
     def put_memory(self, fleet: str, memory: Memory) -> None:
         """Store the controller's memory."""
-        with self._database.write(durable=False) as db:
+        with self._write(durable=False) as db:
             db.execute("INSERT OR REPLACE INTO memories (fleet, record) VALUES (?, ?)", (fleet, rows.to_text(memory)))
 
     def append(self, entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
         """Append to the journal and return the entries with their `seq`. The oldest beyond 100,000 a fleet go."""
         if not entries:
             return ()
-        with self._database.write(durable=False) as db:
+        with self._write(durable=False) as db:
             numbered = tuple(replace(entry, seq=rows.append_entry(db, entry)) for entry in entries)
             if numbered[0].seq // _JOURNAL_TRIM_EVERY != (numbered[-1].seq + 1) // _JOURNAL_TRIM_EVERY:
                 for fleet in {entry.fleet for entry in numbered}:
@@ -292,7 +356,7 @@ class SqliteStore:
         return str(row[0]) if row else ""
 
     def _make_owner(self) -> str:
-        with self._database.write(durable=True) as db:
+        with self._write(durable=True) as db:
             row = db.execute("SELECT owner FROM identity").fetchone()
             if row is None:  # else another process made it between our read and this lock
                 row = (os.urandom(16).hex(),)

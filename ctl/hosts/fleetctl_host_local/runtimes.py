@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
+from fleetctl.ports.lease import LeaseHolder
 from fleetctl_host_local.gateway_process import GatewayProcess
 from fleetctl_host_local.inheritance import CONTROLLER_ARGV, LISTEN_FDS, inherited_argv, inherited_sockets
 from fleetctl_host_local.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from fleetctl.clock import Clock
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
 def controller_command(fleet: str) -> list[str]:
     """Return how a fleet's controller is started."""
     return [sys.executable, "-m", "fleetctl.controller", fleet]
+
+
+def _boot_id() -> str:
+    """Return the name of this boot of the kernel; empty where the system gives it none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 class LocalControllerRuntime:
@@ -48,6 +59,12 @@ class LocalControllerRuntime:
     def release(self) -> None:
         """Give the lock back."""
         self._lock.release()
+
+    def lease_holder(self) -> LeaseHolder:
+        """Return what tells this process from every other."""
+        return LeaseHolder(
+            pid=os.getpid(), host=socket.gethostname(), boot_id=_boot_id(), started_at=SYSTEM_CLOCK.now()
+        )
 
     def gateway_host(self, clock: Clock) -> GatewayProcess:
         """Return the keeper of the port and the gateway's process. Raises ConfigError."""

@@ -1,0 +1,92 @@
+"""Leases in their table, inside whatever transaction the caller holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import FencedError, StateError
+from fleetctl.ports.lease import Lease
+from fleetctl.state.rows import from_text, to_text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.ports.lease import LeaseHolder
+
+
+def find_lease(db: sqlite3.Connection, fleet: str) -> Lease | None:
+    """Return the newest lease on a fleet, or None."""
+    row = db.execute("SELECT record FROM leases WHERE fleet = ?", (fleet,)).fetchone()
+    return from_text(Lease, row[0]) if row else None
+
+
+def acquire(
+    db: sqlite3.Connection, fleet: str, holder: LeaseHolder, *, now: datetime, after: int, place: Path
+) -> Lease:
+    """Store a lease newer than every other, and return it. Raises StateError in a copy of a state that is still there."""
+    before = find_lease(db, fleet)
+    if before is not None:
+        _refuse_copy(db, before, place)
+    lease = Lease(
+        fleet=fleet,
+        epoch=max(after, before.epoch if before else 0) + 1,
+        holder=holder,
+        acquired_at=now,
+        renewed_at=now,
+        place=str(place),
+    )
+    _write(db, lease)
+    return lease
+
+
+def check(db: sqlite3.Connection, lease: Lease) -> None:
+    """Return while the lease is the newest. Raises FencedError naming who holds a newer one."""
+    row = db.execute("SELECT epoch FROM leases WHERE fleet = ?", (lease.fleet,)).fetchone()
+    if row is not None and row[0] == lease.epoch:
+        return
+    newer = find_lease(db, lease.fleet)
+    who = f"process {newer.holder.pid} on {newer.holder.host} holds epoch {newer.epoch}" if newer else "it is gone"
+    raise FencedError(f"the lease of epoch {lease.epoch} on fleet {lease.fleet} is over: {who}")
+
+
+def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+    """Store a sign of life."""
+    _write(db, replace(lease, renewed_at=now))
+
+
+def release(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+    """Store that its holder has ended by itself."""
+    _write(db, replace(lease, renewed_at=now, released_at=now))
+
+
+def _write(db: sqlite3.Connection, lease: Lease) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO leases (fleet, epoch, record) VALUES (?, ?, ?)",
+        (lease.fleet, lease.epoch, to_text(lease)),
+    )
+
+
+def _refuse_copy(db: sqlite3.Connection, before: Lease, place: Path) -> None:
+    """Refuse a second state with the same nodes: its controller and the first one's would stop each other's."""
+    original = Path(before.place)
+    if not before.place or original == place or not original.exists() or original.samefile(place):
+        return
+    if _owner_of(original) == db.execute("SELECT owner FROM identity").fetchone()[0]:
+        raise StateError(
+            f"{place} is a copy of {original}, which is still there: both know the same nodes, and would fight for them",
+            hint=f"use {original.parent}, or move it away first",
+        )
+
+
+def _owner_of(path: Path) -> str:
+    """Return whose nodes a state file knows; empty for a file that cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as other:
+            row = other.execute("SELECT owner FROM identity").fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(row[0]) if row else ""
