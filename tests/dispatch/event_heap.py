@@ -15,7 +15,7 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.routing.candidate import PromptLoad
-from fleetctl.core.slo.breach import Ending
+from fleetctl.core.slo.endings import Ending
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric

@@ -17,7 +17,7 @@ from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import IllegalTransitionError, RequestEvent, RequestState
 from fleetctl.core.routing.candidate import EngineLoad
-from fleetctl.core.slo.breach import Ending
+from fleetctl.core.slo.endings import Ending
 from fleetctl.model.gateway import ReplicaSignals, SignalFeed
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import RoutingRules

@@ -33,7 +33,8 @@ async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
         prefix = "fleetctl_gateway_"
         assert page[prefix + "requests_total"] == {("chat", "complete"): 2.0, ("chat", "error"): 1.0}
         assert page[prefix + "shed_total"] == {("chat", "queue-full"): float(window.shed["queue-full"])}
-        assert page[prefix + "breaches_total"] == {("chat", "error"): float(window.breached["error"])}
+        assert page[prefix + "breaches_total"] == {("chat", "error"): 1.0, ("chat", "refused"): 2.0}
+        assert window.missed == 3
         assert page[prefix + "tokens_total"]["chat", "output"] == window.output_tokens == 6
         assert page[prefix + "ttft_seconds_count"]["chat",] == window.ttft.count == 2
         assert page[prefix + "replica_failures_total"]["r1", "chat"] == snapshot.replicas[0].failures == 1

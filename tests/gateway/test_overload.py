@@ -43,7 +43,7 @@ async def test_a_full_queue_refuses_with_a_reason_and_when_to_come_back():
         assert refused.json["error"]["type"] == "rate_limit_error"
         assert refused.json["error"]["code"] == "queue-full"
         assert rig.window().shed == {"queue-full": 3}
-        assert rig.window().breached == {}
+        assert rig.window().breached == {"refused": 3}
 
 
 async def test_who_waited_the_lanes_max_wait_is_refused_then():

@@ -48,7 +48,8 @@ def test_live_and_stored_show_the_same_fleet(mode: Mode, phase: DesiredPhase, ov
     now, later = fleet_status(live(fleet), ()), fleet_status(stored(fleet), ())
     for one, other in zip(now.lanes, later.lanes, strict=True):
         assert replace(
-            other, traffic=one.traffic, validity=one.validity, burn=one.burn, pressure=one.pressure, reasons=one.reasons
+            other, traffic=one.traffic, validity=one.validity, burn=one.burn, pressure=one.pressure, reasons=one.reasons,
+            verdict=one.verdict,
         ) == one  # fmt: skip
     assert now.cost_usd_per_hour == later.cost_usd_per_hour
     assert (now.controller_alive, later.controller_alive) == (True, False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, Uncounted, classify
+from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
+from fleetctl.core.slo.endings import Ending
 from fleetctl.model.slo import BreachKind, LaneSlo, LatencyTarget, Metric
 
 CHAT = Limits.of(

@@ -51,9 +51,9 @@ def test_an_hour_without_a_request_alerts_nobody():
     assert not FAST_BURN.fires(empty, Objective())
 
 
-def test_shed_requests_do_not_burn_the_budget():
-    window = LaneWindow(seconds=300.0, good=99, breached={"ttft": 1}, shed={"queue-full": 500})
-    assert window_burn(window, 0.99) == pytest.approx(1.0)
+def test_a_refusal_burns_the_budget_like_any_other_miss():
+    window = LaneWindow(seconds=300.0, good=97, breached={"ttft": 1, "refused": 2}, shed={"queue-full": 2})
+    assert window_burn(window, 0.99) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("objective", [0.0, 1.0, -1.0])

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import SUB_WINDOW_S, WINDOWS_S, SlidingWindows
+from fleetctl.model.slo import LaneSlo
 
 
 def windows(now_s: float = 0.0) -> SlidingWindows[LaneStats]:
@@ -45,7 +46,7 @@ def test_latencies_merge_over_sub_windows():
     w = windows()
     for i in range(100):
         w.open_cell(i * 0.09).ttft.add(0.001 * (i + 1))
-    figures = w.over(10.0, 9.0).window(10.0)
+    figures = w.over(10.0, 9.0).window(10.0, LaneSlo(targets=()))
     assert figures.ttft.count == 100
     assert abs(figures.ttft.p50_s - 0.05) < 0.002
     assert figures.ttft.max_s == 0.1
@@ -64,6 +65,6 @@ def test_outcomes_are_counted_by_kind():
     cell.breached["ttft"] += 2
     cell.shed["queue-full"] += 1
     w.open_cell(2.0).breached["ttft"] += 1
-    figures = w.over(10.0, 3.0).window(10.0)
+    figures = w.over(10.0, 3.0).window(10.0, LaneSlo(targets=()))
     assert figures.breached == {"ttft": 3}
     assert figures.shed == {"queue-full": 1}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.desired import DesiredPhase
@@ -15,9 +16,10 @@ from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, TargetCount, Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import Subject
+from fleetctl.model.verdict import BreachRecord, SloVerdict
 from fleetctl.testing.samples import EPOCH, lane_slo, replica
 
 COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=4 * 3600.0),))
@@ -28,11 +30,23 @@ def quantiles(p99_s: float, *, count: int = 900) -> Quantiles:
 
 
 def traffic(
-    name: str, *, ttft_s: float, itl_s: float, wait_s: float, rps: float, count: int = 900, refused: int = 0
+    name: str,
+    *,
+    ttft_s: float,
+    itl_s: float,
+    wait_s: float,
+    rps: float,
+    count: int = 900,
+    refused: int = 0,
+    late: int = 0,
+    ttft_limit_s: float = 0.3,
 ) -> LaneSnapshot:
+    offered = round(rps * 60)
     window = LaneWindow(
-        seconds=60.0, offered=round(rps * 60), good=round(rps * 60 * 0.99), finished=round(rps * 60),
+        seconds=60.0, offered=offered, good=offered - late - refused, finished=offered,
         shed={"would-wait": refused} if refused else {},
+        breached={kind: number for kind, number in (("ttft", late), ("refused", refused)) if number},
+        targets=(TargetCount(target=lane_slo(ttft_s=ttft_limit_s).targets[0], samples=count, over=late, measured_s=ttft_s),),
         ttft=quantiles(ttft_s, count=count), itl=quantiles(itl_s, count=count),
         e2e=quantiles(ttft_s + itl_s * 120, count=count), queue_wait=quantiles(wait_s, count=count),
     )  # fmt: skip
@@ -40,6 +54,14 @@ def traffic(
         name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s,
         windows=(replace(window, seconds=10.0, offered=round(rps * 10)), window),
     )  # fmt: skip
+
+
+def verdict(lane: LaneSnapshot, *, since_s: float = 45.0) -> SloVerdict:
+    record = BreachRecord(since=EPOCH - timedelta(seconds=since_s), names=("ttft P99",))
+    return judge_live(lane, objective=0.99, before=record, now=EPOCH)
+
+
+LONG = traffic("long", ttft_s=2.41, itl_s=0.071, wait_s=1.8, rps=5.2, refused=14, late=40, ttft_limit_s=2.0)
 
 
 def lanes() -> tuple[LaneStatus, ...]:
@@ -53,7 +75,7 @@ def lanes() -> tuple[LaneStatus, ...]:
         LaneStatus(
             name="long", slo=lane_slo(ttft_s=2.0, itl_s=0.08), wanted=3, ready=2, spot=1, on_demand=2, live=3,
             step=LadderStep.SPILL, burn={"5m": 18.2, "1h": 3.1}, burn_alert=True, validity=Validity.OK, pressure=0.93,
-            traffic=traffic("long", ttft_s=2.41, itl_s=0.071, wait_s=1.8, rps=5.2, refused=14),
+            traffic=LONG, verdict=verdict(LONG),
             reasons=(ReasonCode.LOAD.because("+1: queue wait 1.8 s > 1.5 s, forecast 6.9 rps, rho 0.93"),), pending=1,
         ),
         LaneStatus(
@@ -137,7 +159,7 @@ def calm() -> FleetStatus:
     quiet = tuple(
         replace(lane, wanted=2, ready=2, live=2, pending=0, step=LadderStep.NORMAL, burn={}, validity=Validity.NONE,
                 traffic=LaneSnapshot(name=lane.name, in_flight=0, queued=0, oldest_wait_s=0.0,
-                                     windows=()), pressure=None, reasons=(ReasonCode.PLANNED.because("as planned"),))
+                                     windows=()), pressure=None, verdict=SloVerdict(), reasons=(ReasonCode.PLANNED.because("as planned"),))
         for lane in lanes()
     )  # fmt: skip
     kept = tuple(r for r in replicas() if r.record.id in ("r1", "r2", "r11", "r31"))

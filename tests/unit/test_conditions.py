@@ -1,25 +1,48 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from fleetctl.core.conditions import ConditionReason, ConditionType, lane_condition
+from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_condition, lane_condition, lane_conditions
 from fleetctl.core.lane_figures import lane_headline
+from fleetctl.core.slo.judge import judge_live
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Validity
-from fleetctl.model.status import LaneStatus
+from fleetctl.model.profile import Mode
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, TargetCount, Validity
+from fleetctl.model.status import FleetStatus, LaneStatus
+from fleetctl.model.verdict import BreachRecord
 from fleetctl.testing import samples
+from fleetctl.testing.samples import EPOCH
 
 
-def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None) -> LaneStatus:
-    window = LaneWindow(seconds=seconds, ttft=ttft or Quantiles())
+def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None, missed: int = 0) -> LaneStatus:
+    target = samples.lane_slo().targets[0]
+    counts = TargetCount(target=target, samples=40, over=missed, measured_s=0.9 if missed else 0.1)
+    window = LaneWindow(
+        seconds=seconds, ttft=ttft or Quantiles(), good=40 - missed, breached={"ttft": missed}, targets=(counts,)
+    )
+    traffic = LaneSnapshot(
+        name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(replace(window, seconds=10.0), window)
+    )
+    before = BreachRecord(since=EPOCH - timedelta(seconds=45), names=("ttft P99",))
     return LaneStatus(
         name="short", slo=samples.lane_slo(), wanted=2, ready=2, spot=0, on_demand=2, live=2, step=LadderStep.NORMAL,
-        validity=Validity.OK,
-        traffic=LaneSnapshot(name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(window,)),
+        validity=Validity.OK, traffic=traffic, verdict=judge_live(traffic, objective=0.995, before=before, now=EPOCH),
     )  # fmt: skip
+
+
+def fleet(*lanes: LaneStatus, **changes: Any) -> FleetStatus:
+    base = FleetStatus(
+        fleet="demo", at=EPOCH, phase=DesiredPhase.UP, mode=Mode.ACTIVE, model="m", provider="local", generation=1,
+        gateway_url="http://127.0.0.1:1", gateway_alive=True, controller_alive=True, controller_pid=1, gateway_pid=2,
+        cost_usd_per_hour=1.0, max_cost_usd_per_hour=None, cost_usd_per_1m_tokens=None, lanes=lanes, replicas=(), decisions=(),
+    )  # fmt: skip
+    return replace(base, **changes)
 
 
 def quantiles(p99_s: float, *, count: int = 1000) -> Quantiles:
@@ -41,10 +64,43 @@ def test_a_lane_has_one_condition_with_its_reason(changes, condition, reason_cod
     assert (found.type, found.reason_code) == (condition, reason_code)
 
 
-def test_a_breach_needs_enough_samples():
-    assert lane_condition(lane(ttft=quantiles(0.4))).type is ConditionType.BREACH
-    assert lane_condition(lane(ttft=quantiles(0.4, count=20))).type is ConditionType.READY
-    assert lane_condition(lane(ttft=quantiles(0.2))).type is ConditionType.READY
+def test_a_handful_of_late_requests_is_a_breach_and_one_of_forty_is_not():
+    found = lane_condition(lane(missed=12))
+    assert (found.type, found.reason_code) == (ConditionType.BREACH, ConditionReason.SLO_MISSED)
+    assert found.message == (
+        "for 45s: ttft P99 900ms > 300ms (3x) over 60s; "
+        "28 of 40 requests good (12 ttft), 99.5% promised (burn 60x) over 60s"
+    )
+    undecided = lane_condition(lane(missed=1))
+    assert undecided.type is ConditionType.READY
+    assert undecided.message.endswith("(too few to be sure)")
+    assert lane_condition(lane()).message == ""
+
+
+@pytest.mark.parametrize(
+    "changes", [{"step": LadderStep.CAP_CONTEXT}, {"ready": 1, "pending": 1}, {"ready": 1, "pending": 0}]
+)
+def test_nothing_hides_a_breach_and_every_reason_is_listed(changes):
+    missed = replace(lane(missed=12), **changes)
+    found = lane_conditions(missed)
+    assert found[0].type is ConditionType.BREACH
+    assert len(found) == 2
+    headline = lane_condition(missed)
+    assert headline.type is ConditionType.BREACH
+    assert all(condition.message in headline.message for condition in found)
+
+
+def test_a_fleet_is_headed_by_what_is_worst_for_its_users_and_lists_the_rest():
+    starting = replace(lane(), name="long", ready=1, pending=1)
+    found = fleet_condition(fleet(starting, lane(missed=12)))
+    assert found.type is ConditionType.BREACH
+    assert found.message.startswith("short: ")
+    assert "long: 1 of 2 replicas ready" in found.message
+    silent = fleet_condition(fleet(starting, lane(missed=12), gateway_alive=False))
+    assert silent.reason_code is ConditionReason.GATEWAY_SILENT
+    booting = fleet_condition(fleet(replace(starting, ready=0, pending=2), gateway_alive=False))
+    assert booting.type is ConditionType.STARTING
+    assert "the gateway does not answer" in booting.message
 
 
 def test_an_empty_minute_is_shown_by_five():

@@ -14,8 +14,9 @@ from fleetctl.operations import fleets
 def status(ctx: typer.Context, fleet: Fleet = "", output: Output = Format.TABLE, watch: Watch = False) -> None:
     """Show a fleet: lanes (wanted, ready, spot, tail against SLO), replicas, cost, each with its reason.
 
-    Conditions: READY, STARTING, BREACH (outside its SLO), DEGRADED (replicas missing, a ladder step taken, no
-    gateway), STALE (the controller does not answer), STOPPING, DOWN. A figure marked ~ rests on few samples.
+    Conditions: READY, STARTING, BREACH (surely outside its SLO), DEGRADED (replicas missing, a ladder step taken, no
+    gateway), STALE (the controller does not answer), STOPPING, DOWN: the worst for users first, with every reason. A
+    figure marked ~ rests on few samples.
     """
     site = site_of(ctx)
     name = revived_fleet(site, fleet)

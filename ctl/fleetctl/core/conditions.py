@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fleetctl.core.lane_figures import lane_headline
+from fleetctl.core.slo.wording import explain
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Validity
+from fleetctl.model.verdict import Compliance
 
 if TYPE_CHECKING:
-    from fleetctl.core.lane_figures import Headline
     from fleetctl.model.status import FleetStatus, LaneStatus
 
 
 class ConditionType(StrEnum):
-    """The types of condition a fleet or a lane can be in, worst first."""
+    """The types of condition a fleet or a lane can be in, the worst for its users first."""
 
     STALE = "STALE"  # nobody answers: what is shown was true once
     STOPPING = "STOPPING"  # going down
     DOWN = "DOWN"  # nothing is left
+    BREACH = "BREACH"  # surely outside its SLO
     DEGRADED = "DEGRADED"  # fewer replicas than wanted and none on the way, a ladder step taken, or no gateway
-    BREACH = "BREACH"  # measured outside its SLO
     STARTING = "STARTING"  # the missing replicas are on their way
     READY = "READY"
 
@@ -56,44 +56,69 @@ class Condition:
 
 
 def fleet_condition(status: FleetStatus) -> Condition:
-    """Return a fleet's condition: its own, or its worst lane's."""
+    """Return a fleet's headline: its own condition or its lanes' worst, with the messages of all."""
+    found = fleet_conditions(status)
+    return _headline(found, rest=status.reason)
+
+
+def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
+    """Return everything that is the case with a fleet, the worst first; its lanes' messages begin with their names."""
     if status.phase is DesiredPhase.DOWN:
-        return _going_down(status)
+        return (_going_down(status),)
     if not status.controller_alive:
-        return Condition(
-            type=ConditionType.STALE,
-            reason_code=ConditionReason.CONTROLLER_SILENT,
-            message="the controller does not answer; shown is what it last wrote down",
-        )
-    lanes = {lane.name: lane_condition(lane) for lane in status.lanes}
-    name = min(lanes, key=lambda lane: _SEVERITY[lanes[lane].type], default="")
-    worst = lanes[name] if name else Condition(type=ConditionType.READY, reason_code=ConditionReason.AS_WANTED)
-    if not status.gateway_alive and worst.type is not ConditionType.STARTING:
-        return Condition(
-            type=ConditionType.DEGRADED,
-            reason_code=ConditionReason.GATEWAY_SILENT,
-            message="the gateway does not answer",
-        )
-    message = f"{name}: {worst.message}" if worst.message else status.reason
-    return Condition(type=worst.type, reason_code=worst.reason_code, message=message)
+        return (_STALE,)
+    lanes = [(lane.name, found) for lane in status.lanes for found in lane_conditions(lane)]
+    named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
+    found = _worst_first(named or [_READY])
+    if status.gateway_alive:
+        return found
+    # While the first replicas boot the gateway may still be on its way too; later its users get nothing.
+    is_first_start = found[0].type is ConditionType.STARTING and not any(lane.ready for lane in status.lanes)
+    return (*found, _NO_GATEWAY) if is_first_start else (_NO_GATEWAY, *found)
 
 
 def lane_condition(lane: LaneStatus) -> Condition:
-    """Return a lane's condition."""
-    if lane.validity is Validity.STALE and lane.traffic is None:
-        return Condition(type=ConditionType.STALE, reason_code=ConditionReason.NO_FIGURES, message="no current figures")
+    """Return a lane's headline: what is worst for its users, with the messages of all that is the case."""
+    return _headline(lane_conditions(lane))
+
+
+def lane_conditions(lane: LaneStatus) -> tuple[Condition, ...]:
+    """Return everything that is the case with a lane, the worst first; READY alone where nothing else is."""
+    found = []
+    if lane.validity is Validity.STALE:
+        found.append(_NO_FIGURES)
+    if lane.verdict.compliance is Compliance.MISSED:
+        found.append(_condition(ConditionType.BREACH, ConditionReason.SLO_MISSED, explain(lane.verdict)))
     if lane.step > LadderStep.NORMAL:
-        return Condition(
-            type=ConditionType.DEGRADED,
-            reason_code=ConditionReason.LADDER_STEP,
-            message=f"ladder step {lane.step.value}",
-        )
+        message = f"ladder step {lane.step.value}"
+        found.append(_condition(ConditionType.DEGRADED, ConditionReason.LADDER_STEP, message))
     if lane.ready < lane.wanted:
-        return _short_of_replicas(lane)
-    headline = lane_headline(lane)
-    if headline is not None and headline.is_missed:
-        return Condition(type=ConditionType.BREACH, reason_code=ConditionReason.SLO_MISSED, message=_missed(headline))
-    return Condition(type=ConditionType.READY, reason_code=ConditionReason.AS_WANTED)
+        found.append(_short_of_replicas(lane))
+    return _worst_first(found) if found else (replace(_READY, message=explain(lane.verdict)),)
+
+
+def _worst_first(found: list[Condition]) -> tuple[Condition, ...]:
+    return tuple(sorted(found, key=lambda condition: _SEVERITY[condition.type]))
+
+
+def _headline(found: tuple[Condition, ...], *, rest: str = "") -> Condition:
+    """Return the first, with the messages of all in its own."""
+    messages = [condition.message for condition in found if condition.message]
+    return replace(found[0], message="; ".join(messages) or rest)
+
+
+def _condition(type_: ConditionType, reason_code: ConditionReason, message: str = "") -> Condition:
+    return Condition(type=type_, reason_code=reason_code, message=message)
+
+
+_READY = _condition(ConditionType.READY, ConditionReason.AS_WANTED)
+_STALE = _condition(
+    ConditionType.STALE,
+    ConditionReason.CONTROLLER_SILENT,
+    "the controller does not answer; shown is what it last wrote down",
+)
+_NO_FIGURES = _condition(ConditionType.STALE, ConditionReason.NO_FIGURES, "no current figures")
+_NO_GATEWAY = _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT, "the gateway does not answer")
 
 
 def _going_down(status: FleetStatus) -> Condition:
@@ -112,9 +137,3 @@ def _short_of_replicas(lane: LaneStatus) -> Condition:
     if lane.ready + lane.pending >= lane.wanted:
         return Condition(type=ConditionType.STARTING, reason_code=ConditionReason.REPLICAS_PENDING, message=message)
     return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.REPLICAS_MISSING, message=message)
-
-
-def _missed(headline: Headline) -> str:
-    target = headline.target
-    measured = f"{headline.measured_s or 0.0:.3g}s > {target.limit_s:.3g}s"
-    return f"{target.metric} P{target.percentile * 100:g} {measured}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles, Validity
+from fleetctl.model.verdict import Compliance
 
 if TYPE_CHECKING:
     from fleetctl.model.status import LaneStatus
@@ -17,20 +18,19 @@ _HEADLINES = (Metric.TTFT, Metric.COMPLETION, Metric.E2E, Metric.ITL, Metric.QUE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """A lane's leading promise beside what was measured; `measured_s` None means no samples."""
+    """A lane's missed or leading promise beside what was measured; `measured_s` None means no samples."""
 
     target: LatencyTarget
     measured_s: float | None
     validity: Validity
-
-    @property
-    def is_missed(self) -> bool:
-        """Whether enough samples say the promise is broken."""
-        return self.validity is Validity.OK and self.measured_s is not None and self.measured_s > self.target.limit_s
+    is_missed: bool = False
 
 
 def lane_headline(lane: LaneStatus) -> Headline | None:
-    """Return the lane's leading promise and its measure over the last minute (else five); None without a promise."""
+    """Return the target missed by most, else the leading one with its measure over the last minute (else five)."""
+    missed = next((f for f in lane.verdict.having(Compliance.MISSED) if f.target), None)
+    if missed is not None and missed.target is not None:
+        return Headline(target=missed.target, measured_s=missed.measured, validity=Validity.OK, is_missed=True)
     for metric in _HEADLINES:
         target = lane.slo.strictest(metric)
         if target is not None:
@@ -38,6 +38,11 @@ def lane_headline(lane: LaneStatus) -> Headline | None:
             measured_s = found.at_s(target.percentile) if found.count else None
             return Headline(target=target, measured_s=measured_s, validity=found.validity)
     return None
+
+
+def is_missed(lane: LaneStatus, metric: Metric) -> bool:
+    """Whether a promise on this metric is surely missed."""
+    return any(f.target and f.target.metric is metric for f in lane.verdict.having(Compliance.MISSED))
 
 
 def lane_quantiles(lane: LaneStatus, metric: Metric) -> Quantiles:

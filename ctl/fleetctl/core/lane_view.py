@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.boot_times import expected_boot_s
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
+from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation
+    from fleetctl.model.verdict import SloVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +63,20 @@ def lane_views(
 ) -> dict[str, LaneView]:
     """Return every lane as a policy sees it, by name. `counts` are its replicas once this decision's facts are recorded."""
     specs = desired.profile.lanes
-    pressures = {spec.name: _pressure(desired, observation, spec, now) for spec in specs}
+    verdicts = {spec.name: _verdict(desired, observation, spec, memory, now) for spec in specs}
+    pressures = {spec.name: _pressure(desired, observation, spec, verdicts[spec.name], now) for spec in specs}
     levels = [pressures[spec.name].level for spec in specs if not spec.interruptible]
     level = max((each for each in levels if each is not None), default=None)
     views = {}
     for spec in specs:
         plan = desired.plan.lane(spec.name)
-        traffic = _traffic(observation, spec) if observation.gateway_validity is Validity.OK else None
+        traffic = current_traffic(observation, spec.name)
+        before = memory.lanes.get(spec.name, LaneMemory())
         views[spec.name] = LaneView(
             spec=spec,
             plan=plan,
             control=desired.profile.control,
-            memory=memory.lanes.get(spec.name, LaneMemory()),
+            memory=before if traffic is None else replace(before, breach=verdicts[spec.name].breach),
             pressure=pressures[spec.name],
             counts=counts[spec.name],
             now=now,
@@ -87,19 +91,30 @@ def lane_views(
     return views
 
 
-def _traffic(observation: Observation, spec: LaneSpec) -> LaneSnapshot | None:
-    lanes = observation.gateway.lanes if observation.gateway else ()
-    return next((lane for lane in lanes if lane.name == spec.name), None)
+def current_traffic(observation: Observation, lane: str) -> LaneSnapshot | None:
+    """Return a lane's figures. None: there are none, or they are not current."""
+    if observation.gateway is None or observation.gateway_validity is not Validity.OK:
+        return None
+    return next((each for each in observation.gateway.lanes if each.name == lane), None)
 
 
-def _pressure(desired: Desired, observation: Observation, spec: LaneSpec, now: datetime) -> LanePressure:
+def _verdict(desired: Desired, observation: Observation, spec: LaneSpec, memory: Memory, now: datetime) -> SloVerdict:
+    before = memory.lanes.get(spec.name, LaneMemory()).breach
+    traffic = current_traffic(observation, spec.name)
+    return judge_live(traffic, objective=desired.profile.objective.fraction, before=before, now=now)
+
+
+def _pressure(
+    desired: Desired, observation: Observation, spec: LaneSpec, verdict: SloVerdict, now: datetime
+) -> LanePressure:
     gateway = observation.gateway
     if gateway is None:
         return LanePressure(validity=Validity.NONE)
     return lane_pressure(
         spec,
-        _traffic(observation, spec),
+        next((lane for lane in gateway.lanes if lane.name == spec.name), None),
         validity=observation.gateway_validity,
         uptime_s=(now - gateway.started_at).total_seconds(),
         objective=desired.profile.objective.fraction,
+        verdict=verdict,
     )

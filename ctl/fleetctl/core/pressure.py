@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.burn import window_burn
+from fleetctl.core.slo.wording import describe
 from fleetctl.model.slo import Metric, Quantiles, Validity
+from fleetctl.model.verdict import Compliance
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
     from fleetctl.model.profile import LaneSpec
+    from fleetctl.model.verdict import SloVerdict
 
 # The queue may use at most 80 % of what is promised (the published rule for short lanes).
 QUEUE_SHARE = 0.8
 # A percentile is read from the shortest window that holds enough samples; longer ones answer too late.
 _WINDOWS_S = (10.0, 60.0)
 _BURN_WINDOW_S = 300.0
+_JUST_OVER = 0.01  # the sketches' relative error
 _UNMET = frozenset({
     Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
     Refusal.NO_REPLICA,
@@ -41,6 +45,7 @@ class LanePressure:
     offered_rps: float = 0.0  # over the last minute, or the last 10 s if that is more
     offered_rps_low: float = 0.0  # the least that may be counted on to scale down: the larger of 1 m and 5 m
     latency: Ratio | None = None  # the worse of queue wait and TTFT; None: too few samples
+    missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
     unmet: float = 0.0  # share of the last 10 s' requests that were refused
     burn: float | None = None  # error budget burn rate over 5 m
     queued: int = 0
@@ -49,10 +54,11 @@ class LanePressure:
     @property
     def worst(self) -> Ratio | None:
         """Return what presses most; refused requests press beyond the limit, whatever the latency of the rest."""
+        refused = None
         if self.unmet > 0:
             refused = Ratio(ratio=1.0 + self.unmet, message=f"{self.unmet:.0%} of requests refused")
-            return refused if self.latency is None or self.latency.ratio < refused.ratio else self.latency
-        return self.latency
+        found = [each for each in (self.latency, self.missed, refused) if each is not None]
+        return max(found, key=lambda each: each.ratio, default=None)
 
     @property
     def level(self) -> float | None:
@@ -63,7 +69,13 @@ class LanePressure:
 
 
 def lane_pressure(
-    spec: LaneSpec, lane: LaneSnapshot | None, *, validity: Validity, uptime_s: float, objective: float
+    spec: LaneSpec,
+    lane: LaneSnapshot | None,
+    *,
+    validity: Validity,
+    uptime_s: float,
+    objective: float,
+    verdict: SloVerdict | None = None,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that."""
     if lane is None or validity is not Validity.OK:
@@ -73,6 +85,7 @@ def lane_pressure(
         offered_rps=max(_rps(lane, 10.0, uptime_s), _rps(lane, 60.0, uptime_s)),
         offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
         latency=_worse(_wait_ratio(spec, lane), _ttft_ratio(spec, lane)),
+        missed=_missed(verdict) if verdict else None,
         unmet=_unmet(lane.window(10.0)),
         burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
         queued=lane.queued,
@@ -140,6 +153,13 @@ def _enough(lane: LaneSnapshot, metric: str) -> LaneWindow | None:
         if quantiles.validity is not Validity.FEW:
             return window if quantiles.validity is Validity.OK else None
     return None
+
+
+def _missed(verdict: SloVerdict) -> Ratio | None:
+    """Return the latency target that is furthest over its limit, of those the judge is sure of."""
+    found = next((f for f in verdict.having(Compliance.MISSED) if f.target), None)
+    # A limit that is passed by too many is passed, whatever a sketch makes of the percentile itself.
+    return Ratio(ratio=max(1.0 + _JUST_OVER, found.factor), message=describe(found)) if found else None
 
 
 def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from fleetctl.core.lane_view import current_traffic
 from fleetctl.core.overload import effective_step
 from fleetctl.core.slo.burn import FAST_BURN, window_burn
+from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
@@ -120,6 +122,12 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         reasons=known.decision.reasons.get(Subject.lane(spec.name), ()) if known.decision else (_SILENT,),
         pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
         pressure=pressure if isinstance(pressure, float) else None,
+        verdict=judge_live(
+            current_traffic(known.observation, spec.name) if known.observation else None,
+            objective=objective.fraction,
+            before=memory.breach,
+            now=known.at,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from fleetctl.core.dispatch.failure import failure_of
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
-from fleetctl.core.slo.breach import Ending
+from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import continuation, wire
 from fleetctl.gateway.relay import EventRelay, StreamFault, Usage, read_usage, truncated
 from fleetctl.gateway.response import ClientResponse

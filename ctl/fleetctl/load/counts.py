@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, classify
+from fleetctl.core.slo.breach import Limits, RequestMeasurements, classify
+from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.load.exchange import ClientExchange, FailureKind
 from fleetctl.load.report import LaneFigures

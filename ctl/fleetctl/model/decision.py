@@ -15,6 +15,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.shared import SharedResource
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
+from fleetctl.model.verdict import BreachRecord
 
 T = TypeVar("T")
 
@@ -281,6 +282,7 @@ class LaneMemory:
     calm_since: datetime | None = None
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
+    breach: BreachRecord | None = None  # of its SLO, while it goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

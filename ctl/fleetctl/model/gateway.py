@@ -7,7 +7,7 @@ from datetime import datetime
 
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
-from fleetctl.model.slo import Quantiles
+from fleetctl.model.slo import Quantiles, TargetCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class LaneWindow:
     seconds: float
     offered: int = 0  # requests that arrived
     good: int = 0  # finished inside the SLO
-    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind
-    shed: dict[str, int] = field(default_factory=dict)  # by reason
+    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, refusals among them
+    shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
     finished: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -98,6 +98,17 @@ class LaneWindow:
     itl: Quantiles = field(default_factory=Quantiles)
     e2e: Quantiles = field(default_factory=Quantiles)
     queue_wait: Quantiles = field(default_factory=Quantiles)
+    targets: tuple[TargetCount, ...] = ()  # in the SLO's order
+
+    @property
+    def missed(self) -> int:
+        """Requests outside the SLO, refused or failed; core/slo/endings has the table."""
+        return sum(self.breached.values())
+
+    @property
+    def judged(self) -> int:
+        """Requests that count against the objective: those offered that ended well or have missed."""
+        return self.good + self.missed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,21 @@ class LatencyTarget:
     percentile: float
     limit_s: float
 
+    @property
+    def name(self) -> str:
+        """What people call it: "ttft P99"."""
+        return f"{self.metric} P{self.percentile * 100:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCount:
+    """A target beside what a window holds of its metric."""
+
+    target: LatencyTarget
+    samples: int = 0
+    over: int = 0  # samples longer than the limit
+    measured_s: float = 0.0  # at the target's percentile; 0 without samples
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSlo:
@@ -55,13 +70,14 @@ class Validity(StrEnum):
 
 
 class BreachKind(StrEnum):
-    """How a finished request failed its lane's promise. Counted separately; a shed request is not a breach."""
+    """How a request failed its lane's promise. Counted separately; a refusal is a miss like any other."""
 
     TTFT = "ttft"
     ITL = "itl"
     INCOMPLETE = "incomplete"
     TIMEOUT = "timeout"
     ERROR = "error"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

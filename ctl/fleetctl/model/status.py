@@ -15,6 +15,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, join_messages
 from fleetctl.model.replica import Replica
 from fleetctl.model.slo import LaneSlo, Validity
+from fleetctl.model.verdict import SloVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class LaneStatus:
     reasons: tuple[Reason, ...] = ()  # the last decision's on this lane
     pending: int = 0  # replicas on their way to ready
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
+    verdict: SloVerdict = field(default_factory=SloVerdict)  # NONE without current figures
 
     @property
     def reason(self) -> str:

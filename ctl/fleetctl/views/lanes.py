@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import lane_condition
-from fleetctl.core.lane_figures import WINDOW_S, lane_headline, lane_quantiles
+from fleetctl.core.lane_figures import WINDOW_S, is_missed, lane_headline, lane_quantiles
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.status import LaneStatus
@@ -62,9 +62,10 @@ def _latency(*metrics: Metric) -> Callable[[LaneRow], Cell]:
         metric = target.metric if target else metrics[0]
         figures, limit_s = row.quantiles(metric), target.limit_s if target else None
         measured_s = figures.at_s(target.percentile if target else 0.99) if figures.count else None
-        is_sure = measured_s is not None and figures.validity is Validity.OK
+        missed = not row.is_stale and is_missed(row.lane, metric)
+        is_sure = measured_s is not None and (missed or figures.validity is Validity.OK)
         ratio = measured_s / limit_s if measured_s is not None and limit_s else 0.0
-        tone = ratio_tone(ratio) if is_sure else Tone.DIM
+        tone = (Tone.BAD if missed else ratio_tone(ratio)) if is_sure else Tone.DIM
         figure = NOTHING
         if measured_s is not None:
             figure = format_measured(measured_s, figures.validity, row.canvas.marks)

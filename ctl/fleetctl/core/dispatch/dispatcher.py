@@ -17,7 +17,7 @@ from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Retry
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
-from fleetctl.core.slo.breach import Ending
+from fleetctl.core.slo.endings import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,11 +179,14 @@ class Dispatcher:
             replica.expire_signals(now_s)
         for lane in list(self.routes.lanes.values()):
             lane.accounts.fold(now_s)
+            for ticket in lane.queue.tickets():
+                ticket.item.stopwatch.check(now_s, is_stream=ticket.item.is_stream)
             # An ejection that ends wakes nobody by itself.
             self._assignment.dispatch_queued(lane)
 
     def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable) -> None:
-        """End what takes too long at a replica. The time in a queue is the lane's to bound."""
+        """Count what is late, and end what takes too long at a replica. The time in a queue is the lane's to bound."""
+        request.stopwatch.check(now_s, is_stream=request.is_stream)
         if request.replica is None:
             return
         if now_s - request.dispatched_s > table.request_timeout_s:

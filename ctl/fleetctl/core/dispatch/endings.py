@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.state import RequestEvent
-from fleetctl.core.slo.breach import Ending
+from fleetctl.core.slo.endings import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class Endings:
         """Turn a request away: 429 counts as shed, 503 as an error."""
         request.exchange.refuse(refusal, retry_after_s=request.lane.retry_after_s(self._rng))
         if refusal.status == 429:
-            request.lane.accounts.shed(self._clock(), refusal)
+            request.stopwatch.refused(self._clock(), refusal)
             self.finish(request, reason, None)
         else:
             self.finish(request, reason, Ending.ERROR)

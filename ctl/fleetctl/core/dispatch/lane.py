@@ -9,7 +9,6 @@ from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.slo.accounts import LaneAccounts
-from fleetctl.core.slo.breach import Limits
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class DispatchLane(Generic[R]):
     )  # fmt: skip
 
     def __init__(self, route: RouteLane, *, now_s: float) -> None:
-        self.accounts = LaneAccounts(Limits.of(route.slo), now_s=now_s)
+        self.accounts = LaneAccounts(route.slo, now_s=now_s)
         self.queue: LaneQueue[R] = LaneQueue(route.queue_max)
         self.displaced: LaneQueue[R] = LaneQueue(_DISPLACED_MAX)
         self.in_flight = 0
@@ -65,7 +64,7 @@ class DispatchLane(Generic[R]):
         self.always_takes_slot = (
             admit(_FREE, self.degradation, prompt_tokens=_LONGEST_PROMPT_TOKENS, is_probe=False) is Admission.DISPATCH
         )
-        self.accounts.limits = Limits.of(route.slo)
+        self.accounts.hold_to(route.slo)
         self.queue.size_max = route.queue_max
 
     @property

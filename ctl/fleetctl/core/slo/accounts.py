@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.breach import Ending, Limits, RequestMeasurements, Uncounted, classify
+from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
+from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import WINDOWS_S, SlidingWindows
 
 if TYPE_CHECKING:
-    from fleetctl.core.admission.refusal import Refusal
     from fleetctl.model.gateway import LaneWindow
+    from fleetctl.model.slo import BreachKind, LaneSlo
 
 
 class LaneAccounts:
@@ -21,14 +22,19 @@ class LaneAccounts:
     a stream's last event, `events` counts them, and `fold` does the rest.
     """
 
-    __slots__ = ("endings", "events", "gaps_s", "limits", "windows")
+    __slots__ = ("endings", "events", "gaps_s", "limits", "slo", "windows")
 
-    def __init__(self, limits: Limits, *, now_s: float) -> None:
-        self.limits = limits
+    def __init__(self, slo: LaneSlo, *, now_s: float) -> None:
+        self.hold_to(slo)
         self.windows = SlidingWindows(LaneStats, now_s=now_s)
         self.gaps_s: list[float] = []
         self.events = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
+
+    def hold_to(self, slo: LaneSlo) -> None:
+        """Judge requests that end from now on by this SLO."""
+        self.slo = slo
+        self.limits = Limits.of(slo)
 
     def offered(self, now_s: float) -> None:
         """Count an arrival."""
@@ -40,9 +46,13 @@ class LaneAccounts:
         cell.dispatched += 1
         cell.queue_wait.add(wait_s)
 
-    def shed(self, now_s: float, refusal: Refusal) -> None:
-        """Count a refusal."""
-        self.windows.open_cell(now_s).shed[refusal] += 1
+    def missed(self, now_s: float, kind: BreachKind) -> None:
+        """Count a miss at the moment it is certain, which may be long before the request's end."""
+        self.windows.open_cell(now_s).breached[kind] += 1
+
+    def shed(self, now_s: float, reason: str) -> None:
+        """Count why a request was refused; the miss itself is counted by `missed`."""
+        self.windows.open_cell(now_s).shed[reason] += 1
 
     def first_token(self, now_s: float, ttft_s: float, tokens: int) -> None:
         """Count the first content event of a stream, and those that came with it."""
@@ -68,25 +78,34 @@ class LaneAccounts:
         self.events = 0
 
     def finished(
-        self, now_s: float, measured: RequestMeasurements, *, prompt_tokens: int, more_output_tokens: int
+        self,
+        now_s: float,
+        measured: RequestMeasurements,
+        *,
+        prompt_tokens: int,
+        more_output_tokens: int,
+        has_missed: bool = False,
     ) -> None:
-        """Judge and count an ended request. `more_output_tokens` were not counted as they came."""
+        """Judge and count an ended request. `more_output_tokens` were not counted as they came, `has_missed` was."""
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
         cell.prompt_tokens += prompt_tokens
         cell.output_tokens += max(0, more_output_tokens)
         if measured.ending is Ending.COMPLETE:
             cell.e2e.add(measured.total_s)
-        verdict = classify(measured, self.limits)
-        if isinstance(verdict, Uncounted):
+        if has_missed:
+            cell.finished += 1
+            return
+        found = classify(measured, self.limits)
+        if isinstance(found, Uncounted):
             return
         cell.finished += 1
-        if verdict is None:
+        if found is None:
             cell.good += 1
         else:
-            cell.breached[verdict] += 1
+            cell.breached[found] += 1
 
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""
         self.fold(now_s)
-        return tuple(self.windows.over(seconds, now_s).window(seconds) for seconds in WINDOWS_S)
+        return tuple(self.windows.over(seconds, now_s).window(seconds, self.slo) for seconds in WINDOWS_S)

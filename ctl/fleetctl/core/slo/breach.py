@@ -7,25 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from fleetctl.core.slo.endings import COUNTED, MISSES, Counting, Ending
 from fleetctl.model.slo import BreachKind, LaneSlo, Metric
-
-
-class Ending(StrEnum):
-    """How a request ended."""
-
-    COMPLETE = "complete"
-    INCOMPLETE = "incomplete"  # the stream stopped before its end
-    TIMEOUT = "timeout"  # ours, total or stall
-    ERROR = "error"  # a 5xx
-    REJECTED = "rejected"  # a 4xx of the engine: the client's fault
-    CANCELLED = "cancelled"  # the client went away
-
-    @classmethod
-    def of_status(cls, status: int) -> Ending:
-        """Return how a request ended that was answered with this HTTP status."""
-        if status < 300:
-            return cls.COMPLETE
-        return cls.ERROR if status >= 500 else cls.REJECTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +43,7 @@ class Limits:
 
 # No cycle passes through one, and there is one for every request: not for the garbage collector to track.
 class RequestMeasurements(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The measurements of one finished request."""
+    """What was measured of one request."""
 
     ending: Ending
     total_s: float
@@ -78,30 +61,30 @@ class Uncounted(StrEnum):
     CANCELLED = "cancelled"
 
 
-_BY_ENDING = {
-    Ending.ERROR: BreachKind.ERROR,
-    Ending.TIMEOUT: BreachKind.TIMEOUT,
-    Ending.INCOMPLETE: BreachKind.INCOMPLETE,
-}
-
-
 def classify(measured: RequestMeasurements, limits: Limits) -> BreachKind | Uncounted | None:
     """Return how a request breached, the gravest kind first; None: it was good.
 
     A client that left before the first token counts as a TTFT breach once the limit had passed: else those who give up
     waiting would make the lane look better. One that ran past its E2E or COMPLETION limit counts as a timeout.
     """
-    if measured.ending in _BY_ENDING:
-        return _BY_ENDING[measured.ending]
-    if measured.ending is Ending.REJECTED:
+    counting = COUNTED[measured.ending]
+    if counting is Counting.MISS:
+        return MISSES[measured.ending]
+    if counting is Counting.NOT_OFFERED:
         return Uncounted.REJECTED
+    late = _late_kind(measured, limits)
+    if late is not None:
+        return late
+    return Uncounted.CANCELLED if counting is Counting.UNLESS_LATE else None
+
+
+def _late_kind(measured: RequestMeasurements, limits: Limits) -> BreachKind | None:
+    """Return which of its limits a request has passed, the gravest first. None: none."""
     if limits.total_s is not None and measured.total_s > limits.total_s:
         return BreachKind.TIMEOUT
     if _was_late(measured, limits):
         return BreachKind.TTFT
-    if measured.streamed and _jittered(measured, limits):
-        return BreachKind.ITL
-    return Uncounted.CANCELLED if measured.ending is Ending.CANCELLED else None
+    return BreachKind.ITL if measured.streamed and _jittered(measured, limits) else None
 
 
 def _was_late(measured: RequestMeasurements, limits: Limits) -> bool:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.model.slo import BreachKind
-
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
     from fleetctl.model.profile import Objective
-
-# Every kind spends the budget; a shed request is refused on purpose and is reported beside it, not in it.
-SPENDING_KINDS = frozenset(BreachKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +48,5 @@ def burn_rate(*, bad: int, total: int, objective: float) -> float | None:
 
 
 def window_burn(window: LaneWindow, objective: float) -> float | None:
-    """Return the burn rate over one window of a lane. None: nothing finished."""
-    bad = sum(count for kind, count in window.breached.items() if kind in SPENDING_KINDS)
-    return burn_rate(bad=bad, total=window.good + bad, objective=objective)
+    """Return the burn rate over one window of a lane; every miss spends the budget. None: nothing ended."""
+    return burn_rate(bad=window.missed, total=window.judged, objective=objective)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.model.gateway import LaneWindow
+from fleetctl.model.slo import Metric, TargetCount
+
+if TYPE_CHECKING:
+    from fleetctl.model.slo import LaneSlo, LatencyTarget
 
 
 class LaneStats:
@@ -45,8 +50,8 @@ class LaneStats:
         self.e2e.merge(other.e2e)
         self.queue_wait.merge(other.queue_wait)
 
-    def window(self, seconds: float) -> LaneWindow:
-        """Return these counts as the figures of a window of this length."""
+    def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
+        """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
         return LaneWindow(
             seconds=seconds,
             offered=self.offered,
@@ -60,4 +65,27 @@ class LaneStats:
             itl=self.itl.summary(),
             e2e=self.e2e.summary(),
             queue_wait=self.queue_wait.summary(),
+            targets=tuple(self._count(target) for target in slo.targets),
         )
+
+    def _count(self, target: LatencyTarget) -> TargetCount:
+        found = self._sketch(target.metric)
+        if not found.count:
+            return TargetCount(target=target)
+        return TargetCount(
+            target=target,
+            samples=found.count,
+            over=found.count - found.count_at_most(target.limit_s),
+            measured_s=found.quantile(target.percentile),
+        )
+
+    def _sketch(self, metric: Metric) -> QuantileSketch:
+        match metric:
+            case Metric.TTFT:
+                return self.ttft
+            case Metric.ITL:
+                return self.itl
+            case Metric.E2E | Metric.COMPLETION:
+                return self.e2e
+            case Metric.QUEUE_WAIT:
+                return self.queue_wait

@@ -20,6 +20,9 @@ LARGEST_S = 1e6
 _INDEX_MIN = math.ceil(math.log(SMALLEST_S) * _PER_LOG)
 _INDEX_MAX = math.ceil(math.log(LARGEST_S) * _PER_LOG)
 
+_MIDDLE = (1.0 + _GAMMA) / 2.0  # a bucket's upper end over its middle
+_ROUNDING = 1e-9  # 0.95 * 20 is a little more than 19 in binary
+
 _log, _ceil = math.log, math.ceil
 
 
@@ -83,8 +86,9 @@ class QuantileSketch:
         items = iter(sorted(self._buckets.items()))
         index, seen = next(items)
         for q in wanted:
-            rank = q * (self.count - 1)
-            while seen <= rank:
+            # The nearest rank: the value that q of all are at or under, so the P99 of few is the longest of them.
+            rank = q * self.count - _ROUNDING
+            while seen < rank:
                 index, count = next(items)
                 seen += count
             found.append(min(max(_middle(index), self.min_s), self.max_s))
@@ -94,7 +98,10 @@ class QuantileSketch:
         """Return how many values were at or under `limit_s`, to within the relative error of the limit."""
         if limit_s >= self.max_s:
             return self.count
-        return sum(count for index, count in self._buckets.items() if _middle(index) <= limit_s)
+        if limit_s < self.min_s:
+            return 0
+        last = math.floor(_log(limit_s * _MIDDLE) * _PER_LOG)
+        return sum(count for index, count in self._buckets.items() if index <= last)
 
     def summary(self) -> Quantiles:
         """Return the percentiles everything else shows; all zero with `count` 0 when empty."""
@@ -105,4 +112,4 @@ class QuantileSketch:
 
 
 def _middle(index: int) -> float:
-    return 2.0 * math.exp(index / _PER_LOG) / (1.0 + _GAMMA)
+    return math.exp(index / _PER_LOG) / _MIDDLE

@@ -1,4 +1,4 @@
-"""Measures one request, and counts it in its lane's figures when it is over."""
+"""Measures one request, and counts it in its lane's figures: a miss as soon as it is certain, the rest when it is over."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import RequestMeasurements
+from fleetctl.model.slo import BreachKind
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
-    from fleetctl.core.slo.breach import Ending
+    from fleetctl.core.slo.endings import Ending
 
 
 class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
-    __slots__ = ("_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_last_token_s", "started_s", "ttft_s", "wait_s")
+    __slots__ = (
+        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_has_missed", "_last_token_s", "_ttft_limit_s", "started_s",
+        "ttft_s", "wait_s",
+    )  # fmt: skip
 
     def __init__(self, accounts: LaneAccounts, started_s: float) -> None:
         self._accounts = accounts
@@ -25,8 +29,10 @@ class RequestStopwatch:
         self._last_token_s = 0.0
         self._gaps = 0
         self._gaps_over = 0
-        itl_s = accounts.limits.itl_s
-        self._gap_limit_s = itl_s if itl_s is not None else math.inf
+        self._has_missed = False
+        limits = accounts.limits
+        self._gap_limit_s = limits.itl_s if limits.itl_s is not None else math.inf
+        self._ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else math.inf
 
     def dispatched(self, now_s: float) -> None:
         """Note a dispatch; only the first one ends the wait."""
@@ -39,6 +45,8 @@ class RequestStopwatch:
         accounts = self._accounts
         if self.ttft_s is None:
             self.ttft_s = now_s - self.started_s
+            if self.ttft_s > self._ttft_limit_s:
+                self._miss(now_s, BreachKind.TTFT)
             accounts.first_token(now_s, self.ttft_s, count)
             self._gaps += count - 1
         else:
@@ -50,10 +58,27 @@ class RequestStopwatch:
                 self._gaps_over += 1
         self._last_token_s = now_s
 
+    def check(self, now_s: float, *, is_stream: bool) -> None:
+        """Count a request that has passed a limit while it still waits or runs; called now and then for each."""
+        if self._has_missed:
+            return
+        age_s, limits = now_s - self.started_s, self._accounts.limits
+        if limits.total_s is not None and age_s > limits.total_s:
+            self._miss(now_s, BreachKind.TIMEOUT)
+        elif (is_stream and self.ttft_s is None and age_s > self._ttft_limit_s) or (
+            self.wait_s is None and limits.queue_wait_s is not None and age_s > limits.queue_wait_s
+        ):
+            self._miss(now_s, BreachKind.TTFT)
+
+    def refused(self, now_s: float, reason: str) -> None:
+        """Count a request that was turned away with 429."""
+        self._accounts.shed(now_s, reason)
+        self._miss(now_s, BreachKind.REFUSED)
+
     def stop(
         self, now_s: float, ending: Ending, *, is_stream: bool, prompt_tokens: int, output_tokens_uncounted: int
     ) -> None:
-        """Count the request. `output_tokens_uncounted` were not noted by `tokens`."""
+        """Count the request, unless it was refused. `output_tokens_uncounted` were not noted by `tokens`."""
         total_s = now_s - self.started_s
         self._accounts.finished(
             now_s,
@@ -68,4 +93,11 @@ class RequestStopwatch:
             ),
             prompt_tokens=prompt_tokens,
             more_output_tokens=output_tokens_uncounted,
+            has_missed=self._has_missed,
         )
+
+    def _miss(self, now_s: float, kind: BreachKind) -> None:
+        """Count the request as missed, once."""
+        if not self._has_missed:
+            self._has_missed = True
+            self._accounts.missed(now_s, kind)

@@ -1,0 +1,39 @@
+"""A verdict in words, the same in every face."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.model.verdict import Compliance
+from fleetctl.units import format_duration, format_fraction
+
+if TYPE_CHECKING:
+    from fleetctl.model.verdict import SloFinding, SloVerdict
+
+
+def explain(verdict: SloVerdict) -> str:
+    """Return what was missed, by what factor, over which window and for how long; what is undecided; else nothing."""
+    missed = [describe(finding) for finding in verdict.having(Compliance.MISSED)]
+    if missed:
+        lasting = f"for {format_duration(int(verdict.breach_s))}: " if verdict.breach else ""
+        return lasting + "; ".join(missed)
+    undecided = [describe(finding) for finding in verdict.having(Compliance.UNDECIDED)]
+    return "; ".join(undecided) + " (too few to be sure)" if undecided else ""
+
+
+def describe(finding: SloFinding) -> str:
+    """Return "ttft P99 932ms > 300ms (3.1x) over 60s", or "31 of 43 requests good (12 ttft), 99.5% promised ..."."""
+    over = f"over {finding.window_s:.0f}s"
+    target = finding.target
+    if target is None:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(finding.kinds.items()))
+        good = f"{finding.samples - finding.missed} of {finding.samples} requests good"
+        promised = format_fraction(1.0 - finding.allowed)
+        return f"{good}{f' ({kinds})' if kinds else ''}, {promised} promised (burn {_times(finding.factor)}) {over}"
+    measured = format_duration(finding.measured or 0.0)
+    sign = ">" if finding.missed > finding.samples * finding.allowed else "<="
+    return f"{target.name} {measured} {sign} {format_duration(target.limit_s)} ({_times(finding.factor)}) {over}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2g}x" if factor < 100 else f"{factor:.0f}x"

@@ -1,0 +1,74 @@
+"""Whether a lane keeps its SLO, as one judge has it for every face, decision and exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fleetctl.model.slo import LatencyTarget
+
+VERDICT_VERSION = 1  # of the JSON; docs/verdicts.md
+
+
+class Compliance(StrEnum):
+    """How figures stand to what was promised."""
+
+    MISSED = "missed"  # surely: the figures would be next to impossible if the promise were kept
+    UNDECIDED = "undecided"  # over the limit, on too few samples to be sure
+    KEPT = "kept"
+    NONE = "none"  # nothing was measured, or nothing is promised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloFinding:
+    """One promise beside what was measured: a latency target, or the share of good requests where `target` is None."""
+
+    target: LatencyTarget | None
+    compliance: Compliance
+    is_sure: bool  # few samples decide nothing; of KEPT: whether they would have shown a miss
+    window_s: float  # what was measured over
+    samples: int  # of the metric; for the share of good requests those offered
+    missed: int  # samples over the limit; requests that were not good
+    allowed: float  # the share of samples that may be
+    measured: float | None  # seconds at the target's percentile, or the share of good requests
+    kinds: dict[str, int] = field(default_factory=dict)  # the missed requests by BreachKind; of a target empty
+    factor: float  # how many times the limit, or the error budget's rate (the burn rate), was measured
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.target.name if self.target else "good requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreachRecord:
+    """A breach that goes on: since when, and which promises it is of."""
+
+    since: datetime
+    names: tuple[str, ...]  # SloFinding.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloVerdict:
+    """A lane's compliance over a window, every promise held."""
+
+    version: int = VERDICT_VERSION
+    compliance: Compliance = Compliance.NONE
+    window_s: float = 0.0  # the widest that was looked at
+    objective: float = 0.0  # the share of good requests promised
+    good: int = 0  # over window_s
+    offered: int = 0  # good or missed, over window_s
+    findings: tuple[SloFinding, ...] = ()  # the share of good requests first, then every target
+    breach: BreachRecord | None = None  # a live verdict's, while it is MISSED
+    breach_s: float = 0.0  # for how long
+
+    @property
+    def attained(self) -> float | None:
+        """The share of good requests. None: none was offered."""
+        return self.good / self.offered if self.offered else None
+
+    def having(self, compliance: Compliance) -> tuple[SloFinding, ...]:
+        """Return the findings that came out so, the worst latency first and the share of good requests last."""
+        found = [finding for finding in self.findings if finding.compliance is compliance]
+        return tuple(sorted(found, key=lambda finding: (finding.target is None, -finding.factor)))
