@@ -26,9 +26,10 @@ PRIVATE_WORDS = {
 }  # fmt: skip
 # Fine inside a longer name (`in_flight`, `text_line`, `hosts_asked`), private as a name of their own.
 PRIVATE_NAMES = {
-    "ask", "asks", "asked", "asking", "flight", "flights", "room", "room_left", "has_room", "effects",
-    "moment", "sized", "hands", "own_idea", "leave_first", "leave_line", "put_back", "pump", "told", "said", "in_words", "by_hand", "seat", "board", "front", "examine", "remember", "remembered",
-    "ordered", "orphans", "outcome", "outcomes",
+    "ask", "asks", "asked", "asking", "flight", "flights", "room", "room_left", "has_room", "effects", "moment",
+    "sized", "hands", "own_idea", "leave_first", "leave_line", "put_back", "pump", "told", "said", "in_words",
+    "by_hand", "seat", "board", "front", "examine", "remember", "remembered", "ordered", "orphans", "outcome",
+    "outcomes",
 }  # fmt: skip
 # Private as classes: each meant several things, or a thing that has a plainer name.
 PRIVATE_CLASSES = {
