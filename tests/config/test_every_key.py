@@ -84,7 +84,7 @@ def url(profile: Profile) -> str:
 
 _EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3}
 _LAUNCH = {
-    "tensor_parallel": 2, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
+    "tensor_parallel": 2, "pipeline_parallel": 3, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
     "gpu_memory_utilization": "71%", "prefix_caching": False, "extra_args": ["--seed", "3"], "env": {"HF_HUB_OFFLINE": "1"},
 }  # fmt: skip
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")

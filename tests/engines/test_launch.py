@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from fleetctl import codec
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
+from fleetctl.model.node import LEADER_HOST, NODE_RANK
 from fleetctl.model.profile import EmulatorSpec
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
@@ -251,3 +252,31 @@ def test_warming_is_a_small_completion_of_the_served_model(engine: str) -> None:
     assert request["model"] == "my model"
     assert 0 < request["max_tokens"] <= 16
     assert request["stream"] is False
+
+
+def test_vllm_over_several_machines_is_a_leader_and_headless_members() -> None:
+    command = launch("vllm", tensor_parallel=8, pipeline_parallel=3)
+    leader, member = options(command.argv), options(command.member_argv)
+    group = {
+        "--tensor-parallel-size": "8",
+        "--pipeline-parallel-size": "3",
+        "--nnodes": "3",
+        "--master-addr": LEADER_HOST,
+    }
+    assert group.items() <= leader.items()
+    assert group.items() <= member.items()
+    assert (leader["--node-rank"], leader["--port"]) == ("0", "8001")
+    assert (member["--node-rank"], member["--headless"]) == (NODE_RANK, True)
+    assert {*leader} - {*member} == {"--host", "--port"}
+    order = samples.node_request(argv=command.argv, member_argv=command.member_argv, node_count=3)
+    spelt = [options(order.command(rank, leader_host="10.0.0.7")) for rank in range(3)]
+    assert [found["--node-rank"] for found in spelt] == ["0", "1", "2"]
+    assert {found["--master-addr"] for found in spelt} == {"10.0.0.7"}
+
+
+def test_engines_that_cannot_span_machines_say_so_and_have_no_command_for_members() -> None:
+    for name in ("vllm", "tgi", "sglang", "emulator"):
+        can = load_engine(name).capabilities.multi_node
+        assert can == (name == "vllm")
+        assert bool(launch(name, pipeline_parallel=2).member_argv) == can
+        assert launch(name).member_argv == ()

@@ -11,7 +11,11 @@ import pytest
 
 from fleetctl import plugins
 from fleetctl.errors import ConfigError, ThrottledError
-from fleetctl.operations.planning import offerings_now
+from fleetctl.model.profile import LaunchOverrides
+from fleetctl.operations.approval import check_plan
+from fleetctl.operations.planning import offerings_now, plan_profile
+from fleetctl.plugins import load_engine
+from fleetctl.testing import samples
 from fleetctl.testing.provider import FakeProvider
 from tests.sites import FakeSite
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.model.catalogue import Offering
+    from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
 
@@ -68,3 +73,32 @@ def test_a_plugin_that_does_not_import_is_the_package_s_fault_and_says_so(
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     with pytest.raises(ConfigError, match=r"engine .zeta. does not load from zeta_engine\.missing:ZetaEngine"):
         plugins.load_engine("zeta")
+
+
+def spanning(engine: str) -> Profile:
+    """Return a fleet whose `short` replicas span two machines."""
+    base = samples.profile()
+    short, long = base.lanes
+    return replace(base, lanes=(replace(short, engine=engine, launch=LaunchOverrides(pipeline_parallel=2)), long))
+
+
+async def test_replicas_over_several_machines_are_refused_where_the_provider_gives_no_groups() -> None:
+    fakes = FakeSite()
+    site = replace(fakes.site, engines=load_engine)
+    with pytest.raises(
+        ConfigError, match=r"lanes\.short\.launch\.pipeline_parallel is 2, and provider fake gives no groups"
+    ):
+        await plan_profile(site, spanning("vllm"))
+    with pytest.raises(ConfigError, match="gives no groups of machines"):
+        check_plan(site, spanning("vllm"), samples.plan())
+
+
+async def test_replicas_over_several_machines_are_refused_where_the_engine_cannot() -> None:
+    fakes = FakeSite()
+    fakes.provider.capabilities = replace(fakes.provider.capabilities, node_groups=True)
+    site = replace(fakes.site, engines=load_engine)
+    with pytest.raises(ConfigError, match="engine sglang runs on one machine only"):
+        await plan_profile(site, spanning("sglang"))
+    plan = await plan_profile(site, spanning("vllm"))
+    assert plan.lane("short").node_count == 2
+    assert plan.nodes == 2 * plan.lane("short").replicas + plan.lane("long").replicas

@@ -10,7 +10,7 @@ from fleetctl.ports.engine import LaunchCommand
 from fleetctl_vllm import signals
 from fleetctl_vllm.capabilities import CAPABILITIES
 from fleetctl_vllm.container import IMAGE
-from fleetctl_vllm.launch import ENVIRONMENT, arguments
+from fleetctl_vllm.launch import ENVIRONMENT, arguments, member_arguments
 
 if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
@@ -36,8 +36,12 @@ class VllmEngine:
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `vllm serve ...` with the lane's settings, listening on host:port."""
         del lane
-        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
-        return LaunchCommand(argv=argv, env=ENVIRONMENT | lane_plan.launch.env)
+        settings = lane_plan.launch
+        return LaunchCommand(
+            argv=arguments(self.program, plan, settings, host=host, port=port),
+            env=ENVIRONMENT | settings.env,
+            member_argv=member_arguments(self.program, plan, settings) if settings.pipeline_parallel > 1 else (),
+        )
 
     def queue_limit(self, settings: LaunchSettings) -> None:
         """Return None: the gateway queues, so --max-num-queued-reqs stays unset."""

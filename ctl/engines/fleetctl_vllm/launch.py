@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import weights
 from fleetctl.engine_kit.arguments import Options, command_line
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.node import LEADER_HOST, NODE_RANK
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LaunchSettings, Plan
@@ -24,6 +25,9 @@ LOAD_TIME_METHODS = {Precision.FP8: "fp8", Precision.INT8: "int8_per_channel_wei
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 _SAME = {
     "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-n": "--nnodes",
+    "-r": "--node-rank",
     "-q": "--quantization",
     "--kv-cache-memory": "--kv-cache-memory-bytes",
     "--no-enable-prefix-caching": "--enable-prefix-caching",
@@ -35,10 +39,32 @@ def arguments(executable: str, plan: Plan, settings: LaunchSettings, *, host: st
     """Return `vllm serve ...` with these settings, listening on host:port."""
     return command_line(
         (executable, "serve", settings.model),
-        _options(plan, settings) | {"--host": host, "--port": port},
+        _options(plan, settings) | _group("0", settings) | {"--host": host, "--port": port},
         settings.extra_args,
         same=_SAME,
     )
+
+
+def member_arguments(executable: str, plan: Plan, settings: LaunchSettings) -> tuple[str, ...]:
+    """Return the command of a replica's further machines: workers of the leader, without a server of their own."""
+    return command_line(
+        (executable, "serve", settings.model),
+        _options(plan, settings) | _group(NODE_RANK, settings) | {"--headless": True},
+        settings.extra_args,
+        same=_SAME,
+    )
+
+
+def _group(rank: str, settings: LaunchSettings) -> Options:
+    """Return what makes one engine of several machines: a pipeline stage on each, joined at the leader's address."""
+    if settings.pipeline_parallel == 1:
+        return {}
+    return {
+        "--pipeline-parallel-size": settings.pipeline_parallel,
+        "--nnodes": settings.pipeline_parallel,
+        "--node-rank": rank,
+        "--master-addr": LEADER_HOST,
+    }
 
 
 def _options(plan: Plan, settings: LaunchSettings) -> Options:

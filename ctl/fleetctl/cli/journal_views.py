@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.plan import LanePlan
     from fleetctl.operations.fleets import Explanation
 
 
@@ -34,13 +35,17 @@ def why_view(found: Explanation, *, now: datetime) -> View:
     if found.plan is not None:
         plan = found.plan
         grounds = (
-            f"Planned  {plan.replicas} x {plan.gpu} (TP {plan.tensor_parallel}), bound by {plan.constraint}",
+            f"Planned  {plan.replicas} x {plan.gpu} ({_parallel(plan)}), bound by {plan.constraint}",
             *(f"         {reason}" for reason in plan.reasons),
         )
         sections.append(lines(*grounds))
     decided = [line for entry in found.entries for line in _decision(entry, now)]
     sections.append(lines(*(decided or ["no decision on it yet"]), title="Decisions, newest last" if decided else ""))
     return View(value=found, names=tuple(str(e.seq) for e in found.entries), sections=tuple(sections))
+
+
+def _parallel(plan: LanePlan) -> str:
+    return f"TP {plan.tensor_parallel}" + (f", PP {plan.node_count}" if plan.node_count > 1 else "")
 
 
 def plain_line(entry: JournalEntry, *, now: datetime) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.output import Format, lines, section
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.figures import format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
 from fleetctl.views.preflight import findings_table
@@ -92,16 +93,13 @@ def _sides(change: PlanChange) -> tuple[str, str]:
 def _cost(plan: Plan) -> str:
     monthly = format_usd(plan.cost_usd_per_hour * _HOURS_A_MONTH)
     per_token = format_usd(plan.cost_usd_per_1m_tokens)
-    nodes = sum(lane.replicas for lane in plan.lanes)
-    return (
-        f"{nodes} nodes, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
-    )
+    return f"{plan.nodes} nodes, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
 
 
 def _replicas(plan: Plan) -> OutputSection:
     rows = (
         (
-            lane.lane, str(lane.replicas), str(lane.spot), f"{lane.tensor_parallel} x {lane.gpu}",
+            lane.lane, str(lane.replicas), str(lane.spot), format_replica_gpus(lane),
             lane.engine, f"{lane.rps:.3g}", lane.constraint,
             format_usd(lane.cost_usd_per_hour), format_usd(lane.cost_usd_per_1m_tokens), lane.offering.key,
         )
@@ -134,14 +132,14 @@ def _itl(f: Forecast) -> str:
 def _launch(plan: Plan) -> OutputSection:
     rows = (
         (
-            lane.lane, str(lane.tensor_parallel), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
+            lane.lane, str(lane.tensor_parallel), str(lane.node_count), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
             str(lane.launch.max_num_batched_tokens), f"{lane.launch.gpu_memory_utilization:g}",
             lane.launch.kv_cache or "auto", "on" if lane.launch.prefix_caching else "off",
             " ".join(lane.launch.extra_args),
         )
         for lane in plan.lanes
     )  # fmt: skip
-    columns = "LANE >TP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
+    columns = "LANE >TP >PP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
     return section(text_table(columns, rows), title="Launch settings")
 
 

@@ -105,7 +105,7 @@ def _tokens(low: int, high: int | None) -> str:
 
 
 def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[ProfileFault]:
-    minimum = sum(_replicas_min(lane.get("replicas", 1)) for lane in lanes.values())
+    minimum = sum(_replicas_min(lane.get("replicas", 1)) * _nodes_each(lane.get("launch")) for lane in lanes.values())
     nodes_max = capacity.get("max_nodes")
     if isinstance(nodes_max, int) and not isinstance(nodes_max, bool) and 0 < nodes_max < minimum:
         message = f"is {nodes_max}, but the lanes' replicas need {minimum} at least"
@@ -115,6 +115,11 @@ def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[Pr
 def _replicas_min(replicas: object) -> int:
     low = replicas.get("min") if isinstance(replicas, dict) else replicas
     return low if isinstance(low, int) and not isinstance(low, bool) else 0
+
+
+def _nodes_each(launch: object) -> int:
+    spans = launch.get("pipeline_parallel") if isinstance(launch, dict) else None
+    return spans if isinstance(spans, int) and not isinstance(spans, bool) else 1
 
 
 def _gateway_faults(gateway: dict[str, Any]) -> Iterator[ProfileFault]:

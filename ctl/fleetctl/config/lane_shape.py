@@ -140,7 +140,11 @@ class LaunchShape(ProfileSection):
     """Launch settings pinned by hand; what is not pinned is computed by the plan."""
 
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
-        default=None, description="GPUs one replica spans."
+        default=None, description="GPUs of one machine that a replica spans."
+    )
+    pipeline_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description="Machines one replica spans, a pipeline stage each; what max_nodes counts. Unset: 1.",
     )
     max_num_seqs: Count | None = Field(default=None, description="Sequences in one batch.")
     max_model_len: Count | None = Field(default=None, description="Prompt and output tokens of one sequence.")

@@ -196,6 +196,7 @@ class Creator:
         request = replace(
             intent.request,
             argv=command.argv,
+            member_argv=command.member_argv,
             env=command.env,
             host=address.host,
             port=address.port,

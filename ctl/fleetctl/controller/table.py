@@ -121,6 +121,7 @@ def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> fl
         plan.model_card,
         gpu,
         tensor_parallel=lane_plan.tensor_parallel,
+        pipeline_parallel=lane_plan.node_count,
         precision=launch.quantization,
         kv_precision=launch.kv_cache or plan.model_card.native_precision,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fleetctl.core.machines import machine_count
 from fleetctl.model.catalogue import Market, Offering
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def next_offering(
             _rejection(offering, lane_plan, market)
             or ruled_out(offering, capacity)
             or (_NO_STOCK if offering.key in avoid else None)
-            or _over_cap(offering, standing, capacity)
+            or _over_cap(offering, lane_plan.node_count, standing, capacity)
         )
         if why is not None:
             rejected[offering.key] = why
@@ -146,15 +147,18 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
     return _first(wrong)
 
 
-def _over_cap(offering: Offering, standing: Sequence[Replica], capacity: CapacitySpec) -> Rejection | None:
-    """Return which cap one more node would cross; None when none."""
-    if len(standing) >= capacity.max_nodes:
-        message = f"all {capacity.max_nodes} nodes of max_nodes are in use"
-        return Rejection(code=RejectionCode.NODES_MAX, message=message)
+def _over_cap(offering: Offering, nodes: int, standing: Sequence[Replica], capacity: CapacitySpec) -> Rejection | None:
+    """Return which cap so many more machines of an offering would cross; None when none."""
+    in_use = machine_count(standing)
+    if in_use + nodes > capacity.max_nodes:
+        full = f"all {capacity.max_nodes} nodes of max_nodes are in use"
+        short = f"a replica spans {nodes} nodes, and {in_use} of max_nodes {capacity.max_nodes} are in use"
+        return Rejection(code=RejectionCode.NODES_MAX, message=full if in_use >= capacity.max_nodes else short)
+    price = offering.price_usd_per_hour * nodes
     most = capacity.max_cost_usd_per_hour
     spent = math.fsum(replica.price_usd_per_hour for replica in standing)
-    if most is not None and spent + offering.price_usd_per_hour > most + 1e-9:
-        message = f"would bring the cost to ${spent + offering.price_usd_per_hour:.2f} an hour, over ${most:.2f}"
+    if most is not None and spent + price > most + 1e-9:
+        message = f"would bring the cost to ${spent + price:.2f} an hour, over ${most:.2f}"
         return Rejection(code=RejectionCode.COST_MAX, message=message)
     return None
 

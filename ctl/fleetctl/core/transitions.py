@@ -106,17 +106,33 @@ def notice_seen(record: Replica, notice: Notice | None, *, deadline: datetime | 
 
 
 def node_seen(record: Replica, node: Node) -> Replica:
-    """Return the record with what its node says of itself: its address, its offering, its price; the state stays.
+    """Return the record with what its node says of itself: its address, its machines, its price; the state stays.
 
     Some providers know these only after the create. What a node does not say, or no longer says, stays as recorded.
     """
     price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
     host, port = (node.host, node.port) if node.host else (record.host, record.port)
     offering = node.offering or record.offering
+    machine = (
+        node.machine_id or record.machine_id,
+        node.gpu_indices or record.gpu_indices,
+        node.members or record.members,
+    )
     # Every node is read every tick, and hardly ever says anything new: then this is the same record.
-    if (host, port, offering, price) == (record.host, record.port, record.offering, record.price_usd_per_hour):
+    before = (record.host, record.port, record.offering, record.price_usd_per_hour)
+    if (host, port, offering, price) == before and machine == (record.machine_id, record.gpu_indices, record.members):
         return record
-    return replace(record, host=host, port=port, offering=offering, price_usd_per_hour=price)
+    machine_id, gpu_indices, members = machine
+    return replace(
+        record,
+        host=host,
+        port=port,
+        offering=offering,
+        price_usd_per_hour=price,
+        machine_id=machine_id,
+        gpu_indices=gpu_indices,
+        members=members,
+    )
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

@@ -9,6 +9,11 @@ from enum import StrEnum
 from fleetctl.errors import FleetctlError
 from fleetctl.model.catalogue import Market, OfferingKey
 
+# In the commands of a replica over several machines, written as Kubernetes expands variables in a container's command:
+# only the provider learns what they stand for.
+LEADER_HOST = "$(LEADER_HOST)"
+NODE_RANK = "$(NODE_RANK)"
+
 
 class NodeState(StrEnum):
     """A node's state as the provider reports it."""
@@ -66,13 +71,25 @@ class NodeRequest:
     market: Market
     notice_s: float
     argv: tuple[str, ...]  # empty until the engine's address is known; such an order was never sent
+    member_argv: tuple[str, ...] = ()  # of every machine but the leader; empty: the replica spans only one
     env: dict[str, str]
     host: str  # where the engine is to listen
     port: int
     tags: dict[str, str]  # lane, model, quantization, gpu_type
     alternatives: tuple[str, ...] = ()  # further Offering.keys in order of preference; the provider may take any
-    gpu_count: int = 0  # GPUs pinned to this replica; 0: it needs none
+    gpu_count: int = 0  # GPUs pinned to this replica on each of its machines; 0: it needs none
     node_count: int = 1  # machines the replica spans
+
+    def command(self, rank: int, *, leader_host: str) -> tuple[str, ...]:
+        """Return the command of one of the replica's machines once its leader's address is known; rank 0 is the leader."""
+        names = {LEADER_HOST: leader_host, NODE_RANK: str(rank)}
+        return tuple(_filled(word, names) for word in (self.member_argv if rank else self.argv))
+
+
+def _filled(word: str, names: dict[str, str]) -> str:
+    for name, value in names.items():
+        word = word.replace(name, value)
+    return word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +97,8 @@ class Node:
     """A replica's place as the provider lists it.
 
     Replicas that share a machine have a node each, with the same `machine_id` and disjoint `gpu_indices`. A replica over
-    several machines has one node under its leader's address, and `members` name the rest: they are stopped with it.
+    several machines has one node under its leader's address, and `members` name the rest: they are stopped with it, and
+    it ends with the first of them. What happens to a machine is said of every node on it.
     """
 
     id: str

@@ -33,7 +33,8 @@ class LaunchSettings:
 
     model: str  # id or path given to the engine
     served_name: str
-    tensor_parallel: int
+    tensor_parallel: int  # inside a machine
+    pipeline_parallel: int = 1  # across machines: one stage each
     quantization: Precision
     kv_cache: Precision | None  # None: the engine's "auto"
     max_num_seqs: int
@@ -95,6 +96,21 @@ class LanePlan:
     reasons: tuple[str, ...] = ()
     gpu_spec: GpuSpec | None = None  # the card of this lane's instances
 
+    @property
+    def node_count(self) -> int:
+        """How many machines one replica spans."""
+        return self.launch.pipeline_parallel
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs one replica takes, over all its machines."""
+        return self.tensor_parallel * self.node_count
+
+    @property
+    def nodes(self) -> int:
+        """How many machines its replicas take."""
+        return self.replicas * self.node_count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -109,6 +125,11 @@ class Plan:
     gpu_spec: GpuSpec | None = None  # the card every lane was planned on, if one
     model_card: ModelCard | None = None
     cautions: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """How many machines all lanes take."""
+        return sum(lane.nodes for lane in self.lanes)
 
     def lane(self, name: str) -> LanePlan:
         """Return the answer for the lane called `name`. Raises KeyError."""

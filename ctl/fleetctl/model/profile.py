@@ -92,7 +92,8 @@ class ReplicaBounds:
 class LaunchOverrides:
     """Launch settings the user pins; None means computed by the plan. `extra_args` go to the engine as they are."""
 
-    tensor_parallel: int | None = None
+    tensor_parallel: int | None = None  # GPUs of one machine
+    pipeline_parallel: int | None = None  # machines a replica spans, a pipeline stage each
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None

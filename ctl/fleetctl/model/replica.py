@@ -75,6 +75,10 @@ class Replica:
     stopped_at: datetime | None = None  # the provider first took the order to end its node
     assigned_at: datetime | None = None  # to `lane`; None: it serves the lane it was launched for
     capacity: ReplicaCapacity | None = None  # None: launched before this was recorded
+    node_count: int = 1  # machines it spans
+    machine_id: str = ""  # of its leader, shared by the replicas on that machine; empty: not said
+    gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
+    members: tuple[str, ...] = ()  # provider ids of its other machines
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
 
     @property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.config.profile import profile_hash
 from fleetctl.errors import BudgetExceededError, ConfigError
+from fleetctl.operations.multi_node import check_multi_node
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def check_plan(
     Raises ConfigError, BudgetExceededError, NotFoundError.
     """
     site.providers(profile.provider)
+    check_multi_node(site, profile)
     _refuse_keyrings(profile)
     if plan.fleet != profile.name or (is_exact and plan.profile_hash != profile_hash(profile)):
         raise ConfigError(
@@ -34,10 +36,9 @@ def check_plan(
             f"the plan costs {format_usd(plan.cost_usd_per_hour)}/h, over the cap of {format_usd(min(caps))}/h",
             hint="raise the cap, or relax the SLO; `fleetctl plan` shows which lane costs what",
         )
-    nodes = sum(lane.replicas for lane in plan.lanes)
-    if nodes > profile.capacity.max_nodes:
+    if plan.nodes > profile.capacity.max_nodes:
         raise BudgetExceededError(
-            f"the plan takes {nodes} nodes, over the cap of {profile.capacity.max_nodes}",
+            f"the plan takes {plan.nodes} nodes, over the cap of {profile.capacity.max_nodes}",
             hint="raise capacity.max_nodes, or relax the SLO",
         )
 

@@ -106,12 +106,13 @@ def _check_scale(desired: Desired, lane: str, replicas: int | None) -> None:
     counts = {p.lane: desired.overrides.replicas.get(p.lane, p.replicas) for p in desired.plan.lanes}
     counts[lane] = replicas
     capacity = desired.profile.capacity
-    if sum(counts.values()) > capacity.max_nodes:
+    nodes = sum(counts[p.lane] * p.node_count for p in desired.plan.lanes)
+    if nodes > capacity.max_nodes:
         raise BudgetExceededError(
-            f"{sum(counts.values())} nodes would be over the cap of {capacity.max_nodes}",
+            f"{nodes} nodes would be over the cap of {capacity.max_nodes}",
             hint="raise capacity.max_nodes in the profile",
         )
-    cost = sum(counts[p.lane] * p.offering.price_usd_per_hour for p in desired.plan.lanes)
+    cost = sum(counts[p.lane] * p.node_count * p.offering.price_usd_per_hour for p in desired.plan.lanes)
     growing = replicas > desired.plan.lane(lane).replicas
     if growing and capacity.max_cost_usd_per_hour is not None and cost > capacity.max_cost_usd_per_hour:
         raise BudgetExceededError(

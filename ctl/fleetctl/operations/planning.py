@@ -17,6 +17,7 @@ from fleetctl.engine_kit.weights import check_precisions
 from fleetctl.errors import ConfigError, NotFoundError, ProviderError, ThrottledError
 from fleetctl.files import write_whole
 from fleetctl.model.plan import Plan, Sizing
+from fleetctl.operations.multi_node import check_multi_node
 
 if TYPE_CHECKING:
     from fleetctl.core.plan import TraceRow
@@ -64,6 +65,7 @@ async def plan_profile(
         )
     _check_positive("service time", service_time_s)
     _check_positive("price", price_usd_per_hour)
+    check_multi_node(site, profile)
     catalogue = load_catalogue()
     plan = make_plan(
         profile,

@@ -22,6 +22,7 @@ class LaunchCommand:
 
     argv: tuple[str, ...]
     env: dict[str, str]
+    member_argv: tuple[str, ...] = ()  # of each further machine; may name LEADER_HOST and NODE_RANK of `model.node`
     uses_gpus: bool = True  # False: the provider pins none to it
 
 
@@ -61,6 +62,7 @@ class EngineCapabilities:
     reserves_output: bool  # a request holds KV blocks for all it may generate from the start, and is never preempted
     shutdown: ShutdownBehaviour
     kv_cache_precisions: frozenset[Precision]
+    multi_node: bool = False  # one replica over several machines: `launch` returns `member_argv`
     load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
 
 

@@ -113,6 +113,11 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
     Raises ConfigError for what cannot be written.
     """
     lane = profile.lane(plan.lanes[index].lane)
+    if plan.lanes[index].node_count > 1:
+        raise ConfigError(
+            f"lane {lane.name}: a replica spans {plan.lanes[index].node_count} machines, and files are written for one",
+            hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
+        )
     lane_plan = _for_engine(plan.lanes[index], keep_extras=engine.name == lane.engine)
     port = PORT_FIRST + index
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)

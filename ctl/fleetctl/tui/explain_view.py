@@ -33,9 +33,10 @@ def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Line,
 
 
 def _planned(plan: LanePlan) -> Iterator[Line]:
+    spans = f" over {plan.node_count} nodes" if plan.node_count > 1 else ""
     yield (
         ("planned  ", Tone.DIM),
-        (f"{plan.replicas} x {plan.tensor_parallel} {plan.gpu}", Tone.PLAIN),
+        (f"{plan.replicas} x {plan.gpu_count} {plan.gpu}{spans}", Tone.PLAIN),
         (f", {plan.on_demand} on-demand and {plan.spot} spot, {format_usd(plan.cost_usd_per_hour)}/h", Tone.PLAIN),
     )
     yield (

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from fleetctl.model.plan import LanePlan
     from fleetctl.views.canvas import Glyphs
 
 
@@ -61,6 +62,12 @@ def format_rate(per_s: float) -> str:
 def format_cost(usd_per_hour: float, cap: float | None = None) -> str:
     """Return "$5.04/h (cap $8.00)"."""
     return f"{format_usd(usd_per_hour)}/h" + (f" (cap {format_usd(cap)})" if cap is not None else "")
+
+
+def format_replica_gpus(plan: LanePlan) -> str:
+    """Return what one replica of a lane runs on: "4 x L40S", "2 nodes of 8 x H100"."""
+    one = f"{plan.tensor_parallel} x {plan.gpu}"
+    return one if plan.node_count == 1 else f"{plan.node_count} nodes of {one}"
 
 
 def format_age(since: datetime, now: datetime) -> str:

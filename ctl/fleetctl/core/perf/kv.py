@@ -48,6 +48,20 @@ def weight_bytes(model: ModelCard, precision: Precision) -> float:
     return quantised + embeddings * max(2.0, precision.bytes_per_element)
 
 
+def stage_weight_bytes(model: ModelCard, precision: Precision, pipeline_parallel: int) -> float:
+    """Return the bytes of the heaviest pipeline stage: most of the layers, and one end's embedding or output head."""
+    if pipeline_parallel == 1:
+        return weight_bytes(model, precision)
+    body = (model.params - embedding_params(model)) * precision.bytes_per_element
+    end = model.vocab_size * model.hidden_size * max(2.0, precision.bytes_per_element)
+    return body * stage_share(model, pipeline_parallel) + end
+
+
+def stage_share(model: ModelCard, pipeline_parallel: int) -> float:
+    """Return the share of the layers that the longest pipeline stage holds, 0-1."""
+    return math.ceil(model.num_layers / pipeline_parallel) / model.num_layers
+
+
 def activation_bytes_per_token(model: ModelCard, tensor_parallel: int = 1) -> float:
     """Return the peak activation bytes one batched token needs on a rank: residual, and the widest layer's in and out."""
     widest = 3 * mlp_width(model) + (model.num_heads + 2 * model.num_kv_heads) * model.head_dim
@@ -76,6 +90,7 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     gpu: GpuSpec,
     *,
     tensor_parallel: int,
+    pipeline_parallel: int = 1,
     precision: Precision,
     kv_precision: Precision,
     gpu_memory_utilization: float = 0.92,
@@ -83,7 +98,8 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
 ) -> int:
     """Return how many tokens of KV cache fit, in whole blocks; 0 when the weights leave no room."""
     share = gpu.memory_bytes * gpu_memory_utilization
-    share -= weight_bytes(model, precision) / tensor_parallel
+    share -= stage_weight_bytes(model, precision, pipeline_parallel) / tensor_parallel
     share -= runtime_bytes(model, tensor_parallel=tensor_parallel, max_num_batched_tokens=max_num_batched_tokens)
-    tokens = share / kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)
+    per_token = kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)
+    tokens = share / (per_token * stage_share(model, pipeline_parallel))
     return max(0, math.floor(tokens / BLOCK_TOKENS) * BLOCK_TOKENS)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fleetctl.core.perf.frontend import NETWORK_S
 from fleetctl.core.perf.kv import (
     activation_bytes_per_token,
     attention_params,
@@ -39,6 +40,9 @@ class Efficiency:
     pcie_bytes_per_s: float = 12e9  # all-reduce bus bandwidth without NVLink, PCIe 4.0 x16
     collective_s: float = 5.0e-6  # between two ranks; half as much again for every doubling
     pcie_collective_s: float = 25.0e-6
+    # Between two machines, a stage to the next: one TCP flow inside an EC2 placement group is held to 10 Gbit/s (AWS, EC2
+    # network bandwidth), the floor of what NCCL finds; not measured here.
+    stage_bytes_per_s: float = 1.25e9
     step_s: float = 0.7e-3  # scheduler, input preparation, sampling
     sequence_s: float = 18e-6  # the same, per sequence in the step
     mixed_layer_s: float = 80e-6  # a step with a prompt in it replays its graph in pieces, attention outside them
@@ -112,16 +116,21 @@ def chunk_context_tokens(before_tokens: float, chunk_tokens: float) -> float:
     return chunk_tokens * (before_tokens + (chunk_tokens + 1) / 2)
 
 
-def step_model(
+def step_model(  # noqa: PLR0913  # an instance is named by all of these
     model: ModelCard,
     gpu: GpuSpec,
     *,
     tensor_parallel: int,
+    pipeline_parallel: int = 1,
     precision: Precision,
     kv_precision: Precision,
     efficiency: Efficiency = CALIBRATED,
 ) -> StepModel:
-    """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions."""
+    """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions.
+
+    `pipeline_parallel` such machines compute one after the other; that engines keep all stages busy with several batches
+    is not counted, so the rates that follow are a lower bound.
+    """
     e, tp, layers = efficiency, tensor_parallel, model.num_layers
     read_bytes_per_s = gpu.memory_bytes_per_s * e.memory * tp
     flops_16bit = gpu.flops_per_s(Precision.BF16)
@@ -132,10 +141,11 @@ def step_model(
     kernels = e.kernels_per_layer + (e.expert_kernels_per_layer if experts else 0.0)
     head = model.vocab_size * model.hidden_size
     link_s, link_token_s = _collective(model, gpu, tp, e)
+    hops = pipeline_parallel - 1
     heads_per_token_flop = 4 * layers * model.num_heads * model.head_dim
     return StepModel(
         tensor_parallel=tp,
-        fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s,
+        fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s + hops * NETWORK_S,
         sequence_s=e.sequence_s,
         mixed_s=layers * e.mixed_layer_s,
         dense_read_s=dense * precision.bytes_per_element / read_bytes_per_s,
@@ -150,7 +160,7 @@ def step_model(
             kv_cache_bytes_per_token_per_gpu(model, kv_precision, tp) / (gpu.memory_bytes_per_s * e.attention_memory),
             heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
         ),
-        token_link_s=link_token_s,
+        token_link_s=link_token_s + hops * 2.0 * model.hidden_size / e.stage_bytes_per_s,
         corner=e.corner,
     )
 

@@ -65,6 +65,7 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         model=model.path or model.id,
         served_name=model.name,
         tensor_parallel=instance.tensor_parallel,
+        pipeline_parallel=instance.node_count,
         quantization=model.quantization,
         kv_cache=model.kv_cache,
         max_num_seqs=settings.seqs,

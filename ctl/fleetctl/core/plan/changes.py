@@ -52,6 +52,7 @@ class InstanceChoice:
     gpu: str
     gpu_count: int
     tensor_parallel: int
+    node_count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,7 @@ _READ: dict[PlanField, Callable[[LanePlan], PlanValue]] = {
         gpu=lane.gpu,
         gpu_count=lane.offering.gpu_count,
         tensor_parallel=lane.tensor_parallel,
+        node_count=lane.node_count,
     ),
     PlanField.MODEL: lambda lane: ModelVariant(
         model=lane.launch.model, quantization=str(lane.launch.quantization), kv_cache=str(lane.launch.kv_cache or "")

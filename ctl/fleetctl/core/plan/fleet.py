@@ -46,6 +46,11 @@ class Option:
     markets: Markets
     cost_usd_per_hour: float
 
+    @property
+    def nodes(self) -> int:
+        """Return the machines it takes."""
+        return self.markets.replicas * self.sized.instance.node_count
+
 
 def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional
     profile: Profile,
@@ -94,7 +99,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
         ]
         lanes = tuple(plan for plan, _ in answers)
         cautions = tuple(caution for _, caution in answers)
-        _hold_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.replicas for p in lanes))
+        _hold_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.nodes for p in lanes))
     return _plan(profile, lanes, demands, supply, profile_hash=profile_hash, sizing=sizing, cautions=cautions)
 
 
@@ -168,9 +173,9 @@ def _within_caps(profile: Profile, options: list[list[Option]]) -> tuple[Option,
     ranked = sorted(
         itertools.product(*options), key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), [_key(o) for o in c])
     )
-    fitting = [c for c in ranked if sum(o.markets.replicas for o in c) <= profile.capacity.max_nodes]
-    best = fitting[0] if fitting else min(ranked, key=lambda c: sum(o.markets.replicas for o in c))
-    _hold_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.markets.replicas for o in best))
+    fitting = [c for c in ranked if sum(o.nodes for o in c) <= profile.capacity.max_nodes]
+    best = fitting[0] if fitting else min(ranked, key=lambda c: sum(o.nodes for o in c))
+    _hold_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.nodes for o in best))
     return best
 
 

@@ -1,4 +1,4 @@
-"""Which instances could carry a lane: a GPU, how many, where, at what price; the engine uses the whole node."""
+"""Which instances could carry a lane: a GPU, how many, on how many machines, where, at what price; whole machines."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A node type with one engine over its GPUs: what a replica is, (GPUs, TP, precision, KV format) included."""
+    """A node type with one engine over its GPUs: what a replica is, (GPUs, TP, PP, precision, KV format) included."""
 
     gpu: GpuSpec
     tensor_parallel: int
+    node_count: int  # such machines, a pipeline stage each
     precision: Precision
     kv_precision: Precision
     card: ModelCard
@@ -34,7 +35,13 @@ class Instance:
     @property
     def label(self) -> str:
         """Return how messages name it: "L40S", "2x H100"."""
-        return self.gpu.name if self.tensor_parallel == 1 else f"{self.tensor_parallel}x {self.gpu.name}"
+        one = self.gpu.name if self.tensor_parallel == 1 else f"{self.tensor_parallel}x {self.gpu.name}"
+        return one if self.node_count == 1 else f"{self.node_count} nodes of {one}"
+
+    @property
+    def memory_bytes(self) -> float:
+        """Return the memory of all its GPUs."""
+        return float(self.gpu.memory_bytes * self.tensor_parallel * self.node_count)
 
     @property
     def cheapest(self) -> Offering:
@@ -50,6 +57,7 @@ class Instance:
             self.card,
             self.gpu,
             tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.node_count,
             precision=self.precision,
             kv_precision=self.kv_precision,
             gpu_memory_utilization=gpu_memory_utilization,
@@ -84,10 +92,12 @@ def instances(
         if tensor_parallel == 0:
             continue
         gpu = catalogue.gpus[sold[0].gpu]
+        node_count = lane.launch.pipeline_parallel or 1
         found.append(
             Instance(
                 gpu=gpu,
                 tensor_parallel=tensor_parallel,
+                node_count=node_count,
                 precision=model.quantization,
                 kv_precision=kv_precision,
                 card=card,
@@ -97,6 +107,7 @@ def instances(
                     card,
                     gpu,
                     tensor_parallel=tensor_parallel,
+                    pipeline_parallel=node_count,
                     precision=model.quantization,
                     kv_precision=kv_precision,
                 ),
@@ -118,11 +129,12 @@ def _tensor_parallel(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
 
 def too_small(lane: LaneSpec, found: Sequence[Instance]) -> InfeasiblePlanError:
     """Return the error for a model no instance holds."""
-    largest = max(found, key=lambda i: i.gpu.memory_bytes * i.tensor_parallel)
+    largest = max(found, key=lambda i: i.memory_bytes)
     need = format_bytes(weight_bytes(largest.card, largest.precision))
-    have = format_bytes(largest.gpu.memory_bytes * largest.tensor_parallel)
+    have = format_bytes(largest.memory_bytes)
     return InfeasiblePlanError(
         f"lane {lane.name}: {largest.card.id} in {largest.precision} needs {need} for its weights, "
         f"and the largest instance on offer, {largest.label}, has {have} in all",
-        hint="quantise the model (fp8, int4), or allow instances with more or larger GPUs",
+        hint="quantise the model (fp8, int4), allow instances with more or larger GPUs, or span several machines "
+        "(launch: {pipeline_parallel: 2}) where provider and engine can",
     )

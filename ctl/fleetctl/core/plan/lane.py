@@ -86,8 +86,14 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"KV cache holds {settings.kv_tokens:,} tokens; {state.state.running:.3g} running sequences of "
         f"{replica.resident_tokens:.0f} need {state.state.running * replica.resident_tokens:,.0f}"
     )
+    spans = sized.instance.node_count
     return (
         enough,
+        *(
+            [f"a replica spans {spans} machines, a pipeline stage each, counted one after the other"]
+            if spans > 1
+            else []
+        ),
         offered,
         knee,
         f"max_num_seqs {settings.seqs}: {_batch_slots(settings.batch_slots)}",
@@ -123,6 +129,7 @@ def _pinned(lane: LaneSpec) -> tuple[str, ...]:
     launch = lane.launch
     pinned = {
         "tensor_parallel": launch.tensor_parallel,
+        "pipeline_parallel": launch.pipeline_parallel,
         "max_num_seqs": launch.max_num_seqs,
         "max_model_len": launch.max_model_len,
         "max_num_batched_tokens": launch.max_num_batched_tokens,

@@ -33,7 +33,7 @@ class Markets:
         """Return what they cost on this instance."""
         on_demand = instance.on_demand.price_usd_per_hour if instance.on_demand else 0.0
         spot = instance.spot.price_usd_per_hour if instance.spot else 0.0
-        return self.on_demand * on_demand + self.spot * spot
+        return (self.on_demand * on_demand + self.spot * spot) * instance.node_count
 
 
 def split_markets(  # the split's own inputs

@@ -124,7 +124,7 @@ def prefill_only_lane(  # the rule's own inputs
     )
     cost = markets.cost_usd_per_hour(rule.instance)
     if price_usd_per_hour is not None:
-        cost = markets.replicas * price_usd_per_hour
+        cost = markets.replicas * rule.instance.node_count * price_usd_per_hour
     answer = _lane_sizing(lane, demand, rule, markets, cost)
     return assemble(lane, profile, demand, answer), _caution(lane, demand, rule)
 

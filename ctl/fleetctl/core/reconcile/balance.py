@@ -99,7 +99,8 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
     if lane.target.wanted == 0 or lane.memory.failures >= _FAILURES_BEFORE_DRAINING_ANYWAY:
         return False
     coming = bool(_capacity(lane))
-    return coming or not headroom.refusal(price_of(lane.plan, _next_market(lane, _on_demand(_capacity(lane)))))
+    market = _next_market(lane, _on_demand(_capacity(lane)))
+    return coming or not headroom.refusal(price_of(lane.plan, market), nodes=lane.plan.node_count)
 
 
 def _drain_excess(lane: LaneState, context: ReconcileContext) -> LaneState:
@@ -159,7 +160,7 @@ def _plan_launches(
     for number in range(acted + shadowed):
         market = _next_market(lane, on_demand)
         price = price_of(lane.plan, market)
-        refusal = left.refusal(price)
+        refusal = left.refusal(price, nodes=lane.plan.node_count)
         if refusal:
             return (
                 launches,
@@ -168,7 +169,7 @@ def _plan_launches(
             )
         launches.append(_launch(lane, market, leaving, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
-        left = left.without(price)
+        left = left.without(price, nodes=lane.plan.node_count)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
         headroom = left if number < acted else headroom
     return launches, headroom, ()
@@ -232,9 +233,9 @@ def _next_market(lane: LaneState, on_demand: int) -> Market:
 
 
 def price_of(plan: LanePlan, market: Market) -> float:
-    """Return what the plan reckons with for one node of this market."""
+    """Return what the plan reckons with for one replica of this market."""
     offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
-    return offering.price_usd_per_hour
+    return offering.price_usd_per_hour * plan.node_count
 
 
 def _capacity(lane: LaneState) -> list[ReplicaStep]:

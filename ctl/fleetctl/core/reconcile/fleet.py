@@ -75,7 +75,9 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     retired = [_retire(o, context) for o in steps if o.replica.record.lane not in names]
     # The caps count what is really there: in shadow mode nothing leaves because the controller wants it to.
     headroom = headroom_left(
-        desired.profile.capacity, (_as_done(o, desired) for o in steps), len(observation.orphaned_nodes)
+        desired.profile.capacity,
+        (_as_done(o, desired) for o in steps),
+        sum(1 + len(node.members) for node in observation.orphaned_nodes),
     )
     results = _lanes(desired, observation, context, steps, headroom, scaling)
     gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)

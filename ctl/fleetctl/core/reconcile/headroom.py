@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.machines import machine_count
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.units import format_usd
 
@@ -22,10 +23,14 @@ class Headroom:
     usd_per_hour: float | None  # None: no cap
     capacity: CapacitySpec
 
-    def refusal(self, price_usd_per_hour: float) -> str:
-        """Return why one more node at this price may not be had, or an empty string."""
+    def refusal(self, price_usd_per_hour: float, *, nodes: int = 1) -> str:
+        """Return why a replica on so many more machines, at this price for all, may not be had, or an empty string."""
         if self.nodes < 1:
             return f"at the fleet's cap of {self.capacity.max_nodes} nodes"
+        if self.nodes < nodes:
+            return (
+                f"a replica spans {nodes} nodes, and the fleet's cap of {self.capacity.max_nodes} leaves {self.nodes}"
+            )
         # A cent's fraction of rounding must not refuse the node that fills the budget exactly.
         if self.usd_per_hour is not None and price_usd_per_hour > self.usd_per_hour + 1e-9:
             cap = format_usd(self.capacity.max_cost_usd_per_hour or 0.0)
@@ -35,10 +40,10 @@ class Headroom:
             )
         return ""
 
-    def without(self, price_usd_per_hour: float) -> Headroom:
-        """Return what is left after one more node."""
+    def without(self, price_usd_per_hour: float, *, nodes: int = 1) -> Headroom:
+        """Return what is left after one more replica."""
         money = None if self.usd_per_hour is None else self.usd_per_hour - price_usd_per_hour
-        return replace(self, nodes=self.nodes - 1, usd_per_hour=money)
+        return replace(self, nodes=self.nodes - nodes, usd_per_hour=money)
 
 
 def headroom_left(capacity: CapacitySpec, steps: Iterable[ReplicaStep], orphaned_nodes: int) -> Headroom:
@@ -47,7 +52,7 @@ def headroom_left(capacity: CapacitySpec, steps: Iterable[ReplicaStep], orphaned
     cap = capacity.max_cost_usd_per_hour
     spent = sum(record.price_usd_per_hour for record in living)
     return Headroom(
-        nodes=capacity.max_nodes - len(living) - orphaned_nodes,
+        nodes=capacity.max_nodes - machine_count(living) - orphaned_nodes,
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
     )
