@@ -100,6 +100,7 @@ class LocalProvider:
             for what, name in (("token", request.token), ("fleet", request.fleet), ("replica", request.replica_id)):
                 check_name(what, name)
             _check_loopback(request.host)
+            _check_one_machine(request)
             node = self._nodes.create(request, resolve_secrets=resolve_secrets)
         except (ProviderError, ConfigError) as exc:
             return CreateResult(token=request.token, error=exc)
@@ -111,6 +112,14 @@ class LocalProvider:
         for _ in range(count):
             found.append(ports.free_port(avoid=taken.union(found)))
         return found
+
+
+def _check_one_machine(request: NodeRequest) -> None:
+    if request.node_count > 1:
+        raise ProviderError(
+            f"{request.replica_id} spans {request.node_count} machines, and the local provider has this one",
+            hint="leave launch.pipeline_parallel out of the profile",
+        )
 
 
 def _check_loopback(host: str) -> None:

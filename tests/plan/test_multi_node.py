@@ -19,18 +19,18 @@ from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision
 from fleetctl.model.profile import CapacitySpec, LaunchOverrides, Profile
 from fleetctl.testing import samples
-from tests.plan.wishes import CATALOGUE, OFFERINGS, planned, wish, with_launch
+from tests.plan.profiles import CATALOGUE, OFFERINGS, planned, profile_with, with_launch
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
 
-CARD = resolve_model(wish(model="meta-llama/Llama-3.1-70B-Instruct", rps=1).model, CATALOGUE)
+CARD = resolve_model(profile_with(model="meta-llama/Llama-3.1-70B-Instruct", rps=1).model, CATALOGUE)
 H100 = CATALOGUE.gpus["H100"]
 
 
 def large(pipeline_parallel: int | None, *, max_nodes: int = 100) -> Profile:
     """Return a 70B model in 16 bits, which no four L40S hold."""
-    profile = wish(
+    profile = profile_with(
         model="meta-llama/Llama-3.1-70B-Instruct", rps=0.2, gpus="L40S", slo="ttft: {p99: 30s}, itl: {p99: 2s}"
     )
     profile = replace(profile, capacity=replace(profile.capacity, max_nodes=max_nodes))
@@ -100,7 +100,7 @@ def test_more_stages_hold_more_tokens_and_take_longer(stages: int, tensor_parall
 
 
 def test_one_stage_is_what_it_was() -> None:
-    profile = wish(rps=20)
+    profile = profile_with(rps=20)
     one = make_plan(
         with_launch(profile, LaunchOverrides(pipeline_parallel=1)),
         model_card=resolve_model(profile.model, CATALOGUE), catalogue=CATALOGUE, offerings=OFFERINGS, profile_hash="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -25,10 +26,11 @@ from fleetctl.model.node import (
     NodeRequest,
     NodeState,
     Notice,
-    NoticeKind,
     ProviderPace,
 )
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
+from fleetctl.testing.lives import NodeLife, NodeLives, interruption
+from fleetctl.testing.machines import MachineShare, machine_share, machines_of
 from fleetctl.testing.samples import offering
 from fleetctl.testing.shared import FaultyShared
 
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
 
-_ENDED_KEPT = timedelta(hours=1)
 _PORT = 8000
 _CALL_S = 0.2
 _EVENT_S = 0.2
@@ -64,17 +65,11 @@ class CloudFaults:
     strangers: int = 700  # other nodes of the account that listings page through
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CloudNode:
-    node: Node
-    made_at: datetime  # before this there is nothing, though the create has been taken
-    runs_at: datetime
-    ends_at: datetime | None = None
-    end_reason: str = ""
+class FaultProvider(NodeLives):
+    """Implements Provider, NodeEvents, Interruptions and Preflight on a Clock: what was taken has its effect, in any case.
 
-
-class FaultProvider:
-    """Implements Provider, NodeEvents, Interruptions and Preflight on a Clock. What was taken has its effect, whoever waits for it."""
+    Replicas share machines by their GPUs, or span several; what happens to a machine happens to every node on it.
+    """
 
     name = "fault"
 
@@ -87,17 +82,17 @@ class FaultProvider:
         sold: tuple[Offering, ...] = (),
         shared: tuple[str, ...] = (),
     ) -> None:
+        super().__init__(clock)
         self.faults = faults or CloudFaults()
         self.calls: dict[str, int] = {}
         self.shortages: set[tuple[str, str, str]] = set()  # type, zone, market; "" stands for every value
         self.quotas: dict[str, int] = {}  # quota, which is named after the market it limits -> nodes
         self.has_credentials = True
         self.found: tuple[Finding, ...] = ()  # what its preflight finds
-        self._clock = clock
         self._dice = dice
         self._sold = sold or tuple(offering(market=market) for market in Market)
-        self._lives: dict[str, _CloudNode] = {}  # by token
         self._by_host: dict[str, str] = {}  # -> token
+        self._machines = itertools.count(1)
         self.shared = FaultyShared(  # given kinds, nodes need them
             clock,
             dice,
@@ -128,25 +123,36 @@ class FaultProvider:
         """Batches, alternatives, events and drills; shared resources if there are any."""
         shared = self.shared if self.shared.kinds else None
         return ProviderCapabilities(
-            batch_max=20, alternatives_max=2, events=self, interruptions=self, shared=shared, preflight=self
+            batch_max=20,
+            alternatives_max=2,
+            node_groups=True,
+            events=self,
+            interruptions=self,
+            shared=shared,
+            preflight=self,
         )
 
     # The truth, which no caller of the port sees at once
 
-    def living(self) -> list[Node]:
-        """Return the nodes that are there and billed now."""
-        now = self._clock.now()
-        nodes = [self._seen(life) for life in self._lives.values() if life.made_at <= now]
-        return [node for node in nodes if node.state is not NodeState.GONE]
+    def machines(self) -> set[str]:
+        """Return the ids of the machines that are there and billed now, every member of a group included."""
+        return {machine for node in self.living() for machine in machines_of(node)}
 
     def runs(self, host: str) -> bool:
         """Whether the node of this address runs."""
         token = self._by_host.get(host)
         return token is not None and self._seen(self._lives[token]).state in (NodeState.RUNNING, NodeState.STOPPING)
 
-    def end(self, token: str, reason: str = "terminated") -> None:
-        """Let a node end now, by its own doing."""
-        self._change(token, replace(self._lives[token], ends_at=self._clock.now(), end_reason=reason))
+    def end_machine(self, machine_id: str, reason: str = "terminated") -> None:
+        """Let a machine end now, and with it every node that has a part in it."""
+        for token in self._tokens_on(machine_id):
+            is_member = machine_id in self._lives[token].node.members
+            self.end(token, f"member {machine_id} ended: {reason}" if is_member else reason)
+
+    def notify_machine(self, machine_id: str, notice: Notice) -> None:
+        """Put a notice on a machine, which every node on it shows."""
+        for token in self._tokens_on(machine_id):
+            self.notify(token, notice)
 
     # The port
 
@@ -185,13 +191,9 @@ class FaultProvider:
     async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's nodes page by page; sometimes the later pages are missing, and young nodes always are."""
         as_of = self._clock.now()
-        mine = sorted(
-            (life for life in self._lives.values() if (life.node.owner, life.node.fleet) == (owner, fleet)),
-            key=lambda life: life.node.id,
-        )
         lag = timedelta(seconds=self.faults.list_lag_s)
-        shown = [life for life in mine if life.made_at + lag <= as_of]
-        nodes = [self._seen(life) for life in shown if life.ends_at is None or life.ends_at > as_of - _ENDED_KEPT]
+        shown = [life for life in self._kept(owner, fleet) if life.made_at + lag <= as_of]
+        nodes = sorted((self._seen(life) for life in shown), key=lambda node: node.id)
         await self._enter("list_nodes", 0.0)
         pages = 1 + (len(nodes) + self.faults.strangers) // self.faults.page_size
         there = self._dice.randrange(pages) if self._dice.random() < self.faults.partial else pages
@@ -218,20 +220,12 @@ class FaultProvider:
             raise AmbiguousOutcomeError("stop: the connection was cut")
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
-        """Give notice on a living spot node."""
-        token = self._token_of(node_id)
-        if token is None or self._seen(self._lives[token]).state is NodeState.GONE:
-            raise ProviderError(f"no living node {node_id}")
-        if self._lives[token].node.market is not Market.SPOT:
-            raise ProviderError(f"{node_id} is not a spot node, and only spot nodes are interrupted")
+        """Give notice on a living spot node, and so on its machine: whoever shares that goes with it."""
+        machine_id = self._lives[self._interruptible(node_id)].node.machine_id
         deadline = self._clock.now() + timedelta(seconds=notice_s)
-        self.notify(token, Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True))
-        self._end_by(token, deadline, "interrupted")
-
-    def notify(self, token: str, notice: Notice | None) -> None:
-        """Put a notice on a node, or take it off; what it announces is up to the caller."""
-        life = self._lives[token]
-        self._change(token, replace(life, node=replace(life.node, notice=notice)))
+        self.notify_machine(machine_id, interruption(deadline))
+        for token in self._tokens_on(machine_id):
+            self._end_by(token, deadline, "interrupted")
 
     async def watch(self, *, owner: str, fleet: str) -> AsyncIterator[Node]:
         """Yield nodes as they change, within a fraction of a second."""
@@ -266,11 +260,7 @@ class FaultProvider:
 
     def _taken(self, request: NodeRequest) -> CreateResult:
         try:
-            if request.token in self._lives:
-                known = self._lives[request.token].node
-                if known.replica_id != request.replica_id:
-                    raise ProviderError(f"token {request.token} already made {known.replica_id}")
-            else:
+            if self._known(request) is None:
                 self._make(request, self._choice(request))
         except FleetctlError as exc:
             return CreateResult(token=request.token, error=exc)
@@ -293,6 +283,7 @@ class FaultProvider:
     def _make(self, request: NodeRequest, key: str) -> None:
         made_at = self._clock.now() + timedelta(seconds=self._dice.uniform(0.0, self.faults.create_s))
         number = len(self._lives) + 1
+        share = self._share(request, key)
         node = Node(
             id=f"i-{number:08x}",
             token=request.token,
@@ -305,47 +296,54 @@ class FaultProvider:
             port=_PORT,
             created_at=made_at,
             offering=key,
-            price_usd_per_hour=next((o.price_usd_per_hour for o in self._sold if o.key == key), None),
+            price_usd_per_hour=share.price_usd_per_hour,
+            machine_id=share.machine_id,
+            gpu_indices=share.gpu_indices,
+            members=share.members,
             pending_reason="provisioning",
             boot=BootProgress(phase="provisioning"),
         )
         runs_at = made_at + timedelta(seconds=self.faults.boot_s * self._dice.uniform(0.8, 1.0))
         self._by_host[node.host] = node.token
-        self._change(request.token, _CloudNode(node=node, made_at=made_at, runs_at=runs_at), at=made_at)
-        for at in (runs_at, self._addressed_at(made_at)):
-            bisect.insort(self._changes, (at, request.token))
+        self._put(request.token, NodeLife(node=node, made_at=made_at, runs_at=runs_at))
+        for at in (made_at, runs_at, self._addressed_at(made_at)):
+            self._note_change(request.token, at)
+
+    def _share(self, request: NodeRequest, key: str) -> MachineShare:
+        sold = {offering.key: offering for offering in self._sold}
+        if key not in sold:
+            raise ProviderError(f"{key} is not sold here")
+        now = self._clock.now()
+        taken = (life.node for life in self._lives.values() if not life.is_over(now))
+        return machine_share(request, sold[key], taken, lambda: f"m-{next(self._machines):06x}")
 
     def _stop(self, node_id: str, grace_s: float) -> None:
-        token = self._token_of(node_id)
-        if token is not None and self._seen(self._lives[token]).state is not NodeState.GONE:
-            life = self._lives[token]
-            self._change(token, replace(life, node=replace(life.node, state=NodeState.STOPPING)))
-            self._end_by(token, self._clock.now() + timedelta(seconds=min(grace_s, self.faults.stop_s)), "stopped")
+        token = self._living_token(node_id)
+        if token is not None:
+            at = self._clock.now() + timedelta(seconds=min(grace_s, self.faults.stop_s))
+            self._put(token, self._lives[token].stopping(at))
+            self._note_change(token, at)
 
     def _end_by(self, token: str, at: datetime, reason: str) -> None:
-        life = self._lives[token]
-        if life.ends_at is None or at < life.ends_at:
-            self._change(token, replace(life, ends_at=at, end_reason=reason))
-            bisect.insort(self._changes, (at, token))
+        self._put(token, self._lives[token].ending(at, reason))
+        self._note_change(token, at)
 
-    def _change(self, token: str, life: _CloudNode, *, at: datetime | None = None) -> None:
-        self._lives[token] = life
-        # A moment later than now: whoever watches may have looked in this very instant.
-        bisect.insort(self._changes, ((at or self._clock.now()) + timedelta(microseconds=1), token))
+    def _put(self, token: str, life: NodeLife) -> None:
+        super()._put(token, life)
+        self._note_change(token, self._clock.now())
 
-    def _token_of(self, node_id: str) -> str | None:
-        return next((token for token, life in self._lives.items() if life.node.id == node_id), None)
+    def _note_change(self, token: str, at: datetime) -> None:
+        # A moment later: whoever watches may have looked in this very instant.
+        bisect.insort(self._changes, (at + timedelta(microseconds=1), token))
 
-    def _seen(self, life: _CloudNode) -> Node:
-        now = self._clock.now()
-        if life.ends_at is not None and life.ends_at <= now:
-            return replace(life.node, state=NodeState.GONE, exit_reason=life.end_reason)
-        node = life.node
-        if node.state is NodeState.STARTING and life.runs_at <= now:
-            node = replace(node, state=NodeState.RUNNING, pending_reason="", boot=None)
-        if now < self._addressed_at(life.made_at):
-            node = replace(node, host="", offering="", price_usd_per_hour=None)
-        return node
+    def _tokens_on(self, machine_id: str) -> list[str]:
+        return [node.token for node in self.living() if machine_id in machines_of(node)]
+
+    def _seen(self, life: NodeLife) -> Node:
+        now, node = self._clock.now(), super()._seen(life)
+        if node.state is NodeState.GONE or now >= self._addressed_at(life.made_at):
+            return node
+        return replace(node, host="", offering="", price_usd_per_hour=None)
 
     def _addressed_at(self, made_at: datetime) -> datetime:
         return made_at + timedelta(seconds=self.faults.address_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,10 @@ from fleetctl.model.node import (
     NodeListing,
     NodeRequest,
     NodeState,
-    Notice,
-    NoticeKind,
     ProviderPace,
 )
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
+from fleetctl.testing.lives import NodeLife, NodeLives, interruption
 from fleetctl.testing.samples import offering, shared_resources
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import ResolveSecrets
 
-_ENDED_KEPT = timedelta(hours=1)
 _FIRST_PORT = 20000
 
 
@@ -50,17 +48,7 @@ class Fault:
     has_effect: bool = False  # the failed call was carried out all the same
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Life:
-    """A node and what time will do to it."""
-
-    node: Node
-    boots_at: datetime | None  # None: never
-    ends_at: datetime | None = None
-    end_reason: str = ""
-
-
-class FakeProvider:
+class FakeProvider(NodeLives):
     """Implements Provider, Interruptions, Preflight and, given kinds, SharedResources on a Clock.
 
     Nodes boot, stop and are taken as its time passes.
@@ -77,6 +65,7 @@ class FakeProvider:
         stop_s: float = 0.0,
         shared: tuple[str, ...] = (),
     ) -> None:
+        super().__init__(clock)
         self.pace = ProviderPace()
         self.shared_kinds = shared  # what its nodes need around them, in order
         self.shared: dict[str, SharedResource] = {}  # by token: what is there
@@ -90,9 +79,7 @@ class FakeProvider:
         self.boot_s = boot_s  # until a created node runs
         self.stop_s = stop_s  # until a stopped node has ended, if its grace is not over sooner
         self.never_boots: set[str] = set()  # lanes whose new nodes stay STARTING
-        self._clock = clock
         self._sold = sold or tuple(offering(market=market) for market in Market)
-        self._lives: dict[str, _Life] = {}  # by token
         self._faults: dict[str, deque[Fault]] = {}
 
     def script(self, call: str, *faults: Fault) -> None:
@@ -103,19 +90,10 @@ class FakeProvider:
         """Let the next call be carried out, and its answer be lost."""
         self.script(call, Fault(error=AmbiguousOutcomeError(f"{call}: the connection was cut"), has_effect=True))
 
-    def end(self, token: str, reason: str = "exit 1") -> None:
-        """Let a node end now, by its own doing."""
-        self._lives[token] = replace(self._lives[token], ends_at=self._clock.now(), end_reason=reason)
-
-    def notify(self, token: str, notice: Notice | None) -> None:
-        """Put a notice on a node, or take it off; what it announces is up to the caller."""
-        life = self._lives[token]
-        self._lives[token] = replace(life, node=replace(life.node, notice=notice))
-
     @property
     def live_tokens(self) -> list[str]:
         """Tokens of nodes that have not ended, in the order of their creation."""
-        return [token for token, life in self._lives.items() if self._seen(life).state is not NodeState.GONE]
+        return [node.token for node in self.living()]
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return what was given to the constructor, or an L40S on-demand and spot."""
@@ -125,8 +103,7 @@ class FakeProvider:
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return the lowest ports from 20000 that no living node has."""
         await self._enter("listen_addresses")
-        living = (life.node.port for life in self._lives.values() if self._seen(life).state is not NodeState.GONE)
-        taken = avoid | set(living)
+        taken = avoid | {node.port for node in self.living()}
         free = (port for port in range(_FIRST_PORT, 65536) if port not in taken)
         return tuple(ListenAddress(host="127.0.0.1", port=next(free)) for _ in range(count))
 
@@ -140,10 +117,7 @@ class FakeProvider:
         """Return the fleet's nodes, those that ended in the last hour included."""
         as_of = self._clock.now()
         await self._enter("list_nodes", fleet)
-        kept_from = self._clock.now() - _ENDED_KEPT
-        lives = [life for life in self._lives.values() if (life.node.owner, life.node.fleet) == (owner, fleet)]
-        nodes = tuple(self._seen(life) for life in lives if life.ends_at is None or life.ends_at > kept_from)
-        return NodeListing(nodes=nodes, as_of=as_of)
+        return NodeListing(nodes=tuple(self._seen(life) for life in self._kept(owner, fleet)), as_of=as_of)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
         """Return an order's node, or None."""
@@ -154,24 +128,17 @@ class FakeProvider:
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Let a node end after `stop_s` or its grace, whichever is sooner."""
         await self._enter("stop", node_id)
-        for token, life in self._lives.items():
-            if life.node.id == node_id and self._seen(life).state is not NodeState.GONE:
-                ends_at = self._clock.now() + timedelta(seconds=min(grace_s, self.stop_s))
-                self._lives[token] = _sooner(life, ends_at, "stopped", state=NodeState.STOPPING)
+        token = self._living_token(node_id)
+        if token is not None:
+            ends_at = self._clock.now() + timedelta(seconds=min(grace_s, self.stop_s))
+            self._put(token, self._lives[token].stopping(ends_at))
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice on a living spot node."""
         await self._enter("interrupt", node_id)
-        for token, life in self._lives.items():
-            if life.node.id == node_id and self._seen(life).state is not NodeState.GONE:
-                if life.node.market is not Market.SPOT:
-                    raise ProviderError(f"{node_id} is not a spot node, and only spot nodes are interrupted")
-                deadline = self._clock.now() + timedelta(seconds=notice_s)
-                notice = Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True)
-                noticed = replace(life, node=replace(life.node, notice=notice))
-                self._lives[token] = _sooner(noticed, deadline, "interrupted")
-                return
-        raise ProviderError(f"no living node {node_id}")
+        token = self._interruptible(node_id)
+        deadline = self._clock.now() + timedelta(seconds=notice_s)
+        self._put(token, self._lives[token].noticed(interruption(deadline)).ending(deadline, "interrupted"))
 
     def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
         """Return one resource of each kind given to the constructor."""
@@ -223,11 +190,12 @@ class FakeProvider:
         return fault
 
     def _create(self, request: NodeRequest) -> Node:
-        if request.token in self._lives:
-            known = self._lives[request.token].node
-            if (known.owner, known.fleet, known.replica_id) != (request.owner, request.fleet, request.replica_id):
-                raise ProviderError(f"token {request.token} already made {known.replica_id}")
-            return self._seen(self._lives[request.token])
+        if (known := self._known(request)) is not None:
+            return self._seen(known)
+        if request.node_count > 1:
+            raise ProviderError(
+                f"{request.replica_id} spans {request.node_count} machines, and here are no groups of them"
+            )
         if self.stock.get(request.offering, 1) <= 0:
             instance_type, zone, market = OfferingKey.parse(request.offering)
             raise CapacityError(
@@ -250,22 +218,6 @@ class FakeProvider:
             created_at=now,
             offering=request.offering,
         )
-        boots_at = None if request.lane in self.never_boots else now + timedelta(seconds=self.boot_s)
-        self._lives[request.token] = _Life(node=node, boots_at=boots_at)
+        runs_at = None if request.lane in self.never_boots else now + timedelta(seconds=self.boot_s)
+        self._put(request.token, NodeLife(node=node, made_at=now, runs_at=runs_at))
         return self._seen(self._lives[request.token])
-
-    def _seen(self, life: _Life) -> Node:
-        now = self._clock.now()
-        if life.ends_at is not None and life.ends_at <= now:
-            return replace(life.node, state=NodeState.GONE, exit_reason=life.end_reason)
-        if life.node.state is NodeState.STARTING and life.boots_at is not None and life.boots_at <= now:
-            return replace(life.node, state=NodeState.RUNNING)
-        return life.node
-
-
-def _sooner(life: _Life, ends_at: datetime, reason: str, *, state: NodeState | None = None) -> _Life:
-    """Return the life with this end, unless it ends before that anyway."""
-    node = replace(life.node, state=state) if state is not None else life.node
-    if life.ends_at is not None and life.ends_at <= ends_at:
-        return replace(life, node=node)
-    return replace(life, node=node, ends_at=ends_at, end_reason=reason)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import AmbiguousOutcomeError, ThrottledError
@@ -19,8 +19,9 @@ from fleetctl.testing.clocks import LoopClock
 from fleetctl.testing.fault_provider import FaultProvider
 from fleetctl.testing.orders import as_it_is
 from fleetctl.testing.provider import FakeProvider
-from fleetctl.testing.samples import EPOCH, node_request
+from fleetctl.testing.samples import EPOCH, node_request, offering
 from fleetctl.testing.virtual_time import run_virtual
+from fleetctl_local.provider import LocalProvider
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -33,17 +34,33 @@ T = TypeVar("T")
 FLEET = "demo"
 
 
+class MachineFaults(Protocol):
+    """What a test may know of a provider's machines, and do to them."""
+
+    def machines(self) -> set[str]:
+        """Return the ids of all that are there now."""
+        ...
+
+    def end_machine(self, machine_id: str) -> None:
+        """Let one end now."""
+        ...
+
+
 @dataclass(frozen=True)
 class Case:
     """One provider and its clock. Scenarios run on the real loop, or on virtual time where the clock is the loop's."""
 
     make: Callable[[Clock], Provider]
     is_virtual: bool = False
+    machines: Callable[[Provider], MachineFaults] | None = None  # None: a test can neither count nor end its machines
+    order: Mapping[str, object] = field(default_factory=dict)  # what its orders need to say
 
     def run(self, scenario: Callable[[Account], Coroutine[object, object, None]], owner: str) -> None:
         async def whole() -> None:
             clock: Clock = LoopClock(EPOCH) if self.is_virtual else SYSTEM_CLOCK
-            await scenario(Account(self.make(clock), clock, owner))
+            provider = self.make(clock)
+            machines = self.machines(provider) if self.machines is not None else None
+            await scenario(Account(provider, clock, owner, machines, self.order))
 
         if self.is_virtual:
             run_virtual(whole())
@@ -51,12 +68,27 @@ class Case:
             asyncio.run(whole())
 
 
+def _cloud_machines(provider: Provider) -> MachineFaults:
+    assert isinstance(provider, FaultProvider)
+    return provider
+
+
+# Four GPUs a machine, so that replicas share it.
+LARGE = tuple(offering(instance_type="g6e.12xlarge", gpu_count=4, market=market) for market in Market)
+
 CASES: dict[str, Case] = {
     "local": Case(lambda _: load_provider("local")),
+    "local-gpus": Case(lambda _: LocalProvider(gpus=(0, 1, 2, 3))),
     "fake": Case(FakeProvider),
     "fake-shared": Case(lambda clock: FakeProvider(clock, shared=("network", "queue"))),
     "fault": Case(lambda clock: FaultProvider(clock, random.Random(1)), is_virtual=True),
     "fault-2": Case(lambda clock: FaultProvider(clock, random.Random(2)), is_virtual=True),
+    "fault-machines": Case(
+        lambda clock: FaultProvider(clock, random.Random(4), sold=LARGE),
+        is_virtual=True,
+        machines=_cloud_machines,
+        order={"offering": LARGE[1].key},
+    ),
     "fault-shared": Case(
         lambda clock: FaultProvider(clock, random.Random(3), shared=("network", "queue")), is_virtual=True
     ),
@@ -70,10 +102,12 @@ class Account:
     provider: Provider
     clock: Clock
     owner: str
+    machines: MachineFaults | None = None
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
     def order(self, token: str, **changes: object) -> NodeRequest:
         base = {"owner": self.owner, "argv": ("/bin/sleep", "600"), "market": Market.SPOT}
-        return node_request(token, **{**base, **changes})
+        return node_request(token, **{**base, **self.defaults, **changes})
 
     async def create(self, *requests: NodeRequest) -> tuple[CreateResult, ...]:
         for fleet in sorted({request.fleet for request in requests}):

@@ -49,7 +49,7 @@ class Option:
     @property
     def nodes(self) -> int:
         """Return the machines it takes."""
-        return self.markets.replicas * self.sized.instance.node_count
+        return self.markets.replicas * self.result.instance.node_count
 
 
 def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional

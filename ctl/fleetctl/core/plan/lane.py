@@ -86,7 +86,7 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"KV cache holds {settings.kv_tokens:,} tokens; {state.state.running:.3g} running sequences of "
         f"{replica.resident_tokens:.0f} need {state.state.running * replica.resident_tokens:,.0f}"
     )
-    spans = sized.instance.node_count
+    spans = result.instance.node_count
     return (
         enough,
         *(
