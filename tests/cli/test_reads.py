@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -109,3 +110,16 @@ def test_a_fleet_that_is_gone_keeps_its_journal(store, fleetctl):
     )
     assert [event["action"] for event in json.loads(fleetctl("events", "past", "-o", "json").out)] == ["down"]
     assert fleetctl("events", "future").code == 8
+
+
+def test_a_replica_is_shown_with_its_machine_zone_gpus_and_members(dead_fleet, store, fleetctl):
+    record = next(r for r in store.replicas("demo") if r.id == "r1")
+    store.put_replica(
+        replace(record, node_id="i-1", machine_id="m-1", gpu_indices=(0, 1), members=("m-2",), node_count=2)
+    )
+    assert "Node     i-1 on machine m-1, zone zone-a, GPUs 0, 1, with members m-2\n" in fleetctl("why", "r1").out
+    shown = json.loads(fleetctl("status", "-o", "json").out)
+    found = next(r["record"] for r in shown["replicas"] if r["record"]["id"] == "r1")
+    assert {key: found[key] for key in ("machine_id", "zone", "gpu_indices", "members", "node_count")} == {
+        "machine_id": "m-1", "zone": "zone-a", "gpu_indices": [0, 1], "members": ["m-2"], "node_count": 2,
+    }  # fmt: skip

@@ -7,8 +7,10 @@ import pytest
 from fleetctl.core.plan.changes import InstanceChoice, ModelVariant, PlanField, ReplicaSplit
 from fleetctl.model.desired import Overrides
 from fleetctl.model.ladder import LadderStep
+from fleetctl.testing import samples
 from fleetctl.views.overrides import format_override_change, override_clauses
 from fleetctl.views.plan_changes import format_plan_value
+from fleetctl.views.replicas import node_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,13 @@ def test_what_is_set_by_hand_reads_as_the_command_that_set_it():
     assert format_override_change("ladder step", LadderStep.SHED, LadderStep.SHED) == "ladder step shed, unchanged"
     overrides = Overrides(replicas={"short": 4}, step={"long": LadderStep.SHED})
     assert override_clauses(overrides) == ("short scaled to 4", "long pinned at shed")
+
+
+def test_where_a_replica_is_names_its_machine_zone_gpus_and_members() -> None:
+    assert node_text(samples.replica()) == ""
+    plain = samples.replica(node_id="i-1")
+    assert node_text(plain) == "i-1, zone zone-a"
+    share = samples.replica(node_id="i-1", machine_id="m-1", gpu_indices=(2,))
+    assert node_text(share) == "i-1 on machine m-1, zone zone-a, GPU 2"
+    spans = samples.replica(node_id="i-1", machine_id="m-1", gpu_indices=(0, 1), members=("m-2", "m-3"), node_count=3)
+    assert node_text(spans) == "i-1 on machine m-1, zone zone-a, GPUs 0, 1, with members m-2, m-3"

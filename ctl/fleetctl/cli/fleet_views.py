@@ -62,6 +62,8 @@ def fleet_value(status: FleetStatus) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(status)
     plain["condition"] = to_plain(fleet_condition(status))
     plain["lanes"] = [lane_value(lane) for lane in status.lanes]
+    for value, replica in zip(plain["replicas"], status.replicas, strict=True):
+        value["record"]["zone"] = replica.record.zone
     return plain
 
 

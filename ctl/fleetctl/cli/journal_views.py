@@ -10,6 +10,7 @@ from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
+from fleetctl.views.replicas import node_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +58,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
     if found.replica is not None:
         record = found.replica.record
         yield f"{record.id}: {record.state} for {format_age(record.changed_at, now)}, {record.market}, {record.gpu}"
+        if where := node_text(record):
+            yield f"Node     {where}"
         if record.notice is not None and record.state.is_live:
             yield f"Notice   {notice_text(record.notice, now)}"
     elif found.lane is not None:

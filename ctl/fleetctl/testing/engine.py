@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.codec import encode
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.node import LEADER_HOST, NODE_RANK
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 from fleetctl.ports.engine import EngineCapabilities, LaunchCommand, PriorityOrder, ShutdownBehaviour
@@ -38,9 +39,11 @@ class FakeEngine:
         *,
         env: Mapping[str, str] | None = None,
         continues_streams: bool = True,
+        multi_node: bool = False,
     ) -> None:
         self.capabilities = EngineCapabilities(
             continues_streams=continues_streams,
+            multi_node=multi_node,
             priority_order=PriorityOrder.NONE,
             reserves_output=False,
             shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
@@ -51,9 +54,12 @@ class FakeEngine:
         self._env = dict(env or {})
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
-        """Return the constructor's command with the lane, host and port appended."""
-        del plan, lane_plan
-        return LaunchCommand(argv=(*self._argv, lane.name, host, str(port)), env=dict(self._env))
+        """Return the constructor's command with the lane, host and port appended; members are told leader and rank."""
+        del plan
+        member_argv = (*self._argv, lane.name, LEADER_HOST, NODE_RANK) if lane_plan.node_count > 1 else ()
+        return LaunchCommand(
+            argv=(*self._argv, lane.name, host, str(port)), env=dict(self._env), member_argv=member_argv
+        )
 
     def queue_limit(self, settings: LaunchSettings) -> None:
         """Return None: it takes whatever comes."""

@@ -85,6 +85,7 @@ class FaultProvider(NodeLives):
         super().__init__(clock)
         self.faults = faults or CloudFaults()
         self.calls: dict[str, int] = {}
+        self.orders: dict[str, NodeRequest] = {}  # taken, by replica
         self.shortages: set[tuple[str, str, str]] = set()  # type, zone, market; "" stands for every value
         self.quotas: dict[str, int] = {}  # quota, which is named after the market it limits -> nodes
         self.has_credentials = True
@@ -284,6 +285,7 @@ class FaultProvider(NodeLives):
         made_at = self._clock.now() + timedelta(seconds=self._dice.uniform(0.0, self.faults.create_s))
         number = len(self._lives) + 1
         share = self._share(request, key)
+        self.orders[request.replica_id] = request
         node = Node(
             id=f"i-{number:08x}",
             token=request.token,

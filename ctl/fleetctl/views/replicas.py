@@ -78,6 +78,18 @@ def number_of(replica_id: str) -> tuple[int, str]:
     return (int(found[1]) if found else 0, replica_id)
 
 
+def node_text(record: Replica) -> str:
+    """Return where a replica is: "i-1 on machine m-1, zone a, GPUs 0 and 1, with members m-2, m-3"; empty: not known."""
+    parts = [f"{record.node_id} on machine {record.machine_id}" if record.machine_id else record.node_id]
+    if record.zone:
+        parts.append(f"zone {record.zone}")
+    if record.gpu_indices:
+        parts.append(f"GPU{'s' * (len(record.gpu_indices) > 1)} {', '.join(map(str, record.gpu_indices))}")
+    if record.members:
+        parts.append(f"with members {', '.join(record.members)}")
+    return ", ".join(parts) if record.node_id else ""
+
+
 def countdown(seconds: float) -> str:
     """Return minutes and seconds left, "01:37"; never less than nothing."""
     whole = max(0, int(seconds))
