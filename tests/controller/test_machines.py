@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
@@ -107,7 +108,8 @@ def test_maintenance_of_a_machine_drains_every_replica_on_it(tmp_path: Path) -> 
             while len(routed(cloud)) < 4:
                 await cloud.clock.sleep(0.1)
             doomed.extend(ready(cloud, Market.SPOT))
-            notice = Notice(kind=NoticeKind.MAINTENANCE, deadline=None, is_certain=True)
+            deadline = cloud.clock.now() + timedelta(minutes=5)
+            notice = Notice(kind=NoticeKind.MAINTENANCE, deadline=deadline, is_certain=True)
             cloud.provider.notify_machine(doomed[0].machine_id, notice)
             assert await until_out_of_rotation(cloud, doomed) < 1.0
 

@@ -63,7 +63,7 @@ def interruption(deadline: datetime) -> Notice:
 
 
 class NodeLives:
-    """Is the base of providers in memory: their nodes by token, and what may be asked of them."""
+    """The base of providers in memory: their nodes by token, and what may be asked of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
