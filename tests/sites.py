@@ -36,7 +36,14 @@ class FakeSite:
         self.store = SqliteStore(None, clock=self.clock)
         self.host = FakeHost(clock=self.clock, on_start=self.start_controller)
         self.provider = FakeProvider(self.clock)
-        self.site = Site(store=self.store, host=self.host, providers=self._provider, engines=_engine, clock=self.clock)
+        self.site = Site(
+            store=self.store,
+            host=self.host,
+            providers=self._provider,
+            engines=_engine,
+            clock=self.clock,
+            provider_names=lambda: (self.provider.name,),
+        )
 
     def start_controller(self, fleet: str) -> None:
         """Have a controller answer as a real one does: from the store, with itself alive."""

@@ -31,6 +31,11 @@ def installed(group: str) -> tuple[str, ...]:
     return tuple(sorted({entry.name for entry in _entries(group)}))
 
 
+def installed_providers() -> tuple[str, ...]:
+    """Return the names of the installed providers, sorted."""
+    return installed(PROVIDERS)
+
+
 def load(group: str, name: str) -> object:
     """Return a new instance of what is registered under a name.
 

@@ -24,6 +24,7 @@ _ROWS = (
     ("Look at it", "load", "Send a fleet open-loop traffic and report per lane.", "load:load"),
     ("Tools", "render", "Write launch configurations for the engines of a profile.", "render:render"),
     ("Tools", "schema", "Print the JSON Schema of the profile, for editors.", "profiles:schema"),
+    ("Tools", "gc", "List or remove what outlived its fleet at the providers.", "gc:gc"),
     ("Tools", "doctor", "Check this machine and say what to mend.", "doctor:doctor"),
     ("Tools", "completion", "Print the completion script of a shell.", "completion:completion"),
     ("Tools", "version", "Print the version.", "version:version"),

@@ -10,6 +10,7 @@ from fleetctl.errors import ConfigError, FleetctlError, StateError, UnavailableE
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import checks
 from fleetctl.operations.checks import Check
+from fleetctl.operations.garbage import tombstones_left
 from fleetctl.operations.machine_checks import check_installation, check_surroundings
 from fleetctl.operations.preflight import planned_nodes, provider_findings
 from fleetctl.operations.profiles import find_profile, packaged_profiles
@@ -27,7 +28,11 @@ _LOOPBACK = "127.0.0.1"
 
 def diagnose(site: Site) -> tuple[Check, ...]:
     """Return every check's finding; none of them changes anything."""
-    fleets = (found for check in (_state, _fleets, _orphaned_processes, _network, _providers) for found in check(site))
+    fleets = (
+        found
+        for check in (_state, _fleets, _orphaned_processes, _tombstones, _network, _providers)
+        for found in check(site)
+    )
     return (*check_installation(), *fleets, *check_surroundings())
 
 
@@ -80,6 +85,18 @@ def _orphaned_processes(site: Site) -> Iterator[Check]:
         yield checks.warn("orphaned processes", f"processes of no fleet: {named}", f"look at them, then: kill {pids}")
     else:
         yield checks.ok("orphaned processes", "no process without a fleet")
+
+
+def _tombstones(site: Site) -> Iterator[Check]:
+    try:
+        left = tombstones_left(site) if _has_state(site) else ()
+    except FleetctlError:
+        return  # the state check reports it
+    if left:
+        found = f"{len(left)} orders and shared resources of gone fleets may still be there"
+        yield checks.warn("tombstones", found, "look for them, and remove them: fleetctl gc")
+    else:
+        yield checks.ok("tombstones", "nothing is known to have outlived its fleet")
 
 
 def _has_state(site: Site) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetctl.clock import BlockingClock
+from fleetctl.plugins import installed_providers
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import Host
 from fleetctl.ports.provider import Provider
@@ -16,7 +17,8 @@ from fleetctl.ports.store import StateStore
 class Site:
     """Where fleets are recorded, where their processes run, what they are built from, and the time.
 
-    `providers` and `engines` return a plugin by its name and raise NotFoundError listing those installed.
+    `providers` and `engines` return a plugin by its name and raise NotFoundError listing those installed;
+    `provider_names` returns whom `providers` would return.
     """
 
     store: StateStore
@@ -24,3 +26,4 @@ class Site:
     providers: Callable[[str], Provider]
     engines: Callable[[str], Engine]
     clock: BlockingClock
+    provider_names: Callable[[], tuple[str, ...]] = installed_providers

@@ -207,6 +207,10 @@ class StateStore(Protocol):
         """Return those of a fleet, or of all that ever were; oldest first."""
         ...
 
+    def former_fleets(self) -> tuple[str, ...]:
+        """Return the names of fleets that once had a replica or left a tombstone, and are gone."""
+        ...
+
     def put_replica(self, replica: Replica) -> None:
         """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
         ...

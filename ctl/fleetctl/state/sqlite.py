@@ -285,6 +285,15 @@ class SqliteStore:
             ).fetchall()
         return tuple(rows.from_text(Tombstone, record) for (record,) in found)
 
+    def former_fleets(self) -> tuple[str, ...]:
+        """Return the names of fleets that once had a replica or left a tombstone, and are gone."""
+        with self._database.read() as db:
+            found = db.execute(
+                "SELECT fleet FROM replica_numbers UNION SELECT fleet FROM tombstones "
+                "EXCEPT SELECT name FROM fleets ORDER BY 1"
+            ).fetchall()
+        return tuple(fleet for (fleet,) in found)
+
     def put_replica(self, replica: Replica) -> None:
         """Store a replica's record. A person's `drain_requested` already set is never cleared by this."""
         with self._write(durable=False) as db:

@@ -1,0 +1,75 @@
+"""`fleetctl gc`."""
+
+import asyncio
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.options import Output, Quiet, Timeout, Yes
+from fleetctl.cli.output import Format, View, emit, section
+from fleetctl.cli.progress import Progress
+from fleetctl.cli.site import site_of
+from fleetctl.errors import ConfigError, ProviderError
+from fleetctl.operations.garbage import OrphanedResource, Removal, find_orphaned, remove_orphaned
+from fleetctl.units import parse_duration_s
+from fleetctl.views.figures import format_age
+from fleetctl.views.table import text_table
+
+_COLUMNS = "KIND PROVIDER ID FLEET >AGE +OWNER"
+
+
+def gc(
+    ctx: typer.Context,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list; so it is without --yes.")] = False,
+    yes: Yes = False,
+    timeout: Timeout = "2m",
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """List what outlived its fleet at the providers: orphaned nodes, shared resources; with --yes remove it.
+
+    Every installed provider is asked twice before anything is called orphaned. Exits 10 if something could not be removed.
+    """
+    if dry_run and yes:
+        raise ConfigError("--dry-run and --yes exclude each other", hint="leave one out")
+    site, progress = site_of(ctx), Progress(quiet=quiet)
+    with progress:
+        progress.working("asking the providers ...")
+        found = asyncio.run(find_orphaned(site))
+        for provider, fault in found.unasked.items():
+            progress.caution(f"provider {provider} could not be asked: {fault}")
+        if not yes:
+            emit(_found_view(found.resources, site.clock.now()), output)
+            progress.note(_advice(len(found.resources)))
+            return
+        removals = asyncio.run(remove_orphaned(site, found, timeout_s=parse_duration_s(timeout)))
+    emit(_removed_view(removals, site.clock.now()), output)
+    failed = [removal for removal in removals if removal.fault]
+    if failed:
+        raise ProviderError(
+            f"{len(failed)} of {len(removals)} could not be removed: {failed[0].fault}",
+            hint="they stay on record; run `fleetctl gc --yes` again",
+        )
+    progress.note(f"{len(removals)} removed; nothing is left" if removals else "nothing outlived its fleet")
+
+
+def _advice(count: int) -> str:
+    return f"{count} outlived their fleet; remove them: fleetctl gc --yes" if count else "nothing outlived its fleet"
+
+
+def _found_view(resources: tuple[OrphanedResource, ...], now: datetime) -> View:
+    rows = [(*_cells(each, now), each.reason) for each in resources]
+    sections = (section(text_table(f"{_COLUMNS} WHY", rows)),) if rows else ()
+    return View(value=resources, names=tuple(each.id for each in resources), sections=sections)
+
+
+def _removed_view(removals: tuple[Removal, ...], now: datetime) -> View:
+    rows = [(*_cells(each.resource, now), each.fault or "removed") for each in removals]
+    sections = (section(text_table(f"{_COLUMNS} OUTCOME", rows)),) if rows else ()
+    return View(value=removals, names=tuple(each.resource.id for each in removals), sections=sections)
+
+
+def _cells(each: OrphanedResource, now: datetime) -> tuple[str, ...]:
+    return (each.kind, each.provider, each.id, each.fleet, format_age(each.since, now), each.owner)

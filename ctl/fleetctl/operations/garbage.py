@@ -1,0 +1,242 @@
+"""Finds what outlived its fleet at the providers, and removes it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError
+from fleetctl.model.node import Node, NodeState
+from fleetctl.model.shared import SharedResource
+from fleetctl.model.subject import FLEET, Subject
+from fleetctl.operations.commands import exclusive, journal_command
+from fleetctl.ports.store import Tombstone
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fleetctl.operations.site import Site
+    from fleetctl.ports.provider import Provider
+
+T = TypeVar("T")
+
+NODE = "node"
+_THROTTLED_S_MAX = 60.0
+_THROTTLED_WAIT_S_MIN = 0.1
+_GRACE_S = 20.0  # it serves nobody: no request is waited for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanedResource:
+    """Something at a provider whose fleet is gone."""
+
+    provider: str
+    kind: str  # NODE, or the provider's own word for something shared
+    id: str  # the node's, or the shared resource's token
+    token: str
+    owner: str
+    fleet: str
+    since: datetime  # when it was made, or given up
+    reason: str
+    shared: SharedResource | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphaned:
+    """What was found."""
+
+    resources: tuple[OrphanedResource, ...] = ()
+    ended: tuple[Tombstone, ...] = ()  # their nodes are no more, by two readings: nothing is left to remove
+    unasked: dict[str, str] = field(default_factory=dict)  # provider -> why it could not be asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What became of one resource; `fault` is empty where it is gone."""
+
+    resource: OrphanedResource
+    fault: str = ""
+
+
+def tombstones_left(site: Site) -> tuple[Tombstone, ...]:
+    """Return the tombstones of fleets that are gone."""
+    return tuple(stone for stone in site.store.tombstones() if site.store.fleet(stone.fleet) is None)
+
+
+async def find_orphaned(site: Site) -> Orphaned:
+    """Ask every installed provider, twice, what it has of fleets that are gone. Changes nothing."""
+    fleets, stones = site.store.former_fleets(), tombstones_left(site)
+    found, ended, unasked = list(map(_buried, (s for s in stones if s.shared is not None))), [], {}
+    names = site.provider_names()
+    for name in (*names, *sorted({stone.provider for stone in stones} - set(names))):
+        orders = tuple(s for s in stones if s.shared is None and s.provider == name)
+        try:
+            nodes, over = await _found_at(site, site.providers(name), fleets, orders)
+        except FleetctlError as exc:
+            unasked[name] = exc.message
+            continue
+        found += [_orphaned_node(name, node) for node in nodes]
+        ended += over
+    return Orphaned(resources=tuple(found), ended=tuple(ended), unasked=unasked)
+
+
+async def remove_orphaned(site: Site, orphaned: Orphaned, *, timeout_s: float) -> tuple[Removal, ...]:
+    """Remove what was found, and wait for its end. A tombstone is there before each call, and until its end was seen."""
+    for stone in orphaned.ended:
+        site.store.unbury(stone.token)
+    faults = {each.token: await _attempt(site, each) for each in orphaned.resources}
+    deadline_s = site.clock.monotonic_s() + timeout_s
+    removals = []
+    for each in orphaned.resources:
+        fault = faults[each.token]
+        if not fault and each.shared is None:
+            fault = await _await_end(site, each, deadline_s)
+        if not fault:
+            site.store.unbury(each.token)
+        removals.append(Removal(resource=each, fault=fault))
+    return tuple(removals)
+
+
+async def _found_at(
+    site: Site, provider: Provider, fleets: tuple[str, ...], orders: tuple[Tombstone, ...]
+) -> tuple[list[Node], list[Tombstone]]:
+    """Return the nodes that two readings show alive, and the tombstones whose nodes neither shows."""
+    first = await _reading(site, provider, fleets, orders)
+    if not first and not orders:
+        return [], []
+    await site.clock.sleep(provider.pace.list_interval_s)
+    fleets = tuple(sorted({node.fleet for node in first.values()}))
+    second = await _reading(site, provider, fleets, orders)
+    alive = [node for token, node in second.items() if token in first]
+    # Nobody can deny yet what was given up a moment ago: it may still be made, or not be shown.
+    unseen = timedelta(seconds=provider.pace.create_settles_s + provider.pace.consistency_lag_s)
+    settled = [stone for stone in orders if stone.ended_at + unseen < site.clock.now()]
+    return alive, [stone for stone in settled if stone.token not in first and stone.token not in second]
+
+
+async def _reading(
+    site: Site, provider: Provider, fleets: tuple[str, ...], orders: tuple[Tombstone, ...]
+) -> dict[str, Node]:
+    """Return the living nodes of these fleets and orders that are ours, by token."""
+    owner, pace = site.store.owner, provider.pace
+    nodes: list[Node] = []
+    for fleet in fleets:
+        call = partial(provider.list_nodes, owner=owner, fleet=fleet)
+        listing = await _patiently(site, call, pace.list_deadline_s)
+        nodes += listing.nodes
+    for stone in orders:
+        describe = partial(provider.describe, stone.token, owner=owner)
+        node = await _patiently(site, describe, pace.describe_deadline_s)
+        nodes += [node] if node is not None else []
+    return {node.token: node for node in nodes if node.owner == owner and node.state is not NodeState.GONE}
+
+
+async def _attempt(site: Site, resource: OrphanedResource) -> str:
+    """Have a resource end; return why not, if so."""
+    with exclusive(site, resource.fleet):
+        if site.store.fleet(resource.fleet) is not None:
+            return "its fleet is there again, and looks after it"
+        subject = Subject.node(resource.id) if resource.shared is None else FLEET
+        site.store.bury(_tombstone(site, resource))
+        journal_command(
+            site,
+            resource.fleet,
+            subject=subject,
+            action="gc",
+            reason=f"{resource.kind} {resource.id}: {resource.reason}",
+        )
+        provider = site.providers(resource.provider)
+        try:
+            await _removed(site, provider, resource)
+        except FleetctlError as exc:
+            return exc.message
+    return ""
+
+
+async def _removed(site: Site, provider: Provider, resource: OrphanedResource) -> None:
+    pace, shared = provider.pace, resource.shared
+    if shared is None:
+        await _patiently(site, lambda: provider.stop(resource.id, grace_s=_GRACE_S), pace.stop_deadline_s)
+        return
+    capability = provider.capabilities.shared
+    if capability is None:
+        raise FleetctlError(f"provider {provider.name} no longer tears down what nodes share")
+    await _patiently(site, lambda: capability.teardown(shared), pace.teardown_deadline_s)
+
+
+async def _await_end(site: Site, resource: OrphanedResource, deadline_s: float) -> str:
+    """Wait until the provider says that a node has ended, or knows it no longer; return why not, if so."""
+    provider, owner = site.providers(resource.provider), site.store.owner
+    while True:
+        try:
+            node = await _patiently(
+                site, lambda: provider.describe(resource.token, owner=owner), provider.pace.describe_deadline_s
+            )
+        except FleetctlError as exc:
+            return f"told to end; {exc.message}"
+        if node is None or node.state is NodeState.GONE:
+            return ""
+        if site.clock.monotonic_s() >= deadline_s:
+            return "told to end, and still there"
+        await site.clock.sleep(provider.pace.list_interval_s)
+
+
+async def _patiently(site: Site, call: Callable[[], Awaitable[T]], deadline_s: float) -> T:
+    """Call within a deadline; throttled, call again when the provider says, for at most a minute in all."""
+    started_s = site.clock.monotonic_s()
+    while True:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await call()
+        except TimeoutError as exc:
+            raise AmbiguousOutcomeError(f"the provider did not answer within {deadline_s:g} s") from exc
+        except ThrottledError as exc:
+            wait_s = max(_THROTTLED_WAIT_S_MIN, exc.retry_after_s)
+            if site.clock.monotonic_s() + wait_s - started_s > _THROTTLED_S_MAX:
+                raise
+            await site.clock.sleep(wait_s)
+
+
+def _buried(stone: Tombstone) -> OrphanedResource:
+    shared = stone.shared
+    return OrphanedResource(
+        provider=stone.provider,
+        kind=shared.kind if shared else NODE,
+        id=stone.token,
+        token=stone.token,
+        owner=shared.owner if shared else "",
+        fleet=stone.fleet,
+        since=stone.ended_at,
+        reason=stone.reason,
+        shared=shared,
+    )
+
+
+def _orphaned_node(provider: str, node: Node) -> OrphanedResource:
+    return OrphanedResource(
+        provider=provider,
+        kind=NODE,
+        id=node.id,
+        token=node.token,
+        owner=node.owner,
+        fleet=node.fleet,
+        since=node.created_at,
+        reason=f"carries our tags as {node.replica_id} of a fleet that is gone",
+    )
+
+
+def _tombstone(site: Site, resource: OrphanedResource) -> Tombstone:
+    return Tombstone(
+        token=resource.token,
+        provider=resource.provider,
+        fleet=resource.fleet,
+        replica_id="",
+        node_id=resource.id if resource.shared is None else "",
+        offering="",
+        ended_at=resource.since if resource.shared is not None else site.clock.now(),
+        reason=resource.reason,
+        shared=resource.shared,
+    )
