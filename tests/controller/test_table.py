@@ -23,6 +23,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
+from fleetctl.testing.engine import FakeEngine
 from fleetctl.testing.samples import EPOCH
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
@@ -83,10 +84,14 @@ def test_the_ladders_step_and_its_cap_are_in_the_table():
 
 def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():
     fleet = desired()
-    short = replace(fleet.profile.lane("short"), emulator=EmulatorSpec(flavour="tgi"))
+    short = replace(fleet.profile.lane("short"), emulator=EmulatorSpec(flavour="cannot"))
     fleet = replace(fleet, profile=replace(fleet.profile, lanes=(short, fleet.profile.lane("long"))))
     records = (replica("r1", STATE.READY), replica("r11", STATE.READY, lane="long"))
-    routes = build_table(fleet, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
+
+    def engine_of(name):
+        return FakeEngine(continues_streams=False) if name == "cannot" else load_engine(name)
+
+    routes = build_table(fleet, records, Memory(), engine_of=engine_of, key_hashes=(), version=1).replicas
     assert {r.id: r.continues for r in routes} == {"r1": False, "r11": True}
 
 

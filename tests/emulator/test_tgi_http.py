@@ -43,6 +43,13 @@ def test_generate_continues_what_was_said(tgi):
     assert answer["generated_text"] == emitted(5, start=5)
 
 
+def test_chat_goes_on_from_a_last_message_of_the_assistant_without_any_flag(tgi):
+    question = {"role": "user", "content": "What is a lane?"}
+    body = {"messages": [question, {"role": "assistant", "content": emitted(5)}], "max_tokens": 5}
+    _, answer = tgi.post("/v1/chat/completions", body)
+    assert answer["choices"][0]["message"]["content"] == emitted(5, start=5)
+
+
 def test_compatible_route_answers_in_a_list(tgi):
     status, answer = tgi.post("/", {"inputs": "Hello", "parameters": {"max_new_tokens": 2}})
     assert status == 200

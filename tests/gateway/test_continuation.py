@@ -17,13 +17,13 @@ WORDS = ["one ", "two ", "three ", "four ", "five "]
 
 
 def goes_on(*, usage: bool = False) -> Script:
-    """Is an engine that knows continue_final_message: says the words that are not said yet."""
+    """Is an engine that knows continue_final_message: sends the words that were not sent yet."""
 
     async def script(seen, wire):
         last = seen.body["messages"][-1]
         already_sent = last["content"] if last["role"] == "assistant" else ""
         assert bool(already_sent) is bool(seen.body.get("continue_final_message"))
-        rest = [w for i, w in enumerate(WORDS) if len("".join(WORDS[: i + 1])) > len(already_sent)]
+        rest = [("" if i or not already_sent else " ") + w for i, w in enumerate(WORDS[len(already_sent.split()) :])]
         rest = rest[: seen.body.get("max_tokens", 99)]
         await wire.begin_events()
         await wire.event(delta(role=True, id_="c2"))
@@ -60,7 +60,7 @@ async def test_a_lost_stream_goes_on_elsewhere_as_one_answer(rig):
     assert len(roles) == 1
     assert events[-1]["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
     body = rig.replicas[1].seen[0].body
-    assert body["messages"][-1] == {"role": "assistant", "content": "one two "}
+    assert body["messages"][-1] == {"role": "assistant", "content": "one two"}
     assert body["continue_final_message"] is True
     assert body["add_generation_prompt"] is False
     assert body["max_tokens"] == 48
@@ -113,7 +113,7 @@ async def test_only_engines_that_can_are_asked_to_go_on(rig):
         {"n": 2},
         {"response_format": {"type": "json_object"}},
         {"guided_regex": "a+"},
-        {"stream_options": {"continuous_usage_stats": True, "include_usage": True}},
+        {"include_stop_str_in_output": True, "stop": "five"},
     ],
 )
 async def test_where_going_on_is_unlawful_the_stream_ends_with_an_error_and_no_done(rig, unlawful):
@@ -128,7 +128,7 @@ async def test_where_going_on_is_unlawful_the_stream_ends_with_an_error_and_no_d
 
 
 async def test_too_long_a_stream_to_remember_is_not_continued():
-    async with GatewayRig(limits=replace(LIMITS, transcript_bytes_max=300)) as rig:
+    async with GatewayRig(limits=replace(LIMITS, text_bytes_per_token_max=2, output_tokens_max=4)) as rig:
         answer = await stream_and_lose(rig, after=4, other=goes_on())
         assert not answer.is_whole
 
@@ -342,3 +342,97 @@ async def test_a_lost_stream_of_unreadable_bytes_ends_with_an_error(rig):
         answer = await rig.post(stream=True)
     assert b'"error"' in answer.body
     assert b"[DONE]" not in answer.body
+
+
+def counts(event: Any, tokens: int, *, prompt: int = 7) -> Any:
+    """An event with the engine's own count of all tokens so far."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+    return event | {"usage": usage}
+
+
+async def lose_counted(rig: GatewayRig, events: list[Any], other: Script, **body: Any) -> Any:
+    """Ask so that a replica sends these events and dies; another one goes on."""
+
+    async def loses(seen, wire):
+        assert seen.body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+        await wire.begin_events()
+        for event in events:
+            await wire.event(event)
+        await SYSTEM_CLOCK.sleep(0.1)
+        wire.die()
+
+    await rig.add("lost", loses)
+    response = asyncio.create_task(rig.post(stream=True, **body))
+    await until(lambda: rig.replicas[0].seen)
+    await rig.add("other", other)
+    return await response
+
+
+async def test_tokens_are_counted_as_the_engine_counts_them_not_by_events(rig):
+    """Eleven tokens came in three events, two of them bytes of a character that is not whole yet."""
+    sent = [
+        counts(delta(role=True), 0), counts(delta("several words "), 8), counts(delta("日"), 9), counts(delta(""), 11)
+    ]  # fmt: skip
+
+    async def goes(seen, wire):
+        assert (seen.body["max_tokens"], seen.body["min_tokens"]) == (9, 4)
+        assert seen.body["messages"][-1]["content"] == "several words 日"
+        await wire.begin_events()
+        await wire.event(counts(delta(role=True, id_="c2"), 0, prompt=15))
+        await wire.event(counts(delta("本", id_="c2"), 4, prompt=15))
+        await wire.event(counts(delta("", finish="length", id_="c2"), 9, prompt=15))
+        await wire.event(usage_event(15, 9, id_="c2"))
+        await wire.done()
+
+    options = {"include_usage": True}
+    answer = await lose_counted(rig, sent, goes, max_tokens=20, min_tokens=15, stream_options=options)
+    assert answer.text == "several words 日本"
+    assert answer.is_whole
+    events = answer.events[:-1]
+    assert {event["id"] for event in events} == {"c1"}
+    assert [event["usage"] for event in events if event.get("usage")] == [
+        {"prompt_tokens": 7, "completion_tokens": 20, "total_tokens": 27}
+    ]
+    assert [c["finish_reason"] for e in events for c in e["choices"] if c["finish_reason"]] == ["length"]
+    assert rig.window().output_tokens == 20
+
+
+async def test_an_answer_lost_at_its_very_length_is_ended_with_its_usage(rig):
+    sent = [counts(delta("all of it"), 5)]
+    options = {"include_usage": True}
+    answer = await lose_counted(rig, sent, goes_on(), max_tokens=5, stream_options=options)
+    assert answer.events[-3]["choices"][0]["finish_reason"] == "length"
+    assert answer.events[-2]["usage"] == {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+    assert answer.is_whole
+    assert not rig.replicas[1].seen
+
+
+async def test_an_answer_that_lacks_only_its_usage_gets_it(rig):
+    sent = [counts(delta("all"), 2), counts(delta("", finish="stop"), 3)]
+    answer = await lose_counted(rig, sent, goes_on(), stream_options={"include_usage": True})
+    assert answer.events[-2]["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    assert answer.is_whole
+
+
+async def test_a_stop_string_across_the_seam_ends_the_answer(rig):
+    cancelled = asyncio.Event()
+
+    async def runs_past(seen, wire):
+        await wire.begin_events()
+        await wire.event(counts(delta(role=True), 0, prompt=9))
+        for number, piece in enumerate(["\n", "\n", "User", ":", " more", " and more"]):
+            await wire.event(counts(delta(piece), number + 1, prompt=9))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    sent = [counts(delta("Bye."), 2), counts(delta("\n"), 3)]
+    options = {"include_usage": True}
+    async with asyncio.timeout(5.0):
+        answer = await lose_counted(rig, sent, runs_past, stop=["END", "\n\nUser:"], stream_options=options)
+        await cancelled.wait()
+    # The first line break had gone out before anybody knew that it begins a stop string; the engine says it again.
+    assert answer.text == "Bye.\n"
+    assert answer.events[-3]["choices"][0]["finish_reason"] == "stop"
+    assert answer.is_whole

@@ -79,6 +79,48 @@ async def test_a_killed_engine_loses_no_stream(rig, start):
     assert rig.window().breached == {}
 
 
+# What a client may ask to be told of its tokens.
+USAGE_OPTIONS: tuple[dict[str, bool] | None, ...] = (
+    None,
+    {"include_usage": True},
+    {"include_usage": True, "continuous_usage_stats": True},
+)
+TOKENS = 2500  # twice what 256 KiB of events are
+
+
+@pytest.mark.parametrize(("flavour", "interval"), [("vllm", 1), ("vllm", 7), ("sglang", 3), ("tgi", 1)], ids=str)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_long_streams_of_a_killed_engine_go_on_and_are_counted_exactly(rig, start, flavour, interval, path):
+    engines = [start("--flavour", flavour, "--speed", "30", "--stream-interval", str(interval)) for _ in range(2)]
+    for index, engine in enumerate(engines):
+        stand_for(rig, engine, f"r{index}")
+    question = "What is a lane? "
+    chat = {"messages": [{"role": "user", "content": question}]}
+    body = {"model": NAME, "max_tokens": TOKENS, "min_tokens": TOKENS, "ignore_eos": True, "stream": True}
+    body |= chat if "chat" in path else {"prompt": question}
+    streams = [asyncio.create_task(rig.post(path, stream_options=options, **body)) for options in USAGE_OPTIONS * 2]
+    await until(lambda: rig.window().output_tokens > len(streams) * 1300 / interval, wait_s=25)
+    engines[0].send_signal(signal.SIGKILL)
+    found = await asyncio.gather(*streams)
+    assert {answer.text for answer in found} == {emitted(TOKENS)}
+    for answer, options in zip(found, USAGE_OPTIONS * 2, strict=True):
+        assert answer.is_whole
+        events = [event for event in answer.events if event != "[DONE]"]
+        assert [c["finish_reason"] for e in events for c in e["choices"] if c["finish_reason"]] == ["length"]
+        usages = [event["usage"] for event in events if event.get("usage")]
+        if options is None:
+            assert not usages
+        else:
+            prompt_tokens = 14 if "chat" in path else 4
+            assert {usage["prompt_tokens"] for usage in usages} == {prompt_tokens}
+            last = {"prompt_tokens": prompt_tokens, "completion_tokens": TOKENS, "total_tokens": prompt_tokens + TOKENS}
+            assert {key: usages[-1][key] for key in last} == last
+            counted = [usage["completion_tokens"] for usage in usages]
+            assert counted == sorted(counted)
+            if "continuous_usage_stats" not in options:
+                assert len(usages) == 1
+
+
 async def test_an_engine_told_to_stop_aborts_and_its_streams_go_on(rig, start):
     engines = [start("--speed", "4") for _ in range(2)]
     for index, engine in enumerate(engines):

@@ -30,12 +30,15 @@ class ChoiceProgress:
 class EventFormat(Protocol):
     """Spells one response's events. Texts are plain ASCII words: they need no escaping."""
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, progress: ChoiceProgress) -> bytes:
         """Return what comes before a choice's first token."""
         ...
 
     def frame(self, index: int) -> tuple[bytes, bytes] | None:
-        """Return what surrounds one token's text; None if events differ by more than the text."""
+        """Return what surrounds one token's text, with an empty usage object where counts belong.
+
+        None if events differ by more than that.
+        """
         ...
 
     def event(self, progress: ChoiceProgress, text: bytes) -> bytes:
@@ -99,23 +102,25 @@ class OpenAiFormat:
         self._whole = {"id": request_id, "object": kind[0], "created": created_s, "model": model}
         self._chunk = {"id": request_id, "object": kind[1], "created": created_s, "model": model}
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, progress: ChoiceProgress) -> bytes:
         """Return the event with the role, for chats."""
         if not self._is_chat:
             return b""
         choice = {
-            "index": index,
+            "index": progress.index,
             "delta": {"role": "assistant", "content": ""},
             "logprobs": None,
             "finish_reason": None,
         }
-        return self._event([choice], {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0}, first=True)
+        prompt = progress.prompt_tokens
+        figures = {"prompt_tokens": prompt, "total_tokens": prompt, "completion_tokens": 0}
+        return self._event([choice], figures if self._continuous else None)
 
     def frame(self, index: int) -> tuple[bytes, bytes] | None:
         """Return what surrounds a token's text."""
-        if self._continuous:
-            return None
-        head, _, tail = self._event([self._choice(index, _MARK)], None).partition(_MARK.encode())
+        choices = [self._choice(index, _MARK)]
+        whole = event(self._chunk | {"choices": choices} | ({"usage": {}} if self._continuous else {}))
+        head, _, tail = whole.partition(_MARK.encode())
         return head, tail
 
     def event(self, progress: ChoiceProgress, text: bytes) -> bytes:
@@ -163,7 +168,5 @@ class OpenAiFormat:
         content: dict[str, Any] = {"delta": {"content": text}} if self._is_chat else {"text": text}
         return {"index": index} | content | {"logprobs": None, "finish_reason": None}
 
-    def _event(self, choices: list[dict[str, Any]], figures: dict[str, Any] | None, *, first: bool = False) -> bytes:
-        if first and not self._continuous:
-            figures = None
+    def _event(self, choices: list[dict[str, Any]], figures: dict[str, Any] | None) -> bytes:
         return event(self._chunk | {"choices": choices} | ({"usage": figures} if figures else {}))

@@ -44,6 +44,7 @@ class EmulatorOptions:
     priority_scheduling: bool
     low_values_first: bool  # SGLang's order turned round
     prefix_caching: bool
+    stream_interval: int
     watermark: float
     api_key: str
     faults: tuple[InjectedFault, ...]
@@ -84,6 +85,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         priority_scheduling=given.priority_scheduling,
         low_values_first=given.schedule_low_priority_values_first,
         prefix_caching=not given.no_prefix_caching,
+        stream_interval=given.stream_interval,
         watermark=given.watermark,
         api_key=os.environ.get(given.api_key_env, "") if given.api_key_env else "",
         faults=tuple(given.fault),
@@ -132,6 +134,7 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     add("--priority-scheduling", action="store_true", help="vLLM: lower first; SGLang: higher first")
     add("--schedule-low-priority-values-first", action="store_true", help="SGLang: lower first, as vLLM")
     add("--no-prefix-caching", action="store_true")
+    add("--stream-interval", type=_count, default=1, help="tokens an event of a stream carries; TGI always sends one")
     add("--watermark", type=_share, default=0.0, help="share of the KV cache kept free when admitting")
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # A client that does not read gets its tokens later and merged, as vLLM's output collector does it.
 HELD_BYTES_MAX = 64 * 1024
 
+# Where a frame's tail has the counts so far, and how they are spelled.
+_COUNTS = b'"usage":{}'
+USAGE = b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}'
+
 
 class End(Enum):
     """How a response ended."""
@@ -32,7 +36,9 @@ class End(Enum):
 class Choice:
     """One answer of a response; takes the tokens of its sequence."""
 
-    __slots__ = ("_head", "_tail", "format", "is_closed", "is_garbled", "predicted", "reply", "sent", "sequence")
+    __slots__ = (
+        "_counts", "_head", "_tail", "format", "is_closed", "is_garbled", "predicted", "reply", "sent", "sequence",
+    )  # fmt: skip
 
     def __init__(
         self, reply: Reply, sequence: Sequence, predicted: PredictedAnswer, event_format: EventFormat, index: int
@@ -42,18 +48,31 @@ class Choice:
         self.is_closed = False
         self.is_garbled = False
         frame = event_format.frame(index) if reply.is_stream else None
-        self._head, self._tail = reply.frame(frame) if frame else (b"", b"")
+        self._counts = frame is not None and _COUNTS in frame[1]
+        self._head, self._tail = (frame if self._counts else reply.frame(frame)) if frame else (b"", b"")
 
     def on_token(self, sequence: Sequence) -> None:
         """Pass the newest token on."""
         reply, generated = self.reply, sequence.generated
+        if (
+            0 < self.sent > generated - reply.interval
+            and sequence.status is SequenceStatus.RUNNING
+            and not reply.break_at
+        ):
+            return
         end = generated * TOKEN_BYTES
         is_plain = self._head and 0 < self.sent == generated - 1 and end <= len(self.predicted.text)
         if not is_plain or sequence.status is not SequenceStatus.RUNNING or reply.break_at:
             reply.advance(self)
         elif reply.keeps_up():
             self.sent = generated
-            reply.write(self._head + self.predicted.text[end - TOKEN_BYTES : end] + self._tail)
+            text = self.predicted.text[end - TOKEN_BYTES : end]
+            if self._counts:
+                prompt = sequence.prompt.tokens
+                counts = USAGE % (prompt, prompt + generated, generated)
+                reply.write_events(self._head + text + self._tail.replace(_COUNTS, counts))
+            else:
+                reply.write(self._head + text + self._tail)
 
     def pending(self, index: int) -> bytes:
         """Return the events of every token not sent yet, merged; they count as sent."""
@@ -61,7 +80,7 @@ class Choice:
             self.progress(index),
             self.predicted.text[self.sent * TOKEN_BYTES : self.sequence.generated * TOKEN_BYTES],
         )
-        events = b"" if self.sent else self.format.opening(index)
+        events = b"" if self.sent else self.format.opening(progress)
         is_last = self.sequence.status is SequenceStatus.FINISHED
         if is_last and not self.is_closed:
             events += self.format.last(progress, text)
@@ -88,6 +107,7 @@ class Reply:
     """A response with its choices; `ended` says how it ended. This one is sent whole, at the end."""
 
     is_stream = False
+    interval = 1  # tokens an event carries, but for the first and the last
 
     def __init__(
         self, event_format: EventFormat, ended: asyncio.Future[End], broken: Callable[[Reply, Choice], bool]
@@ -136,6 +156,9 @@ class Reply:
     def write(self, data: bytes) -> None:
         """Put bytes on the wire."""
 
+    def write_events(self, events: bytes) -> None:
+        """Put whole events on the wire."""
+
     def _show(self, choice: Choice) -> None:
         """Put a choice's news on the wire."""
 
@@ -153,8 +176,10 @@ class StreamReply(Reply):
         transport: asyncio.WriteTransport,
         *,
         is_chunked: bool,
+        interval: int = 1,
     ) -> None:
         self.transport = transport
+        self.interval = interval
         self._is_chunked = is_chunked
         self._is_complete = False
         super().__init__(event_format, ended, broken)

@@ -54,6 +54,7 @@ class Server:
             self._injector,
             max_model_len=instance.max_model_len,
             refuses_new=self._shutdown.refuses_new,
+            stream_interval=options.stream_interval,
             clock=clock,
         )
         self._stop_requested = asyncio.Event()

@@ -34,7 +34,7 @@ Planned = tuple[Prompt, str, PredictedAnswer]
 class EmulatorService:
     """Serves requests on one engine."""
 
-    def __init__(  # what one engine is served with
+    def __init__(  # noqa: PLR0913  # what one engine is served with
         self,
         engine: EngineCore,
         dialect: Dialect,
@@ -42,10 +42,12 @@ class EmulatorService:
         *,
         max_model_len: int,
         refuses_new: bool,
+        stream_interval: int,
         clock: Clock,
     ) -> None:
         self.engine, self.dialect, self.injector = engine, dialect, injector
         self._refuses_new = refuses_new  # while it drains
+        self._stream_interval = stream_interval  # tokens of an event
         self.max_model_len = max_model_len
         self.texts = AnswerTexts()
         self.is_draining = False
@@ -185,7 +187,8 @@ class EmulatorService:
         transport = request.transport
         if transport is None:
             return response
-        reply = StreamReply(event_format, ended, self._broken, transport, is_chunked=is_chunked)
+        interval = self._stream_interval
+        reply = StreamReply(event_format, ended, self._broken, transport, is_chunked=is_chunked, interval=interval)
         self._admit(reply, generation, planned, arrived_s)
         try:
             how = await reply.ended

@@ -6,7 +6,7 @@ from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBeh
 from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
 
 CAPABILITIES = EngineCapabilities(
-    continues_streams=False,
+    continues_streams=True,
     priority_order=PriorityOrder.HIGH_FIRST,  # unless --schedule-low-priority-values-first
     reserves_output=False,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),

@@ -6,7 +6,8 @@ from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBeh
 from fleetctl_tgi.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
 
 CAPABILITIES = EngineCapabilities(
-    continues_streams=False,
+    # A last message of the assistant is gone on from, whatever the request's flags say (router, chat_template.rs).
+    continues_streams=True,
     priority_order=PriorityOrder.NONE,
     reserves_output=True,
     # --graceful-termination-timeout's own default.

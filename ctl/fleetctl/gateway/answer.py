@@ -11,8 +11,11 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import continuation, wire
-from fleetctl.gateway.relay import EventRelay, StreamFault, Usage, read_usage, truncated
+from fleetctl.gateway.relay import STOPPED, EventRelay, StreamFault, truncated
 from fleetctl.gateway.response import ClientResponse
+from fleetctl.gateway.splicer import end_of_stream
+from fleetctl.gateway.transcript import Transcript
+from fleetctl.gateway.usage import ShownUsage, Usage, read_usage
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -33,7 +36,8 @@ class ReceivedAnswer:
     """
 
     __slots__ = (
-        "_client", "_connection", "_dispatcher", "_fault", "_last_events", "_limits", "_relay", "_response", "request",
+        "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_relay", "_response",
+        "_shown", "_text_bytes_max", "request",
     )  # fmt: skip
 
     request: ActiveRequest
@@ -47,6 +51,9 @@ class ReceivedAnswer:
         self._relay: EventRelay | None = None  # of an answer in events
         self._fault: StreamFault | None = None  # the last one that a replica's events ended with
         self._last_events = b""  # the end that a lost stream lacks
+        self._text_bytes_max = 0  # of a stream kept so that another replica can go on with it; 0: none could
+        self._is_counted = False  # the replica was asked for counts that the client did not ask for
+        self._shown = ShownUsage()
 
     # Receiver: what the replica answers.
 
@@ -60,7 +67,12 @@ class ReceivedAnswer:
         self._response.take_head(status, headers)
         self._relay = None
         if status == 200 and wire.is_event_stream(headers):
-            self._relay = EventRelay(self._limits, keeps_transcript=self._dispatcher.routes.any_continues)
+            self._relay = EventRelay(
+                self._limits,
+                transcript=Transcript(self._text_bytes_max) if self._text_bytes_max else None,
+                is_counted=self._is_counted,
+                shown=self._shown,
+            )
 
     def body(self, data: bytes, now_s: float) -> None:
         """Pass on, or hold back, a piece of the answer."""
@@ -153,6 +165,9 @@ class ReceivedAnswer:
         if self._connection is not None:
             self._connection.cancel()
             self._connection = None
+        if fault is STOPPED:
+            self._complete_pieces()
+            return
         failure = failure_of(fault.status)
         if self.request.is_committed:
             self._dispatcher.failed(self.request, RequestEvent.ERROR)
@@ -182,12 +197,13 @@ class ReceivedAnswer:
     def _resume(self, first_body: bytes, *, is_chat: bool, may_continue: bool) -> tuple[Resumption, bytes]:
         """Look at what was passed on of a lost stream; return whether it can go on, and the body that asks for it."""
         relay = self._relay
+        transcript = relay.transcript if relay is not None else None
         if relay is not None and relay.is_finished:
-            self._last_events = wire.DONE_EVENT
+            self._last_events = wire.DONE_EVENT if relay.is_done else self._end_of(relay, is_chat=is_chat)
             return Resumption.ONLY_END_MISSING, b""
-        if relay is None or not may_continue:
+        if relay is None or transcript is None or not may_continue:
             return Resumption.UNLAWFUL, b""
-        resumed = continuation.plan(first_body, relay.transcript, tokens=relay.tokens, is_chat=is_chat)
+        resumed = continuation.plan(first_body, transcript, relay.counts(), is_chat=is_chat, shown=self._shown)
         if resumed is None:
             return Resumption.UNLAWFUL, b""
         if resumed.body is None:
@@ -195,6 +211,14 @@ class ReceivedAnswer:
             return Resumption.ONLY_END_MISSING, b""
         relay.restart(resumed.splicer)
         return Resumption.POSSIBLE, resumed.body
+
+    def _end_of(self, relay: EventRelay, *, is_chat: bool) -> bytes:
+        """Return what follows an answer's last choice, its usage told by the events before."""
+        if relay.transcript is None or relay.is_usage_passed:
+            return wire.DONE_EVENT
+        prompt_tokens, tokens = relay.counts()
+        usage = Usage(prompt_tokens, tokens) if prompt_tokens is not None else None
+        return end_of_stream(relay.transcript.envelope, usage, is_chat=is_chat, shown=self._shown)
 
     def end_stream(self) -> None:
         """Write the end of a stream that lacked only that."""

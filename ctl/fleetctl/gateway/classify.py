@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 
 _EMPTY = msgspec.Raw(b"")
+_ONE = frozenset({b"", b"1", b"null"})
+_NONE = frozenset({b"", b"[]", b"0", b"false", b"null"})
+_DIGITS_MAX = 9
 
 
 class _ContentPart(msgspec.Struct):
@@ -28,15 +31,24 @@ class _Body(msgspec.Struct):
     prompt: msgspec.Raw = _EMPTY
     stream: bool | None = None
     service_tier: str | None = None
+    stream_options: msgspec.Raw = _EMPTY
+    max_tokens: msgspec.Raw = _EMPTY
+    max_completion_tokens: msgspec.Raw = _EMPTY
+    n: msgspec.Raw = _EMPTY
+    tools: msgspec.Raw = _EMPTY
+    logprobs: msgspec.Raw = _EMPTY
 
 
 class ParsedRequest(msgspec.Struct):
-    """What the choice of lane and replica needs to know of a request."""
+    """What the choice of lane and replica, and the relay of the answer, need to know of a request."""
 
     prompt: bytes  # its text, as JSON wrote it
     prompt_tokens: int | None  # known only when it came as token ids
     stream: bool
     batch_hint: bool
+    stream_options: bytes = b""  # as JSON wrote them
+    output_tokens_max: int | None = None
+    is_plain: bool = True  # one choice of text: no tools, no log probabilities
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
@@ -53,8 +65,18 @@ def parse_request(body: bytes) -> ParsedRequest:
     if raw := bytes(read.prompt):
         prompt, tokens = _completion_prompt(raw)
     return ParsedRequest(
-        prompt=prompt, prompt_tokens=tokens, stream=bool(read.stream), batch_hint=read.service_tier == "flex"
+        prompt=prompt,
+        prompt_tokens=tokens,
+        stream=bool(read.stream),
+        batch_hint=read.service_tier == "flex",
+        stream_options=bytes(read.stream_options),
+        output_tokens_max=_count(bytes(read.max_completion_tokens)) or _count(bytes(read.max_tokens)),
+        is_plain=bytes(read.n) in _ONE and bytes(read.tools) in _NONE and bytes(read.logprobs) in _NONE,
     )
+
+
+def _count(number: bytes) -> int | None:
+    return int(number) if number.isdigit() and len(number) <= _DIGITS_MAX else None
 
 
 def message_texts(body: bytes) -> list[tuple[str, bytes]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleetctl.gateway import wire
+from fleetctl.gateway.splicer import Splicer
+from fleetctl.gateway.usage import merged
+
+if TYPE_CHECKING:
+    from fleetctl.gateway.transcript import Transcript
+    from fleetctl.gateway.usage import ShownUsage
 
 _log = logging.getLogger("fleetctl.gateway")
 
-# With any of these set, the tokens so far are not the whole state of the answer, or the client sees more than text.
+# With any of these set, the text so far is not the whole state of the answer, or the client sees more than text.
 _UNLAWFUL = (
     "tools", "functions", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "suffix", "use_beam_search",
     "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "continue_final_message",
-    "return_token_ids", "prompt_embeds", "audio", "modalities",
+    "return_token_ids", "prompt_embeds", "audio", "modalities", "include_stop_str_in_output",
 )  # fmt: skip
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 # OpenAI's and vLLM's default for /v1/completions; chat answers may fill the context.
@@ -31,25 +36,39 @@ class Continuation:
     splicer: Splicer
 
 
-def plan(request_body: bytes, transcript: bytes | None, *, tokens: int, is_chat: bool) -> Continuation | None:
-    """Return how to go on after `tokens` content events were sent. None: it would not be lawful, or cannot be read."""
+def plan(
+    request_body: bytes, transcript: Transcript, counts: tuple[int | None, int], *, is_chat: bool, shown: ShownUsage
+) -> Continuation | None:
+    """Return how to go on after these prompt and output tokens. None: it would not be lawful, or cannot be read."""
+    if not transcript.is_fit:
+        return None
     try:
-        return _plan(request_body, transcript, tokens=tokens, is_chat=is_chat)
+        return _plan(request_body, transcript, counts, is_chat=is_chat, shown=shown)
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError, KeyError) as exc:
         # What a replica streamed is not ours to trust; an odd shape means only that nobody can go on with it.
         _log.warning("a lost stream cannot be continued: %r", exc)
         return None
 
 
-def _plan(request_body: bytes, transcript: bytes | None, *, tokens: int, is_chat: bool) -> Continuation | None:
-    # Lawful is one choice of plain text: no tools, no grammar, no logprobs, and everything sent so far still at hand.
-    if transcript is None:
-        return None
+def _plan(
+    request_body: bytes, transcript: Transcript, counts: tuple[int | None, int], *, is_chat: bool, shown: ShownUsage
+) -> Continuation | None:
     body = msgspec.json.decode(request_body)
-    sent = _read(transcript, is_chat=is_chat)
-    if sent is None or not _is_lawful(body, is_chat=is_chat):
+    if not _is_lawful(body, is_chat=is_chat):
         return None
-    splicer = Splicer(sent.envelope, tokens, is_chat=is_chat, has_role=sent.has_role)
+    delivered = transcript.delivered()
+    # Chat templates and engines trim what they go on from, so it is trimmed here, where it is known.
+    sent = delivered.rstrip() if is_chat else delivered
+    splicer = Splicer(
+        transcript,
+        counts,
+        delivered=delivered,
+        unsent=delivered[len(sent) :],
+        stops=_stops(body),
+        is_chat=is_chat,
+        shown=shown,
+    )
+    tokens = counts[1]
     lengths = {key: body[key] - tokens for key in _LENGTHS if isinstance(body.get(key), int)}
     if not lengths and not is_chat:
         lengths = {"max_tokens": _COMPLETION_TOKENS_DEFAULT - tokens}
@@ -58,116 +77,32 @@ def _plan(request_body: bytes, transcript: bytes | None, *, tokens: int, is_chat
     return Continuation(msgspec.json.encode(_resumed(body, sent, lengths, tokens, is_chat=is_chat)), splicer)
 
 
-@dataclass(slots=True)
-class _Sent:
-    text: str
-    envelope: dict[str, Any]  # id, created, model of the first event
-    has_role: bool
-
-
 def _is_lawful(body: dict[str, Any], *, is_chat: bool) -> bool:
+    """Whether one choice of plain text is asked for: no tools, no grammar, no logprobs."""
     if not is_chat and not isinstance(body.get("prompt"), str):
         return False
     if any(body.get(key) not in (None, False, [], 0, "none") for key in _UNLAWFUL):
         return False
     if body.get("n") not in (None, 1) or body.get("best_of") not in (None, 1):
         return False
-    if (body.get("response_format") or {"type": "text"}).get("type") != "text":
-        return False
-    return not (body.get("stream_options") or {}).get("continuous_usage_stats")
+    return (body.get("response_format") or {"type": "text"}).get("type") == "text"
 
 
-def _read(transcript: bytes, *, is_chat: bool) -> _Sent | None:
-    sent = _Sent(text="", envelope={}, has_role=False)
-    texts: list[str] = []
-    for event in _events(transcript):
-        if not sent.envelope:
-            sent.envelope = {key: event[key] for key in ("id", "created", "model") if key in event}
-        for choice in event.get("choices") or ():
-            if choice.get("index", 0) != 0:
-                return None
-            if not is_chat:
-                texts.append(choice.get("text") or "")
-                continue
-            delta = choice.get("delta") or {}
-            if any(delta.get(key) for key in ("tool_calls", "function_call", "reasoning_content", "reasoning")):
-                return None
-            sent.has_role = sent.has_role or "role" in delta
-            texts.append(delta.get("content") or "")
-    sent.text = "".join(texts)
-    return sent
+def _stops(body: dict[str, Any]) -> tuple[str, ...]:
+    stop = body.get("stop") or ()
+    return tuple(each for each in ((stop,) if isinstance(stop, str) else stop) if isinstance(each, str))
 
 
-def _events(data: bytes) -> list[dict[str, Any]]:
-    return [event for line in data.splitlines() if (event := _event(line)) is not None]
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
-        return None
-    event = msgspec.json.decode(line[5:])
-    return event if isinstance(event, dict) else None
-
-
-def _resumed(
-    body: dict[str, Any], sent: _Sent, lengths: dict[str, int], tokens: int, *, is_chat: bool
-) -> dict[str, Any]:
-    resumed = {**body, **lengths}
+def _resumed(body: dict[str, Any], sent: str, lengths: dict[str, int], tokens: int, *, is_chat: bool) -> dict[str, Any]:
+    resumed = {**body, **lengths, "stream_options": merged(body.get("stream_options"))}
     if isinstance(body.get("min_tokens"), int):
         resumed["min_tokens"] = max(0, body["min_tokens"] - tokens)
-    if not sent.text:
+    if not sent:
         return resumed
     if is_chat:
-        resumed["messages"] = [*body["messages"], {"role": "assistant", "content": sent.text}]
+        resumed["messages"] = [*body["messages"], {"role": "assistant", "content": sent}]
         resumed["continue_final_message"] = True
         resumed["add_generation_prompt"] = False
     else:
-        resumed["prompt"] = body["prompt"] + sent.text
+        resumed["prompt"] = body["prompt"] + sent
     return resumed
-
-
-class Splicer:
-    """Rewrites a continuation's events so that the client sees one answer."""
-
-    __slots__ = ("_envelope", "_has_role", "_is_chat", "_tokens")
-
-    def __init__(self, envelope: dict[str, Any], tokens: int, *, is_chat: bool, has_role: bool) -> None:
-        self._envelope = envelope
-        self._tokens = tokens
-        self._is_chat = is_chat
-        self._has_role = has_role
-
-    def __call__(self, data: bytes) -> bytes:
-        """Return these complete events as part of the first answer."""
-        return b"".join(self._rewrite(line) for line in data.splitlines() if line)
-
-    def end(self) -> bytes:
-        """Return the events that end an answer of which nothing but its end is missing: it has used up its length."""
-        content: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
-        choice = {"index": 0, **content, "finish_reason": "length"}
-        kind = "chat.completion.chunk" if self._is_chat else "text_completion"
-        return _encode({**self._envelope, "object": kind, "choices": [choice]}) + wire.DONE_EVENT
-
-    def _rewrite(self, line: bytes) -> bytes:
-        event = _event(line)
-        if event is None or "error" in event:
-            return line + b"\n\n"
-        event |= self._envelope
-        for choice in event.get("choices") or ():
-            delta = choice.get("delta") or {}
-            if self._has_role and "role" in delta:
-                del delta["role"]
-                if not delta.get("content") and choice.get("finish_reason") is None:
-                    return b""
-        if event.get("usage"):
-            self._sum_usage(event["usage"])
-        return _encode(event)
-
-    def _sum_usage(self, usage: dict[str, Any]) -> None:
-        # The replica counted what had been sent as prompt; the total is the same either way.
-        usage["prompt_tokens"] = max(0, usage.get("prompt_tokens", 0) - self._tokens)
-        usage["completion_tokens"] = usage.get("completion_tokens", 0) + self._tokens
-
-
-def _encode(event: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"

@@ -11,12 +11,14 @@ from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
 from fleetctl.gateway.answer import ReceivedAnswer
 from fleetctl.gateway.degrade import degrade
+from fleetctl.gateway.usage import asking_for_counts, shown_usage
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import Resumption
+    from fleetctl.gateway.classify import ParsedRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.measure import MeasuredRequest
@@ -60,22 +62,32 @@ class Exchange(ReceivedAnswer):
         self._first_body, self._response.degraded = degrade(
             received.body, lane.degradation, messages_cut=received.messages_cut
         )
-        self._body = self._first_body
+        self._body = self._first_body  # for a replica that can go on with another one's stream
 
     def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest) -> None:
         """Ask the dispatcher for a replica."""
-        dispatcher = self._dispatcher
+        dispatcher, parsed = self._dispatcher, measured.parsed
+        if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
+            self._keep_text(parsed)
         self.request = ActiveRequest(
             self,
             lane,
             measured.prompt,
             measured.hashes,
-            len(measured.parsed.prompt),
+            len(parsed.prompt),
             dispatcher.clock(),
-            is_stream=measured.parsed.stream,
+            is_stream=parsed.stream,
         )
         self._client.exchange = self
         dispatcher.submit(self.request)
+
+    def _keep_text(self, parsed: ParsedRequest) -> None:
+        """Get ready for the replica to be lost: its text will be kept, and it is asked to count its tokens."""
+        limits = self._limits
+        tokens_max = min(parsed.output_tokens_max or limits.output_tokens_max, limits.output_tokens_max)
+        self._text_bytes_max = tokens_max * limits.text_bytes_per_token_max
+        self._shown = shown_usage(parsed.stream_options)
+        self._body = asking_for_counts(self._first_body, parsed.stream_options)
 
     # ExchangePort: what the dispatcher decides.
 
@@ -103,14 +115,17 @@ class Exchange(ReceivedAnswer):
 
     def _write(self, upstream: Upstream, connection: UpstreamConnection) -> None:
         self._connection = connection
-        self._dispatcher.connected(self.request)
+        request = self.request
+        self._dispatcher.connected(request)
+        self._is_counted = request.replica is not None and request.replica.candidate.continues
+        body = self._body if self._is_counted else self._first_body
         received = self._received
         head = b"POST %b%bcontent-length: %d\r\n%b\r\n" % (
-            received.target, upstream.request_head, len(self._body), received.forwarded
+            received.target, upstream.request_head, len(body), received.forwarded
         )  # fmt: skip
-        connection.begin(self, head, self._body)
-        self.request.is_paused = self._client.is_behind
-        if self.request.is_paused:
+        connection.begin(self, head, body)
+        request.is_paused = self._client.is_behind
+        if request.is_paused:
             connection.pause()
 
     def cancel(self) -> None:

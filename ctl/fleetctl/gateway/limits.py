@@ -30,7 +30,10 @@ class GatewayLimits:
     client_write_bytes_high: int = 256 * _KIB  # then its replica is not read from
     event_bytes_max: int = _MIB  # one SSE event
     whole_bytes_max: int = _MIB  # of a non-streamed answer held back in case its replica dies
-    transcript_bytes_max: int = 256 * _KIB  # of a stream kept in case it must be continued
+    # Of a stream, in case it must be continued: its text, as long as the request lets it get. No token of the public
+    # vocabularies is longer than 128 B, and few are longer than 8; a request that sets no length may fill a context.
+    text_bytes_per_token_max: int = 64
+    output_tokens_max: int = 131_072
     # How long a replica may take.
     connect_timeout_s: float = 3.0
     upstream_idle_s: float = 4.0  # uvicorn, under vLLM, closes idle connections after 5

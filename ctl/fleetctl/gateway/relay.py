@@ -1,18 +1,20 @@
-"""Passes a stream of events on, looking at each only as far as timing and honesty need."""
+"""Passes a stream of events on, looking at each only as far as timing, honesty and a continuation need."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.transcript import EventShape, Transcript, read_event, shape_of
+from fleetctl.gateway.usage import ShownUsage, Usage, read_usage, without_usage
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.splicer import Splicer
 
 # A non-empty text of a delta. Inside JSON strings quotes are escaped, so an answer that talks about these keys does
 # not match.
@@ -20,17 +22,8 @@ _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _ERROR = re.compile(rb'^data:\s*(\{\s*"(?:error"\s*:\s*\{|object"\s*:\s*"error").*)$', re.MULTILINE)
 _DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
-_PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
-_COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
-
-Splice = Callable[[bytes], bytes]
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """The token usage that the engine reported."""
-
-    prompt_tokens: int
-    completion_tokens: int
+_LF = 10
+_EVENT = re.compile(rb".*?\n\r?\n", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +34,8 @@ class StreamFault:
     error: dict[str, Any]  # in OpenAI's shape
 
 
-def read_usage(data: bytes) -> Usage | None:
-    """Return the last usage object in `data`, if any."""
-    start = data.rfind(b'"usage"')
-    if start < 0:
-        return None
-    prompt = _PROMPT_TOKENS.search(data, start)
-    completion = _COMPLETION_TOKENS.search(data, start)
-    if prompt is None:
-        return None
-    return Usage(int(prompt[1]), int(completion[1]) if completion else 0)
+# The answer is over though its replica would go on: a continuation came upon the client's stop string.
+STOPPED = StreamFault(200, {})
 
 
 def truncated() -> StreamFault:
@@ -61,67 +46,121 @@ def truncated() -> StreamFault:
 class EventRelay:
     """One client's stream, over however many replicas it takes.
 
-    `feed` returns complete events to be written, or the fault that ends this replica's part. Events that all carry
-    content cost three counts of short patterns; any other is looked at closely.
+    `feed` returns complete events to be written, or the fault that ends this replica's part. An event that differs from
+    the one before it by its text alone costs three searches for short patterns; any other is looked at closely.
     """
 
     __slots__ = (
-        "_empty", "_finish_seen", "_limits", "_marker", "_pending", "_previous", "_sent", "_sent_bytes", "fault", "is_done",
-        "new_tokens", "splice", "tokens", "usage",
+        "_counted", "_empty", "_finish_seen", "_is_counted", "_limits", "_looked", "_marker", "_pending", "_plain", "_previous",
+        "_shape", "_shown", "_text", "_text_bytes_max", "fault", "is_done", "is_usage_passed", "new_tokens", "splice", "transcript",
+        "usage",
     )  # fmt: skip
 
-    def __init__(self, limits: GatewayLimits, *, keeps_transcript: bool) -> None:
+    def __init__(
+        self,
+        limits: GatewayLimits,
+        *,
+        transcript: Transcript | None = None,
+        is_counted: bool = False,
+        shown: ShownUsage | None = None,
+    ) -> None:
+        """`is_counted`: the gateway asked for counts with every event; the client sees those that are `shown`."""
         self._limits = limits
+        self.transcript = transcript
+        self._text = transcript.text if transcript is not None else bytearray()
+        self._text_bytes_max = transcript.text_bytes_max if transcript is not None else 0
+        self._is_counted = is_counted
+        self._shown = shown or ShownUsage()
+        self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
+        self._counted = b""  # the last event with the engine's own count
         self._marker = self._empty = b""  # how this engine spells the key before a token
         self._pending = b""
         self._previous = b""
-        self._sent: list[bytes] | None = [] if keeps_transcript else None
-        self._sent_bytes = 0
-        self.splice: Splice | None = None  # rewrites a continuation's events
+        self.splice: Splicer | None = None  # rewrites a continuation's events
         self.fault: StreamFault | None = None
         self._finish_seen = False
         self.is_done = False  # [DONE] was seen
-        self.tokens = 0  # content events
+        self.is_usage_passed = False  # the event that ends a stream with its usage
+        self._plain = 0  # content events of the shape
+        self._looked = 0  # others
         self.new_tokens = 0  # of the last feed
         self.usage: Usage | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Content events passed on so far."""
+        return self._plain + self._looked
 
     def feed(self, data: bytes) -> bytes:
         """Return the complete events to pass on; sets `new_tokens` and, at a fault, `fault`."""
         if self._pending:
             data = self._pending + data
             self._pending = b""
+        shape = self._shape
+        if shape is not None:
+            start = shape.head_bytes
+            at = data.find(shape.tail, start)
+            # JSON has no line breaks of its own: the first one ends the event, and nothing may follow it.
+            if (
+                at > start
+                and data.startswith(shape.head)
+                and data.find(b"\n", start) == len(data) - 2
+                and data[-1] == _LF
+            ):
+                text = self._text
+                text += data[start:at]
+                if len(text) <= self._text_bytes_max:
+                    if shape.strips:
+                        self._counted = data
+                        data = data[:at] + shape.plain_tail
+                    self._plain += 1
+                    self.new_tokens = 1
+                    return data
+        return self._feed_other(data)
+
+    def _feed_other(self, data: bytes) -> bytes:
         if not data.endswith(b"\n\n"):
             data = self._cut(data)
+        self.new_tokens = 0
+        if self._shape is not None and data:
+            several = self._several(data, self._shape)
+            if several:
+                return several
         if self.splice is not None and data:
             data = self.splice(data)
-        self.new_tokens = 0
+            self.fault = STOPPED if self.splice.is_over else self.fault
         if not data:
             return b""
+        if self.transcript is not None and self.transcript.is_fit:
+            return self._read(data)
+        if self._is_counted:
+            data = self._strip(data)
         marker = self._marker
         new = data.count(marker) - data.count(self._empty) if marker else 0
         if new != data.count(b"\n\n") or not new:
             data, new = self._look(data)
         self._previous = data
         self.new_tokens = new
-        self.tokens += new
-        if self._sent is not None:
-            self._sent.append(data)
-            self._sent_bytes += len(data)
-            if self._sent_bytes > self._limits.transcript_bytes_max:
-                self._sent = None
+        self._looked += new
         return data
 
-    def restart(self, splice: Splice) -> None:
-        """Get ready for the part another replica will send."""
+    def restart(self, splice: Splicer) -> None:
+        """Get ready for the part another replica will send, which will be counted as this one was."""
         self._pending = b""
         self._marker = self._empty = b""
+        self._shape = None
         self.fault = None
         self.splice = splice
+        if self.transcript is not None:
+            prompt_tokens, tokens = self.counts()
+            self.transcript.restart(prompt_tokens, tokens, plain_events=self._plain)
+        self._counted = b""
 
-    @property
-    def transcript(self) -> bytes | None:
-        """Everything passed on so far. None: not kept, or too long."""
-        return b"".join(self._sent) if self._sent is not None else None
+    def counts(self) -> tuple[int | None, int]:
+        """Return prompt tokens, if they are known, and the tokens generated so far, as the engine counts where it does."""
+        if self.transcript is None:
+            return None, self.tokens
+        return self.transcript.usage(self._counted, plain_events=self._plain)
 
     @property
     def is_finished(self) -> bool:
@@ -136,6 +175,65 @@ class EventRelay:
                 502, wire.error_object("an event of the replica is too long", kind="server_error", code=502)
             )
         return data[:end]
+
+    # Events whose text is kept.
+
+    def _several(self, data: bytes, shape: EventShape) -> bytes:
+        """Take in events that are all of the shape at once, as they come when there is much to do. b"": they are not."""
+        pieces = shape.pieces(data)
+        joined = b"".join(pieces)
+        # A line break within a piece: an event of another shape was taken for text.
+        if not all(pieces) or b"\n" in joined:
+            return b""
+        text = self._text
+        text += joined
+        if len(text) > self._text_bytes_max:
+            return b""
+        if shape.strips:
+            self._counted = data
+            data = shape.head + shape.between.join(pieces) + shape.plain_tail
+        self._plain += len(pieces)
+        self.new_tokens = len(pieces)
+        return data
+
+    def _read(self, data: bytes) -> bytes:
+        """Take in events one by one, and learn the shape that the next ones will have."""
+        data, new = self._look(data)
+        self._looked += new
+        self.new_tokens = new
+        return b"".join([self._read_event(event) for event in _EVENT.findall(data)])
+
+    def _read_event(self, event: bytes) -> bytes:
+        transcript = self.transcript
+        if transcript is None or b"data:" not in event or _DONE.match(event):
+            return event
+        read = read_event(event)
+        strips = False
+        if read is None:
+            transcript.drop()
+        else:
+            is_plain = transcript.note(read)
+            if read.get("usage"):
+                self._counted = event
+                strips = self._is_counted and not (self._shown.in_events and read.get("choices"))
+            self._shape = shape_of(event, strips=strips) if is_plain and self.splice is None else None
+        return self._shown_event(event) if strips else event
+
+    def _strip(self, data: bytes) -> bytes:
+        if self._shown.in_events:
+            return data
+        return b"".join([self._shown_event(event) for event in _EVENT.findall(data)])
+
+    def _shown_event(self, event: bytes) -> bytes:
+        """Return an event as the client asked for it; the last one, with the usage alone, perhaps not at all."""
+        if b'"usage"' not in event:
+            return event
+        if b'"choices":[]' in event or b'"choices": []' in event:
+            self.is_usage_passed = self._shown.at_end
+            return event if self._shown.at_end else b""
+        return without_usage(event)
+
+    # Any others.
 
     def _look(self, data: bytes) -> tuple[bytes, int]:
         error = _ERROR.search(data)

@@ -22,7 +22,7 @@ class RouteReplica:
     concurrency_max: int  # requests the gateway lets be in flight there at once
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
     node_ready: bool = True  # False: its node does not report, so it is picked only where no other can be
-    continues: bool = False  # its engine knows continue_final_message, so a stream another one lost can go on here
+    continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
     @property
     def address(self) -> tuple[str, int]:

@@ -57,7 +57,9 @@ class ShutdownBehaviour:
 class EngineCapabilities:
     """What an engine can do, where engines differ and somebody decides on it."""
 
-    continues_streams: bool  # takes `continue_final_message`: goes on with what another replica has begun to say
+    continues_streams: (
+        bool  # goes on from a last message of the assistant (`continue_final_message`), another replica's text
+    )
     priority_order: PriorityOrder
     reserves_output: bool  # a request holds KV blocks for all it may generate from the start, and is never preempted
     shutdown: ShutdownBehaviour

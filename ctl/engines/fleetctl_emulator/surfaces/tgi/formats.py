@@ -31,10 +31,19 @@ class TgiFormat(OpenAiFormat):
         self._chunk["system_fingerprint"] = _FINGERPRINT
         self._whole["system_fingerprint"] = _FINGERPRINT
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, progress: ChoiceProgress) -> bytes:
         """Return nothing."""
-        del index
+        del progress
         return b""
+
+    def event(self, progress: ChoiceProgress, text: bytes) -> bytes:
+        """Return one event for each token: TGI merges none, however slowly a client reads."""
+        return b"".join(super(TgiFormat, self).event(progress, piece) for piece in _token_texts(text))
+
+    def last(self, progress: ChoiceProgress, text: bytes) -> bytes:
+        """Return the events of the last tokens, the very last with why it ended."""
+        texts = _token_texts(text) or [b""]
+        return self.event(progress, b"".join(texts[:-1])) + super().last(progress, texts[-1])
 
     def _ending(self, progress: ChoiceProgress) -> dict[str, Any]:
         return {"finish_reason": progress.finish_reason}
@@ -52,9 +61,9 @@ class GenerateFormat:
     def __init__(self, *, has_details: bool, before: str) -> None:
         self._has_details, self._before = has_details, before
 
-    def opening(self, index: int) -> bytes:
+    def opening(self, progress: ChoiceProgress) -> bytes:
         """Return nothing."""
-        del index
+        del progress
         return b""
 
     def frame(self, index: int) -> tuple[bytes, bytes] | None:

@@ -89,7 +89,7 @@ class TgiRoutes:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat; `model` is not looked at, as in TGI."""
-        body = read_body(ChatBody, await request.read())
+        body = _continued(read_body(ChatBody, await request.read()))
         generation = self._checked(chat_generation(body, seed=self._options.seed, request_id=""))
         return await self._service.respond(request, generation, self._format(generation, is_chat=True), is_chat=True)
 
@@ -208,3 +208,14 @@ class TgiRoutes:
             model=self._options.served_model_name,
             wants_usage=generation.wants_usage,
         )
+
+
+def _continued(body: ChatBody) -> ChatBody:
+    """Return a chat as TGI renders it: a last message of the assistant is gone on from, its end trimmed, flag or not."""
+    last = body.messages[-1] if body.messages else None
+    if last is None or last.role != "assistant" or not isinstance(last.content, str):
+        return msgspec.structs.replace(body, continue_final_message=False, add_generation_prompt=True)
+    trimmed = msgspec.structs.replace(last, content=last.content.rstrip())
+    return msgspec.structs.replace(
+        body, messages=[*body.messages[:-1], trimmed], continue_final_message=True, add_generation_prompt=False
+    )
