@@ -8,6 +8,7 @@ from fleetctl.cli.output import View, lines, section
 from fleetctl.core.conditions import lane_condition
 from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
+from fleetctl.views.budget import format_budget
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 from fleetctl.views.replicas import node_text
@@ -68,6 +69,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
         yield f"{lane.name}: {condition.type}, {lane.ready} of {lane.wanted} replicas ready ({lane.spot} on spot)"
         if condition.message:
             yield f"         {condition.message}"
+        if lane.budget is not None:
+            yield f"Budget   {format_budget(lane.budget)}"
     else:
         yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller import api
 from fleetctl.controller.apply import Applier
 from fleetctl.controller.background import BackgroundTasks
+from fleetctl.controller.budgets import Budgets
 from fleetctl.controller.create import Creator
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.journal import Journal
@@ -182,6 +183,7 @@ class Controller:
             decision=decision,
             controller_pid=self._world.pid,
             shared_left=components.shared.left,
+            ledgers=components.budgets.count(desired, observation.gateway),
         )
 
     def _hold_port(self, components: _Components, observation: Observation, decision: Decision) -> None:
@@ -227,6 +229,7 @@ class _Components:
         self.probes = Probes(world, self.background, wake)
         self.warmups = Warmups(world, self.background, self.journal)
         self.publisher = Publisher(world, self.journal)
+        self.budgets = Budgets(world)
         self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
         self.creator = Creator(
             world,

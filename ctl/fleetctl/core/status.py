@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.lane_view import current_traffic
 from fleetctl.core.overload import effective_step
+from fleetctl.core.slo.budget import error_budget
 from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.core.slo.judge import judge_live
+from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
@@ -44,6 +46,7 @@ class FleetKnowledge:
     controller_pid: int = 0  # 0: none answers
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
     shared_left: int = 0  # shared resources that are prepared, or may be
+    ledgers: dict[str, BudgetLedger] = field(default_factory=dict)  # by lane
     trouble: str = ""  # what went wrong in the last tick, if anything
 
     @property
@@ -105,6 +108,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
     memory = known.memory.lanes.get(spec.name, LaneMemory())
     traffic = _traffic(known.gateway, spec.name)
     objective = known.desired.profile.objective
+    ledger = known.ledgers.get(spec.name)
     pressure = known.decision.inputs.get(spec.name, {}).get("pressure") if known.decision else None
     return LaneStatus(
         name=spec.name,
@@ -128,6 +132,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
             before=memory.breach,
             now=known.at,
         ),
+        budget=error_budget(ledger, objective, known.at) if ledger and 0 < objective.fraction < 1 else None,
     )
 
 

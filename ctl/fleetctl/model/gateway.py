@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fleetctl.model.budget import RequestTotals
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
@@ -120,6 +121,7 @@ class LaneSnapshot:
     queued: int
     oldest_wait_s: float
     windows: tuple[LaneWindow, ...]  # 10 s, 1 m, 5 m, 1 h, shortest first
+    totals: RequestTotals | None = None  # since the gateway started; None: it is of a version that counts none
 
     def window(self, seconds: float) -> LaneWindow:
         """Return the window of this length, or an empty one."""

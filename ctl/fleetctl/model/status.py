@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fleetctl.model.budget import ErrorBudget
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot
@@ -38,6 +39,7 @@ class LaneStatus:
     pending: int = 0  # replicas on their way to ready
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
     verdict: SloVerdict = field(default_factory=SloVerdict)  # NONE without current figures
+    budget: ErrorBudget | None = None  # over the objective's window; None: nothing counted yet
 
     @property
     def reason(self) -> str:

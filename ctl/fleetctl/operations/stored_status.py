@@ -19,6 +19,7 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
         desired=desired,
         records=site.store.replicas(desired.fleet),
         memory=site.store.memory(desired.fleet),
+        ledgers=site.store.ledgers(desired.fleet),
         shared_left=len(site.store.shared_intents(desired.fleet)),
         gateway_pid=site.host.processes(desired.fleet).gateway_pid or 0,
     )

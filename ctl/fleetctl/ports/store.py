@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
+    from fleetctl.model.budget import BudgetLedger
     from fleetctl.model.decision import JournalEntry, Memory
     from fleetctl.model.desired import Desired, DesiredPhase, Overrides
     from fleetctl.model.plan import Plan
@@ -229,6 +230,14 @@ class StateStore(Protocol):
 
     def put_memory(self, fleet: str, memory: Memory) -> None:
         """Store the controller's memory."""
+        ...
+
+    def ledgers(self, fleet: str) -> dict[str, BudgetLedger]:
+        """Return the error-budget ledgers of the fleet's lanes, by lane."""
+        ...
+
+    def put_ledgers(self, fleet: str, ledgers: dict[str, BudgetLedger]) -> None:
+        """Store the ledgers of a fleet's lanes; those of other lanes go."""
         ...
 
     def append(self, entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:

@@ -118,8 +118,18 @@ _LEASES = Step(
     ),
 )
 
+# What each lane's requests came to over its objective's window: one record a lane, of a bounded number of buckets.
+_BUDGET_LEDGERS = Step(
+    version=8,
+    statements=(
+        """CREATE TABLE budget_ledgers (
+            fleet TEXT NOT NULL, lane TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (fleet, lane)
+        ) WITHOUT ROWID""",
+    ),
+)
+
 STEPS: tuple[Step, ...] = (
-    _FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME, _LEASES,
+    _FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME, _LEASES, _BUDGET_LEDGERS,
 )  # fmt: skip
 
 

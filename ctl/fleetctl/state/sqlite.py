@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import FencedError, NotFoundError, StateError
+from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
@@ -192,7 +193,7 @@ class SqliteStore:
                     "resources, so it cannot be forgotten",
                     hint=f"take it down first: fleetctl down {fleet}",
                 )
-            for table in ("replicas", "intents", "memories"):
+            for table in ("replicas", "intents", "memories", "budget_ledgers"):
                 db.execute(f"DELETE FROM {table} WHERE fleet = ?", (fleet,))  # noqa: S608  # names from the line above
             db.execute("DELETE FROM fleets WHERE name = ?", (fleet,))
 
@@ -334,6 +335,21 @@ class SqliteStore:
         """Store the controller's memory."""
         with self._write(durable=False) as db:
             db.execute("INSERT OR REPLACE INTO memories (fleet, record) VALUES (?, ?)", (fleet, rows.to_text(memory)))
+
+    def ledgers(self, fleet: str) -> dict[str, BudgetLedger]:
+        """Return the error-budget ledgers of the fleet's lanes, by lane."""
+        with self._database.read() as db:
+            found = db.execute("SELECT lane, record FROM budget_ledgers WHERE fleet = ?", (fleet,)).fetchall()
+        return {lane: rows.from_text(BudgetLedger, record) for lane, record in found}
+
+    def put_ledgers(self, fleet: str, ledgers: dict[str, BudgetLedger]) -> None:
+        """Store the ledgers of a fleet's lanes; those of other lanes go."""
+        with self._write(durable=False) as db:
+            db.execute("DELETE FROM budget_ledgers WHERE fleet = ?", (fleet,))
+            db.executemany(
+                "INSERT INTO budget_ledgers (fleet, lane, record) VALUES (?, ?, ?)",
+                [(fleet, lane, rows.to_text(ledger)) for lane, ledger in ledgers.items()],
+            )
 
     def append(self, entries: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
         """Append to the journal and return the entries with their `seq`. The oldest beyond 100,000 a fleet go."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.budget import format_budget
 from fleetctl.views.figures import format_input
 from fleetctl.views.table import Span, Tone
 
@@ -23,6 +24,8 @@ _BLANK: Line = (("", Tone.PLAIN),)
 def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Line, ...]:
     """Return what is so now, what was planned, and the decisions that led here, newest first."""
     lines: list[Line] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
+    if found.lane is not None and found.lane.budget is not None:
+        lines += [(("budget   ", Tone.DIM), (format_budget(found.lane.budget, zone=zone), Tone.PLAIN)), _BLANK]
     if found.plan is not None:
         lines += [*_planned(found.plan), _BLANK]
     if not found.entries:

@@ -11,6 +11,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.status import LaneStatus
 from fleetctl.units import format_duration
+from fleetctl.views.budget import budget_tone
 from fleetctl.views.canvas import Canvas, bar, ratio_tone
 from fleetctl.views.conditions import condition_cell
 from fleetctl.views.figures import (
@@ -139,6 +140,14 @@ def _burn_over(window: str) -> Callable[[LaneRow], Cell]:
     return draw
 
 
+def _budget(row: LaneRow) -> Cell:
+    """Return the share that is left of the error budget; a record, so it is not stale without a controller."""
+    budget = row.lane.budget
+    if budget is None or budget.left is None:
+        return unknown_cell()
+    return cell(f"{budget.left:.0%}", budget_tone(budget.left))
+
+
 def _step(row: LaneRow) -> Cell:
     step = row.lane.step
     if step is LadderStep.NORMAL:
@@ -203,6 +212,7 @@ SHED = Column[LaneRow](key="shed", title="SHED", cell=_shed, align=Align.RIGHT)
 BURN = Column[LaneRow](key="burn", title="BURN 5m/1h", cell=_burn, align=Align.DIVIDER)
 BURN_5M = Column[LaneRow](key="burn_5m", title="BURN 5m", cell=_burn_over("5m"), align=Align.RIGHT, since=Layout.WIDE)
 BURN_1H = Column[LaneRow](key="burn_1h", title="1h", cell=_burn_over("1h"), align=Align.RIGHT, since=Layout.WIDE)
+BUDGET = Column[LaneRow](key="budget", title="BUDGET", cell=_budget, align=Align.RIGHT, since=Layout.WIDE)
 WANTED = Column[LaneRow](key="wanted", title="WANT", cell=lambda row: cell(str(row.lane.wanted)), align=Align.RIGHT)
 READY = Column[LaneRow](key="ready", title="RDY", cell=_ready, align=Align.RIGHT)
 SPOT = Column[LaneRow](
@@ -248,6 +258,6 @@ LANES_STATUS: tuple[Column[LaneRow], ...] = (
 )  # fmt: skip
 LANES_FIGURES: tuple[Column[LaneRow], ...] = (
     LANE, CONDITION, OFFERED, GOOD, replace(SHED, title="REFUSED"), *TTFT_PERCENTILES[:2], TTFT, *ITL_PERCENTILES[:2], ITL,
-    *WAIT_PERCENTILES[:2], replace(QUEUE_WAIT, title="WAIT"), replace(QUEUED, title="QUEUE", since=Layout.NORMAL), *E2E_PERCENTILES, BURN_5M, BURN_1H,
+    *WAIT_PERCENTILES[:2], replace(QUEUE_WAIT, title="WAIT"), replace(QUEUED, title="QUEUE", since=Layout.NORMAL), *E2E_PERCENTILES, BURN_5M, BURN_1H, BUDGET,
     replace(STEP, since=Layout.WIDE),
 )  # fmt: skip

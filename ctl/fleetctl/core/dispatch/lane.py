@@ -112,4 +112,5 @@ class DispatchLane(Generic[R]):
             queued=len(self.queue) + len(self.displaced),
             oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.displaced.oldest_wait_s(now_s)),
             windows=self.accounts.snapshot(now_s),
+            totals=self.accounts.totals(),
         )

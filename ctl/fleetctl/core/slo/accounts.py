@@ -9,6 +9,7 @@ from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, cla
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import WINDOWS_S, SlidingWindows
+from fleetctl.model.budget import RequestTotals
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneWindow
@@ -22,7 +23,7 @@ class LaneAccounts:
     a stream's last event, `events` counts them, and `fold` does the rest.
     """
 
-    __slots__ = ("endings", "events", "gaps_s", "limits", "slo", "windows")
+    __slots__ = ("_bad", "_good", "endings", "events", "gaps_s", "limits", "slo", "windows")
 
     def __init__(self, slo: LaneSlo, *, now_s: float) -> None:
         self.hold_to(slo)
@@ -30,6 +31,8 @@ class LaneAccounts:
         self.gaps_s: list[float] = []
         self.events = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
+        self._good = 0
+        self._bad = 0
 
     def hold_to(self, slo: LaneSlo) -> None:
         """Judge requests that end from now on by this SLO."""
@@ -48,6 +51,7 @@ class LaneAccounts:
 
     def missed(self, now_s: float, kind: BreachKind) -> None:
         """Count a miss at the moment it is certain, which may be long before the request's end."""
+        self._bad += 1
         self.windows.open_cell(now_s).breached[kind] += 1
 
     def shed(self, now_s: float, reason: str) -> None:
@@ -102,8 +106,14 @@ class LaneAccounts:
         cell.finished += 1
         if found is None:
             cell.good += 1
+            self._good += 1
         else:
+            self._bad += 1
             cell.breached[found] += 1
+
+    def totals(self) -> RequestTotals:
+        """Return what spends the error budget and what does not, since the start."""
+        return RequestTotals(good=self._good, bad=self._bad)
 
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""
