@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.store import StateStore
 
 _WRITES = (
-    "begin_replica", "begin_replicas", "amend_intents", "settle_intent", "settle_intents", "put_replica", "put_memory", "append",
+    "begin_replica", "begin_replicas", "amend_intents", "settle_intent", "settle_intents", "put_replica", "put_memory", "put_ledgers",
+    "append",
     "put_shared", "end_shared",
 )  # fmt: skip
 _CALLS = ("create", "stop", "list_nodes", "describe", "offerings", "listen_addresses", "prepare", "teardown")

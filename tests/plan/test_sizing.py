@@ -71,7 +71,8 @@ def test_longer_prompts_never_need_fewer_replicas(
 def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
     prompt: tuple[float, float], output: tuple[float, float], rps: float, gpu: str
 ) -> None:
-    profile = profile_with(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 5s}")
+    # Ten seconds: the longest prompts take an A10G more than five.
+    profile = profile_with(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 10s}")
     lane = planned(profile, offerings=SINGLE).lanes[0]
     launch, card = lane.launch, CATALOGUE.models[profile.model.id]
     tokens = kv_capacity_tokens(

@@ -50,6 +50,7 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
     "request_drain": lambda s: s.request_drain("demo", "r1", now=EPOCH),
     "next_replica_number": lambda s: s.next_replica_number("demo"),
     "put_memory": lambda s: s.put_memory("demo", Memory()),
+    "put_ledgers": lambda s: s.put_ledgers("demo", {}),
     "append": lambda s: s.append((entry(),)),
     "end_shared": lambda s: s.end_shared("token"),
     "unbury": lambda s: s.unbury("token"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
@@ -82,6 +83,8 @@ def render_plan(
     return dict(sorted(files.items()))
 
 
+# Compiled templates are kept with it; the loader sees by their times which have been changed.
+@functools.lru_cache(maxsize=8)
 def _environment(roots: tuple[Path, ...]) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(roots),

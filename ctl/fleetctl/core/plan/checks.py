@@ -103,36 +103,58 @@ _OF_METRIC = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailedCheck:
+    """The first promise or limit that fails, not yet measured."""
+
+    target: LatencyTarget | None = None  # None: the ceiling on a replica's load
+    queue_wait_s: float | None = None  # the queue alone takes too much of the target
+
+
+def holds(lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel) -> bool:
+    """Whether every promise and limit is kept. Much cheaper than to say by how much one is missed."""
+    return found is not None and _failed_check(lane, found, replica) is None
+
+
 def failure(
     lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel, batch_slots: Constraint
 ) -> Failure | None:
     """Return the first promise or limit that fails, or None. `batch_slots` is what limits the sequences in a batch."""
     if found is None:
         return saturation(replica, batch_slots)
+    failed = _failed_check(lane, found, replica)
+    if failed is None:
+        return None
+    target = failed.target
+    if failed.queue_wait_s is not None:
+        return Failure(
+            constraint=Constraint.PREFILL,
+            why=f"the queue alone would take {format_duration(failed.queue_wait_s)} of the TTFT promise",
+        )
+    if target is not None:
+        measured = found.measure_s(target.metric, target.percentile)
+        return Failure(
+            constraint=_OF_METRIC[target.metric],
+            why=f"{describe(target)} would be missed at {format_duration(measured)}",
+            target=target,
+            measured_s=measured,
+        )
+    load, most = found.state.rps / replica.knee_rps, ceiling(lane)
+    return Failure(
+        constraint=saturation(replica, batch_slots).constraint,
+        why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
+        f"{format_fraction(round(most, 3))}",
+    )
+
+
+def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) -> _FailedCheck | None:
     for target in lane.slo.targets:
         if not found.keeps(target):
-            measured = found.measure_s(target.metric, target.percentile)
-            return Failure(
-                constraint=_OF_METRIC[target.metric],
-                why=f"{describe(target)} would be missed at {format_duration(measured)}",
-                target=target,
-                measured_s=measured,
-            )
+            return _FailedCheck(target=target)
         wait_s = found.ttft.wait_quantile_s(target.percentile)
         if target.metric is Metric.TTFT and wait_s > QUEUE_SHARE_MAX * target.limit_s:
-            return Failure(
-                constraint=Constraint.PREFILL,
-                why=f"the queue alone would take {format_duration(wait_s)} of the TTFT promise",
-            )
-    load, most = found.state.rps / replica.knee_rps, ceiling(lane)
-    if load > most:
-        constraint = saturation(replica, batch_slots).constraint
-        return Failure(
-            constraint=constraint,
-            why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
-            f"{format_fraction(round(most, 3))}",
-        )
-    return None
+            return _FailedCheck(target=target, queue_wait_s=wait_s)
+    return _FailedCheck() if found.state.rps / replica.knee_rps > ceiling(lane) else None
 
 
 def saturation(replica: ReplicaModel, batch_slots: Constraint) -> Failure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.step import StepBatch
-from fleetctl.core.plan.checks import Failure, OperatingPoint, evaluate, failure
+from fleetctl.core.plan.checks import Failure, OperatingPoint, evaluate, failure, holds
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.model.plan import Constraint
@@ -167,19 +167,19 @@ def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Se
     """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas."""
     replica = replica_model(instance, demand, settings)
 
-    def failing(replicas: int) -> Failure | None:
-        return failure(lane, evaluate(replica, replicas), replica, settings.batch_slots)
+    def is_enough(replicas: int) -> bool:
+        return holds(lane, evaluate(replica, replicas), replica)
 
     low, high = 0, 1
-    while failing(high) is not None:
+    while not is_enough(high):
         if high >= REPLICAS_SEARCHED_MAX:
             return None
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if failing(middle) is None else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     state = evaluate(replica, high)
     if state is None:
         raise AssertionError("a count that keeps every promise is not saturated")
-    fewer = failing(low) if low else None
+    fewer = failure(lane, evaluate(replica, low), replica, settings.batch_slots) if low else None
     return SizingResult(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)

@@ -26,7 +26,8 @@ class TtftTail:
 
     def exceeds(self, limit_s: float) -> float:
         """Return the chance that TTFT is over `limit_s`."""
-        return math.fsum(self._wait_exceeds(limit_s - OVERHEAD_S - p) for p in self.prefill_s) / len(self.prefill_s)
+        left_s = limit_s - OVERHEAD_S
+        return math.fsum([self._wait_exceeds(left_s - p) for p in self.prefill_s]) / len(self.prefill_s)
 
     def _wait_exceeds(self, slack_s: float) -> float:
         """Return P(running step + queue > slack), the running step's rest being uniform."""
