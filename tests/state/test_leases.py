@@ -77,8 +77,8 @@ def dump(path: Path) -> list[str]:
 
 def test_every_call_that_writes_is_among_those_tried():
     reads = {
-        "owner", "close", "fleets", "fleet", "replicas", "open_intents", "shared_intents", "tombstones", "former_fleets", "memory",
-        "journal", "lease", "under", "check_lease", "while_leased",
+        "owner", "close", "fleets", "fleet", "replicas", "open_intents", "shared_intents", "tombstones", "former_fleets", "ledgers",
+        "memory", "journal", "lease", "under", "check_lease", "while_leased",
     }  # fmt: skip
     tried = {
         "begin_replica",
