@@ -13,7 +13,7 @@ from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, predicted_wait_s, retry_after_s
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, capped_tokens, degradation_of
 from fleetctl.core.admission.refusal import Refusal
-from fleetctl.core.admission.tokens import TokenRatio
+from fleetctl.core.admission.tokens import PromptSize, TokenRatio
 from fleetctl.model.gateway import RouteLane
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import LaneMatch
@@ -118,10 +118,10 @@ def test_token_ratio_learns_from_usage():
     ratio = TokenRatio()
     assert ratio.tokens(4000) == 1000
     for _ in range(200):
-        ratio.learn(prompt_bytes=900, prompt_tokens=300)
+        ratio.learn(PromptSize(900), prompt_tokens=300)
     assert ratio.tokens(3000) == pytest.approx(1000, rel=0.01)
-    ratio.learn(prompt_bytes=5, prompt_tokens=500)
-    ratio.learn(prompt_bytes=5000, prompt_tokens=0)
+    ratio.learn(PromptSize(5), prompt_tokens=500)
+    ratio.learn(PromptSize(5000), prompt_tokens=0)
     assert ratio.bytes_per_token == pytest.approx(3.0, rel=0.01)
 
 

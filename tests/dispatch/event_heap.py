@@ -101,7 +101,7 @@ class HeapExchange:
     def submit(self, lane: str = "chat", *, prompt_tokens: int = 100, is_stream: bool = True) -> None:
         self.request = ActiveRequest(
             self, self._dispatcher.routes.lanes[lane], PromptLoad(prompt_tokens, {}), [],
-            4 * prompt_tokens, self._heap.now_s, is_stream=is_stream,
+            self._heap.now_s, is_stream=is_stream,
         )  # fmt: skip
         self._dispatcher.submit(self.request)
 

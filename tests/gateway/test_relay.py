@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl.core.admission.tokens import PromptSize
 from fleetctl.gateway import wire
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.limits import GatewayLimits
@@ -145,7 +146,7 @@ def test_usage_is_found_in_whole_answers_and_nowhere_else():
         ({"messages": [{"role": "user", "content": "abcd"}]}, (6, None, False, False)),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": []}], "stream": True},
-            (4, None, True, False),
+            (6, None, True, False),
         ),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "abcd"}]}]}, (6, None, False, False)),
         ({"prompt": "abcd", "stream": None}, (6, None, False, False)),
@@ -157,7 +158,44 @@ def test_usage_is_found_in_whole_answers_and_nowhere_else():
 )
 def test_bodies_are_read_as_far_as_routing_needs(body, expected):
     parsed = parse_request(json.dumps(body).encode())
-    assert (len(parsed.prompt), parsed.prompt_tokens, parsed.stream, parsed.batch_hint) == expected
+    assert (len(parsed.prompt), parsed.size.token_ids, parsed.stream, parsed.batch_hint) == expected
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+LOW = {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"messages": [{"role": "user", "content": "Hi"}]}, PromptSize(4, 1)),
+        ({"messages": [{"role": "user", "content": [IMAGE, LOW]}]}, PromptSize(0, 1, 2, 765 + 85)),
+        ({"messages": [{"role": "user", "content": "Hi", "name": "Ann"}] * 2}, PromptSize(18, 2)),
+        ({"messages": [], "tools": [{"type": "function"}]}, PromptSize(len('[{"type": "function"}]'))),
+        ({"messages": [{"role": "assistant", "content": None, "reasoning_content": "why"}]}, PromptSize(9, 1)),
+        ({"prompt": "abcd"}, PromptSize(6)),
+        ({"prompt": [[1, 2], [3]]}, PromptSize(13, token_ids=3)),
+    ],
+)
+def test_a_prompts_size_counts_all_that_an_engine_sees(body, expected):
+    assert parse_request(json.dumps(body).encode()).size == expected
+
+
+def test_of_several_prompts_the_longest_has_to_fit():
+    assert parse_request(b'{"prompt": ["aaaa", "b"]}').longest == PromptSize(4)
+    assert parse_request(b'{"prompt": [[1, 2], [3]]}').longest.token_ids == 2
+    assert parse_request(b'{"prompt": [1, 2, 3]}').longest.token_ids == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": 7}, 7), ({"max_completion_tokens": 9, "max_tokens": 7}, 9), ({"max_tokens": "7"}, 7),
+        ({"max_tokens": None}, None), ({"max_tokens": -1}, -1), ({"max_tokens": [1]}, None), ({"max_tokens": 7.0}, 7),
+    ],
+)  # fmt: skip
+def test_the_answer_asked_for_is_read_as_leniently_as_engines_do(fields, expected):
+    assert parse_request(json.dumps({"messages": [], **fields}).encode()).output_tokens_max == expected
 
 
 @given(st.binary(max_size=200))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl_emulator.tokens import AnswerText, AnswerTexts
 
 N_MAX = 16
+_NOTHING = msgspec.Raw(b"null")
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -35,6 +36,7 @@ class Message(msgspec.Struct, frozen=True):
 
     role: str
     content: str | list[ContentPart] | None = None
+    tool_calls: msgspec.Raw = _NOTHING
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,7 @@ class ChatBody(_Common, frozen=True, kw_only=True):
     """The body of /v1/chat/completions."""
 
     messages: list[Message]
+    tools: msgspec.Raw = _NOTHING
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -101,8 +104,11 @@ def chat_generation(body: ChatBody, *, seed: int, request_id: str) -> Generation
         "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
         "continue_final_message",
     )
+    # Templates write the tools down before the conversation, as JSON; a model reads and counts them.
+    tools = bytes(body.tools)
+    listed_tools = [] if tools == b"null" else [("system", tools)]
     prompt = render_chat(
-        [(message.role, _text_of(message)) for message in body.messages],
+        [*listed_tools, *((message.role, _text_of(message)) for message in body.messages)],
         opens_answer=body.add_generation_prompt,
         continues_final=body.continue_final_message,
     )
@@ -186,6 +192,11 @@ def _refuse_if(is_wrong: bool, message: str, param: str) -> None:
 
 
 def _text_of(message: Message) -> bytes:
+    calls = bytes(message.tool_calls)
+    return _content_of(message) + (b"" if calls == b"null" else calls)
+
+
+def _content_of(message: Message) -> bytes:
     if isinstance(message.content, list):
         for part in message.content:
             _refuse_if(part.type != "text", f"content of type {part.type!r} is not emulated: only text", "messages")

@@ -49,22 +49,44 @@ class _MatchedLane:
 
     name: str
     match: LaneMatch
+    max_model_len: int  # as pinned; 0: as planned
 
 
 def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
     """Name the requests that lane choice refuses, where a profile has lanes at all."""
     try:
-        found = [_MatchedLane(name=name, match=_match(lane.get("match"))) for name, lane in lanes.items()]
+        found = [
+            _MatchedLane(name=name, match=_match(lane.get("match")), max_model_len=_pinned_len(lane.get("launch")))
+            for name, lane in lanes.items()
+        ]
     except ValueError:
         return  # reported as a fault of that key; what the lane would take is not known
     if not found:
         return
     choice = LaneChoice(found)
+    yield from _length_faults(found)
     gaps = {stream: _gaps(choice, stream=stream) for stream in (True, False)}
     for kind, gap in _uncovered(gaps):
         wanted = ", ".join(gap)
         message = f"no lane takes {kind} requests with {wanted}; give one lane no match, so that it takes the rest"
         yield ProfileFault(path=("lanes",), message=message)
+
+
+def _length_faults(lanes: list[_MatchedLane]) -> Iterator[ProfileFault]:
+    """Name the lanes whose pinned length holds none of the prompts they match."""
+    for lane in lanes:
+        low = lane.match.uncached_prompt_tokens_min or 0
+        if lane.max_model_len and low >= lane.max_model_len:
+            message = (
+                f"lane {lane.name} takes prompts of {low} tokens or more, and its engines hold requests of up to "
+                f"{lane.max_model_len}: nothing would ever enter it"
+            )
+            yield ProfileFault(path=("lanes", lane.name, "launch", "max_model_len"), message=message)
+
+
+def _pinned_len(raw: object) -> int:
+    value = raw.get("max_model_len") if isinstance(raw, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _match(raw: object) -> LaneMatch:

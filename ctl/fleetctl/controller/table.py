@@ -38,12 +38,13 @@ def build_table(  # all that a table is made of
 ) -> RoutingTable:
     """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
     profile = desired.profile
+    records = tuple(records)
     names = {lane.name for lane in profile.lanes}
     return RoutingTable(
         fleet=desired.fleet,
         version=version,
         model=profile.model.name,
-        lanes=tuple(_lane(desired, spec, memory) for spec in profile.lanes),
+        lanes=tuple(_lane(desired, spec, memory, records) for spec in profile.lanes),
         replicas=tuple(
             _replica(desired, record, engine_of)
             for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
@@ -62,14 +63,22 @@ def _is_routed(record: Replica) -> bool:
     return record.ready_at is not None and record.state in (ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
-def _lane(desired: Desired, spec: LaneSpec, memory: Memory) -> RouteLane:
+def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Replica, ...]) -> RouteLane:
+    planned = desired.plan.lane(spec.name)
+    serving = [r for r in records if r.lane == spec.name and r.state is ReplicaState.READY]
     return RouteLane(
         **_part(LaneRules, spec),
         step=effective_step(desired, spec.name, memory.lanes.get(spec.name, LaneMemory())),
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
+        max_model_len=max((_max_model_len(r, planned) for r in serving), default=planned.launch.max_model_len),
     )
+
+
+def _max_model_len(record: Replica, planned: LanePlan) -> int:
+    """Return the longest request a replica holds: by what it was started with, which a new plan does not change."""
+    return record.capacity.max_model_len if record.capacity else planned.launch.max_model_len
 
 
 def _part(rules: type[LaneRules | RequestRules], spec: LaneRules | RequestRules) -> dict[str, Any]:
@@ -104,6 +113,7 @@ def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engin
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
+        max_model_len=_max_model_len(record, lane_plan),
         prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),
         node_ready=is_node_ready(record),
         continues=capacity.continues_streams if capacity else continues,

@@ -25,6 +25,11 @@ class Matching(Protocol):
         """Return which requests it takes when no header names it."""
         ...
 
+    @property
+    def max_model_len(self) -> int:
+        """Return the prompt and output tokens of one request that its engines hold; 0: not known."""
+        ...
+
 
 L = TypeVar("L", bound=Matching)
 
@@ -32,10 +37,10 @@ L = TypeVar("L", bound=Matching)
 class LaneChoice(Generic[L]):
     """Chooses among a profile's lanes, given in the profile's order."""
 
-    __slots__ = ("_batch", "_by_name", "_unhinted", "edges")
+    __slots__ = ("_batch", "_by_name", "_unhinted", "edges", "lanes")
 
     def __init__(self, lanes: Iterable[L]) -> None:
-        found = tuple(lanes)
+        found = self.lanes = tuple(lanes)
         self._by_name = {lane.name: lane for lane in found}
         self._batch = next((lane for lane in found if lane.match.batch), None)
         # Batch lanes take unhinted requests only where every lane is one.
@@ -47,30 +52,63 @@ class LaneChoice(Generic[L]):
         self.edges = tuple(sorted(bounds))
 
     def choose(
-        self, *, header: str | None, batch_hint: bool, uncached_prompt_tokens: Callable[[str], float], stream: bool
+        self,
+        *,
+        header: str | None,
+        batch_hint: bool,
+        uncached_prompt_tokens: Callable[[str], float],
+        stream: bool,
+        request_tokens: int = 0,
     ) -> L | Refusal:
         """Return the lane a request enters, or why none takes it.
 
         A header decides alone. Else the batch hint enters the first batch lane, if there is one. Else the first lane
         whose match accepts the request. `uncached_prompt_tokens` answers per lane, because a prompt cached in one lane
         is work in another; it is asked only where a lane has a bound.
+
+        No request enters a lane whose engines cannot hold its `request_tokens` of prompt and output. Where a lane would
+        take it but for that, the next lane that matches and holds it does; else any that holds it, batch lanes last.
         """
         if header is not None:
-            return self._by_name.get(header, Refusal.UNKNOWN_LANE)
+            named = self._by_name.get(header)
+            if named is None:
+                return Refusal.UNKNOWN_LANE
+            return named if _holds(named, request_tokens) else Refusal.CONTEXT_LENGTH
         if batch_hint and self._batch is not None:
-            return self._batch
+            if _holds(self._batch, request_tokens):
+                return self._batch
+            return self._any_holding(request_tokens)
+        is_matched = False
         for lane in self._unhinted:
             match = lane.match
             if match.stream is not None and match.stream is not stream:
                 continue
             low, high = match.uncached_prompt_tokens_min, match.uncached_prompt_tokens_max
-            if low is None and high is None:
+            if low is not None or high is not None:
+                tokens = uncached_prompt_tokens(lane.name)
+                if (low is not None and tokens < low) or (high is not None and tokens >= high):
+                    continue
+            if _holds(lane, request_tokens):
                 return lane
-            tokens = uncached_prompt_tokens(lane.name)
-            if (low is None or tokens >= low) and (high is None or tokens < high):
-                return lane
-        return Refusal.NO_LANE
+            is_matched = True
+        return self._any_holding(request_tokens) if is_matched else Refusal.NO_LANE
 
-    def choose_by(self, tokens: float, *, batch_hint: bool, stream: bool) -> L | Refusal:
+    def _any_holding(self, request_tokens: int) -> L | Refusal:
+        """Return the first lane that holds a request, whatever it matches: being served late is better than not at all."""
+        by_need = sorted(self.lanes, key=lambda lane: lane.match.batch)
+        return next((lane for lane in by_need if _holds(lane, request_tokens)), Refusal.CONTEXT_LENGTH)
+
+    def choose_by(self, tokens: float, *, batch_hint: bool, stream: bool, request_tokens: int = 0) -> L | Refusal:
         """Return the lane of a request without a header whose uncached prompt tokens are the same in every lane."""
-        return self.choose(header=None, batch_hint=batch_hint, uncached_prompt_tokens=lambda _: tokens, stream=stream)
+        return self.choose(
+            header=None,
+            batch_hint=batch_hint,
+            uncached_prompt_tokens=lambda _: tokens,
+            stream=stream,
+            request_tokens=request_tokens,
+        )
+
+
+def _holds(lane: Matching, request_tokens: int) -> bool:
+    """Whether a lane's engines hold so many tokens of one request; what is not known holds everything."""
+    return request_tokens <= lane.max_model_len or not lane.max_model_len

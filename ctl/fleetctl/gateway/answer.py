@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.dispatch.failure import failure_of
+from fleetctl.core.dispatch.failure import MALFORMED_STATUSES, failure_of
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
@@ -140,6 +140,8 @@ class ReceivedAnswer:
         failure = failure_of(status) if status >= 300 else None
         if failure is not None:
             self._dispatcher.failed(self.request, failure)
+            return
+        if status in MALFORMED_STATUSES and self._dispatcher.exceeds_context(self.request):
             return
         body = self._response.held()
         self._response.whole(body)

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+from fleetctl.core.admission.tokens import IMAGE_TOKENS, IMAGE_TOKENS_LOW_DETAIL, PromptSize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _EMPTY = msgspec.Raw(b"")
 _ONE = frozenset({b"", b"1", b"null"})
 _NONE = frozenset({b"", b"[]", b"0", b"false", b"null"})
-_DIGITS_MAX = 9
+_ABSENT = (b"", b"null")
 
 
 class _ContentPart(msgspec.Struct):
     text: msgspec.Raw = _EMPTY
+    type: str = "text"
+    image_url: msgspec.Raw = _EMPTY
+
+
+class _Image(msgspec.Struct):
+    detail: str = "auto"
 
 
 class _Message(msgspec.Struct):
     content: msgspec.Raw = _EMPTY
+    name: msgspec.Raw = _EMPTY
+    tool_calls: msgspec.Raw = _EMPTY
+    function_call: msgspec.Raw = _EMPTY
+    reasoning_content: msgspec.Raw = _EMPTY
 
 
 class _RoledMessage(_Message):
@@ -29,6 +46,7 @@ class _Chat(msgspec.Struct):
 class _Body(msgspec.Struct):
     messages: list[_Message] = []
     prompt: msgspec.Raw = _EMPTY
+    functions: msgspec.Raw = _EMPTY
     stream: bool | None = None
     service_tier: str | None = None
     stream_options: msgspec.Raw = _EMPTY
@@ -42,12 +60,13 @@ class _Body(msgspec.Struct):
 class ParsedRequest(msgspec.Struct):
     """What the choice of lane and replica, and the relay of the answer, need to know of a request."""
 
-    prompt: bytes  # its text, as JSON wrote it
-    prompt_tokens: int | None  # known only when it came as token ids
+    prompt: bytes  # all the text an engine tokenizes, as JSON wrote it, in the order of chat templates
+    size: PromptSize
+    longest: PromptSize  # of several prompts in one request the longest; else the same
     stream: bool
     batch_hint: bool
     stream_options: bytes = b""  # as JSON wrote them
-    output_tokens_max: int | None = None
+    output_tokens_max: int | None = None  # as asked; None: not said
     is_plain: bool = True  # one choice of text: no tools, no log probabilities
 
 
@@ -55,46 +74,96 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_chat = msgspec.json.Decoder(_Chat).decode
 _decode_parts = msgspec.json.Decoder(list[_ContentPart]).decode
 _decode_prompts = msgspec.json.Decoder(list[str | int | list[int]]).decode
+_decode_image = msgspec.json.Decoder(_Image).decode
+_decode_number = msgspec.json.Decoder(float, strict=False).decode
 
 
 def parse_request(body: bytes) -> ParsedRequest:
     """Return what a chat or completion body asks for. Raises msgspec.DecodeError when it is not such a body."""
     read = _decode_body(body)
-    prompt = b"".join([_text(bytes(m.content)) for m in read.messages])
-    tokens = None
     if raw := bytes(read.prompt):
-        prompt, tokens = _completion_prompt(raw)
+        text, size, longest = _completion_prompt(raw)
+    else:
+        text, size = _chat_prompt(read)
+        longest = size
     return ParsedRequest(
-        prompt=prompt,
-        prompt_tokens=tokens,
+        prompt=text,
+        size=size,
+        longest=longest,
         stream=bool(read.stream),
         batch_hint=read.service_tier == "flex",
         stream_options=bytes(read.stream_options),
-        output_tokens_max=_count(bytes(read.max_completion_tokens)) or _count(bytes(read.max_tokens)),
+        output_tokens_max=_count(read.max_completion_tokens) or _count(read.max_tokens),
         is_plain=bytes(read.n) in _ONE and bytes(read.tools) in _NONE and bytes(read.logprobs) in _NONE,
     )
 
 
-def _count(number: bytes) -> int | None:
-    return int(number) if number.isdigit() and len(number) <= _DIGITS_MAX else None
-
-
 def message_texts(body: bytes) -> list[tuple[str, bytes]]:
     """Return (role, text as JSON wrote it) of a chat's messages; none for a completion. Raises msgspec.DecodeError."""
-    return [(message.role, _text(bytes(message.content))) for message in _decode_chat(body).messages]
+    return [(message.role, b"".join(_texts(message)[0])) for message in _decode_chat(body).messages]
 
 
-def _text(content: bytes) -> bytes:
-    if not content.startswith(b"["):
-        return content
-    # An image in a part is not text: its base64 must not count as prompt.
-    return b"".join([bytes(part.text) for part in _decode_parts(content)])
+def _chat_prompt(read: _Body) -> tuple[bytes, PromptSize]:
+    # Templates put the tools before the first message, so prompts that share them share a prefix.
+    pieces = [bytes(raw) for raw in (read.tools, read.functions) if raw is not _EMPTY and bytes(raw) not in _ABSENT]
+    images = image_tokens = 0
+    for message in read.messages:
+        texts, details = _texts(message)
+        pieces += texts
+        for tokens in details:
+            images += 1
+            image_tokens += tokens
+    text = b"".join(pieces)
+    return text, PromptSize(len(text), len(read.messages), images, image_tokens)
 
 
-def _completion_prompt(raw: bytes) -> tuple[bytes, int | None]:
+def _texts(message: _Message) -> tuple[list[bytes], Iterable[int]]:
+    """Return the pieces of text of a message, and the tokens estimated for each of its images."""
+    content = bytes(message.content)
+    found, images = ([content], ()) if not content.startswith(b"[") else _parts(content)
+    found += [
+        bytes(raw)
+        for raw in (message.name, message.reasoning_content, message.tool_calls, message.function_call)
+        if raw is not _EMPTY and bytes(raw) not in _ABSENT
+    ]
+    return found, images
+
+
+def _parts(content: bytes) -> tuple[list[bytes], Iterable[int]]:
+    parts = _decode_parts(content)
+    # An image in a part is not text: its base64 must not count as prompt. What is neither is taken for an image.
+    images = [_image_tokens(bytes(part.image_url)) for part in parts if part.text is _EMPTY]
+    return [bytes(part.text) for part in parts if part.text is not _EMPTY], images
+
+
+def _image_tokens(image: bytes) -> int:
+    is_low = image.startswith(b"{") and _decode_image(image).detail == "low"
+    return IMAGE_TOKENS_LOW_DETAIL if is_low else IMAGE_TOKENS
+
+
+def _count(raw: msgspec.Raw) -> int | None:
+    """Return a number of tokens; None for anything an engine would not take for one, which it will say itself."""
+    if raw is _EMPTY:
+        return None
+    number = bytes(raw)
+    if number.isdigit() and len(number) < 10:
+        return int(number)
+    try:
+        return int(_decode_number(number))
+    except (msgspec.DecodeError, OverflowError, ValueError):
+        return None
+
+
+def _completion_prompt(raw: bytes) -> tuple[bytes, PromptSize, PromptSize]:
+    """Return the text of one or several prompts, their size together, and that of the longest."""
+    size = PromptSize(len(raw))
     if not raw.startswith(b"["):
-        return raw, None
+        return raw, size, size
     prompts = _decode_prompts(raw)
-    if any(isinstance(p, str) for p in prompts):
-        return raw, None
-    return raw, sum(len(p) if isinstance(p, list) else 1 for p in prompts)
+    texts = [len(p.encode()) for p in prompts if isinstance(p, str)]
+    if texts:
+        return raw, size, PromptSize(max(texts))
+    listed = [len(p) for p in prompts if isinstance(p, list)]
+    alone = len(prompts) - len(listed)  # one prompt, as token ids
+    size = PromptSize(len(raw), token_ids=sum(listed) + alone)
+    return raw, size, PromptSize(len(raw), token_ids=max([alone, *listed]))

@@ -8,6 +8,7 @@ import msgspec
 
 from fleetctl.core.admission.context import messages_to_keep
 from fleetctl.core.admission.ladder import capped_tokens
+from fleetctl.core.admission.tokens import MESSAGE_TOKENS
 from fleetctl.gateway.classify import message_texts
 
 if TYPE_CHECKING:
@@ -31,13 +32,16 @@ def degrade(body: bytes, degradation: Degradation, *, messages_cut: int) -> tupl
     return body, b", ".join(notes)
 
 
-def trim(body: bytes, cap_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:
+def trim(body: bytes, cap_tokens: int, prompt_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:
     """Return a chat's body without its oldest turns, and how many messages went; 0 where trimming does not help.
 
-    `tokens_of` estimates tokens from bytes of text.
+    `prompt_tokens` are the whole prompt's: what of it is in no message, as tools are, stays. `tokens_of` estimates
+    tokens from bytes of text.
     """
     found = message_texts(body)
-    kept = messages_to_keep([role for role, _ in found], [tokens_of(len(text)) for _, text in found], cap_tokens)
+    tokens = [tokens_of(len(text)) + MESSAGE_TOKENS for _, text in found]
+    beside = max(0, prompt_tokens - sum(tokens))
+    kept = messages_to_keep([role for role, _ in found], tokens, cap_tokens - beside)
     if kept is None or len(kept) == len(found):
         return body, 0
     request = msgspec.json.decode(body)

@@ -74,9 +74,11 @@ class Exchange(ReceivedAnswer):
             lane,
             measured.prompt,
             measured.hashes,
-            len(parsed.prompt),
             dispatcher.clock(),
             is_stream=parsed.stream,
+            size=parsed.size,
+            tokens=measured.tokens,
+            is_lane_named=b"x-fleetctl-lane" in self._received.headers,
         )
         self._client.exchange = self
         dispatcher.submit(self.request)

@@ -13,6 +13,7 @@ from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
 from fleetctl.gateway.classify import parse_request
+from fleetctl.gateway.errors import refuse_key, refuse_without_lane, reply_error
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.upstreams import Upstreams
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.clock import Clock
-    from fleetctl.core.dispatch.lane import DispatchLane
-    from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
-    from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RoutingTable
 
@@ -134,9 +132,9 @@ class Frontend:
         path = request.path
         allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS else b""
         if not allowed:
-            _reply_error(client, 404, f"no such route: {path.decode('latin-1')}", kind="invalid_request_error")
+            reply_error(client, 404, f"no such route: {path.decode('latin-1')}", kind="invalid_request_error")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
-            _reply_error(client, 405, f"this route wants {allowed.decode()}", kind="invalid_request_error")
+            reply_error(client, 405, f"this route wants {allowed.decode()}", kind="invalid_request_error")
         elif path in _OPEN:
             self._serve_locally(client, request)
         else:
@@ -152,7 +150,7 @@ class Frontend:
         elif accepted:
             self._accepted(client, request)
         else:
-            _refuse_key(client)
+            refuse_key(client)
 
     async def _check_slowly(self, client: ClientConnection, request: Request, authorization: bytes) -> None:
         accepted = await self._authenticator.check_slowly(authorization)
@@ -161,7 +159,7 @@ class Frontend:
         if accepted:
             self._accepted(client, request)
         else:
-            _refuse_key(client)
+            refuse_key(client)
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
         if request.path in _GETS:
@@ -173,33 +171,30 @@ class Frontend:
         try:
             parsed = parse_request(request.body)
         except msgspec.DecodeError as exc:
-            _reply_error(client, 400, f"the request body is not valid: {exc}", kind="invalid_request_error")
+            reply_error(client, 400, f"the request body is not valid: {exc}", kind="invalid_request_error")
             return
         routes = self.dispatcher.routes
         if routes.table is None or self.is_stopping:
             refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
-            _reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
+            reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
             return
         found = measure(parsed, routes)
-        lane = self._lane(request, found)
+        named = request.headers.get(b"x-fleetctl-lane")
+        header = named.decode("latin-1") if named is not None else None
+        lane = routes.lane_of(
+            found.prompt,
+            found.tokens,
+            header=header,
+            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
+            stream=parsed.stream,
+        )
         if isinstance(lane, Refusal):
-            names = ", ".join(routes.lanes)
-            message = f"no lane takes this request ({lane.value}); there are: {names}"
-            _reply_error(client, 400, message, kind="invalid_request_error", refusal=lane)
+            refuse_without_lane(client, lane, found.tokens, routes, header)
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found)
-
-    def _lane(self, request: Request, found: MeasuredRequest) -> DispatchLane[ActiveRequest] | Refusal:
-        named = request.headers.get(b"x-fleetctl-lane")
-        return self.dispatcher.routes.lane_of(
-            found.prompt,
-            header=named.decode("latin-1") if named is not None else None,
-            batch_hint=found.parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
-            stream=found.parsed.stream,
-        )
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
         content_type = wire.JSON
@@ -229,21 +224,3 @@ class Frontend:
             else [{"id": table.model, "object": "model", "created": created, "owned_by": "fleetctl"}]
         )
         return msgspec.json.encode({"object": "list", "data": models})
-
-
-def _reply_error(
-    client: ClientConnection, status: int, message: str, *, kind: str, refusal: Refusal | None = None
-) -> None:
-    headers = [wire.JSON]
-    if refusal is not None:
-        headers.append((b"x-fleetctl-reason", refusal.value.encode()))
-        if refusal.status != 400:
-            headers.append((b"retry-after", b"1"))
-    client.reply(status, headers, wire.error_body(message, kind=kind, code=refusal.value if refusal else status))
-    client.answered()
-
-
-def _refuse_key(client: ClientConnection) -> None:
-    body = wire.error_body("no or wrong API key", kind="authentication_error", code="invalid_api_key")
-    client.reply(401, [wire.JSON, (b"www-authenticate", b"Bearer")], body)
-    client.answered()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.core.admission.tokens import RequestTokens
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.routing.prefix_index import block_hashes
 from fleetctl.gateway.classify import ParsedRequest, parse_request
@@ -23,14 +24,18 @@ class MeasuredRequest(msgspec.Struct, gc=False):
 
     parsed: ParsedRequest
     prompt: PromptLoad
+    tokens: RequestTokens
     hashes: list[int]
 
 
 def measure(parsed: ParsedRequest, routes: RoutingState) -> MeasuredRequest:
     """Return a parsed request with its prompt's length and cached share."""
     hashes = block_hashes(parsed.prompt)
-    prompt = routes.prompt_load(prompt_bytes=len(parsed.prompt), prompt_tokens=parsed.prompt_tokens, hashes=hashes)
-    return MeasuredRequest(parsed, prompt, hashes)
+    size, longest, ratio = parsed.size, parsed.longest, routes.ratio
+    prompt = routes.prompt_load(size, hashes)
+    prompt_tokens = prompt.prompt_tokens if longest is size else ratio.prompt_tokens(longest)
+    tokens = ratio.request_tokens(longest, prompt_tokens, max(0, parsed.output_tokens_max or 0))
+    return MeasuredRequest(parsed, prompt, tokens, hashes)
 
 
 def fit_context(
@@ -40,5 +45,5 @@ def fit_context(
     cap = degradation.context_tokens
     if cap is None or not degradation.trims_context or found.prompt.prompt_tokens <= cap:
         return found
-    request.body, request.messages_cut = trim(request.body, cap, routes.ratio.tokens)
+    request.body, request.messages_cut = trim(request.body, cap, found.prompt.prompt_tokens, routes.ratio.tokens)
     return measure(parse_request(request.body), routes) if request.messages_cut else found

@@ -45,14 +45,14 @@ def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-def error_object(message: str, *, kind: str, code: str | int) -> dict[str, object]:
+def error_object(message: str, *, kind: str, code: str | int, param: str | None = None) -> dict[str, object]:
     """Return an error in OpenAI's shape."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def error_body(message: str, *, kind: str, code: str | int) -> bytes:
+def error_body(message: str, *, kind: str, code: str | int, param: str | None = None) -> bytes:
     """Return an error in OpenAI's shape, as JSON."""
-    return msgspec.json.encode(error_object(message, kind=kind, code=code))
+    return msgspec.json.encode(error_object(message, kind=kind, code=code, param=param))
 
 
 def is_event_stream(headers: Iterable[Header]) -> bool:

@@ -23,6 +23,7 @@ class RouteReplica:
     concurrency_max: int  # requests the gateway lets be in flight there at once
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
     node_ready: bool = True  # False: its node does not report, so it is picked only where no other can be
+    max_model_len: int = 0  # prompt and output tokens of one request that its engine holds; 0: not known
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
     @property
@@ -39,6 +40,7 @@ class RouteLane(LaneRules):
     max_tokens_cap: int | None = None  # of an answer, on the steps that cut answers short
     context_tokens_cap: int | None = None  # of a prompt, on the steps that take no long ones
     cap_context: ContextCap = ContextCap.REFUSE
+    max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,11 @@ class LaneSpec(LaneRules):
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
 
+    @property
+    def max_model_len(self) -> int:
+        """The prompt and output tokens of one request, where the profile pins them; 0: as planned."""
+        return self.launch.max_model_len or 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacitySpec:

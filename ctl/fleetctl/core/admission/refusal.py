@@ -12,6 +12,7 @@ class Refusal(StrEnum):
 
     UNKNOWN_LANE = "unknown-lane"  # the header names a lane that is not there
     NO_LANE = "no-lane"  # no lane's match takes this request
+    CONTEXT_LENGTH = "context-length"  # no engine it may go to holds a request this long
     QUEUE_FULL = "queue-full"
     PREDICTED_WAIT = "predicted-wait"  # it would wait longer than the lane allows
     MAX_WAIT = "max-wait"  # it has waited as long as the lane allows
@@ -26,7 +27,7 @@ class Refusal(StrEnum):
     @property
     def status(self) -> int:
         """Return the HTTP status: 400 for what the client must change, 429 for overload, 503 for what is broken."""
-        if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE):
+        if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE, Refusal.CONTEXT_LENGTH):
             return 400
         if self in (Refusal.NO_REPLICA, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503
@@ -41,6 +42,7 @@ class Refusal(StrEnum):
 _MESSAGES = {
     Refusal.UNKNOWN_LANE: "there is none of that name",
     Refusal.NO_LANE: "none takes this request",
+    Refusal.CONTEXT_LENGTH: "its engines hold no request this long",
     Refusal.QUEUE_FULL: "its queue is full",
     Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
     Refusal.MAX_WAIT: "the request has waited as long as it allows",

@@ -117,6 +117,21 @@ class Dispatcher:
             self._assignment.release(request, failed=False)
             self._endings.finish(request, RequestEvent.CLIENT_GONE, Ending.CANCELLED)
 
+    def exceeds_context(self, request: ActiveRequest) -> bool:
+        """Send a request elsewhere whose replica answers that it is malformed, which may mean too long.
+
+        Engines say so in words of their own, so it goes by figures: the request may be longer than the replica holds,
+        and another one holds more. False: neither is so, and the replica's answer is the client's.
+        """
+        replica = request.replica
+        held = replica.candidate.max_model_len if replica is not None else 0
+        if not held or request.tokens.most <= held or not self.routes.is_held_elsewhere(request, held):
+            return False
+        request.needed_tokens = max(request.needed_tokens, held + 1)
+        request.has_answer = False  # it has taken no time that says anything about the next one's
+        self.failed(request, RequestEvent.TOO_LONG)
+        return True
+
     def failed(self, request: ActiveRequest, failure: RequestEvent) -> None:
         """Send a request elsewhere, let it wait for another replica, or end it, after its replica failed it."""
         consequence = CONSEQUENCES[failure]

@@ -77,7 +77,7 @@ class Endings:
         self.active.discard(request)
         used = request.prompt_tokens_used
         if used is not None and not request.continuations:
-            self._ratio.learn(prompt_bytes=request.prompt_bytes, prompt_tokens=used)
+            self._ratio.learn(request.size, prompt_tokens=used)
         if ending is not None:
             # Without a wait no replica has seen its prompt.
             seen = request.prompt.prompt_tokens if request.stopwatch.wait_s is not None else 0

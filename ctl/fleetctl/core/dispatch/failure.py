@@ -23,7 +23,7 @@ class Avoidance(Enum):
 class Retry(Enum):
     """When a request that the client has no part of yet is sent to one more replica."""
 
-    FREELY = "freely"  # no replica has seen it, so asking the next costs nothing; their number bounds it
+    FREELY = "freely"  # no replica has worked on it, so asking the next costs nothing; their number bounds it
     NOW_OR_LATER = "now-or-later"  # within the budget; it waits for a replica if there is none
     TO_A_FREE_SLOT = "to-a-free-slot"  # within the budget, and only to a replica with a free slot now
     TO_ANY_NOW = "to-any-now"  # within the budget, and only to a replica that is there now, full or not
@@ -48,10 +48,14 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     RequestEvent.STALLED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     RequestEvent.BUSY: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_A_FREE_SLOT),
     RequestEvent.ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
+    # Each asks for a longer context than the last, so their number is bounded by how many lengths there are.
+    RequestEvent.TOO_LONG: Consequence(counts=False, avoids=Avoidance.FOR_GOOD, retry=Retry.FREELY),
     RequestEvent.REJECTED: Consequence(counts=False, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
 }
 
 _BUSY_STATUSES: Final = frozenset((429, 503))
+# How engines answer a request that is too long for them, among others: vLLM and SGLang by the first, TGI by the second.
+MALFORMED_STATUSES: Final = frozenset((400, 422))
 _ERROR_STATUSES: Final = frozenset((500, 502, 504))
 
 

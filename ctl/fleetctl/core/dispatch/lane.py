@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _FREE = LaneLoad(queued=0, queue_max=1, max_wait_s=0.0, has_slot=True, drain_rate_rps=None)
-_LONGEST_PROMPT_TOKENS = 2**62
+UNLIMITED_TOKENS = 2**62
 # Displaced requests are bounded by what was in flight; this is only a ceiling.
 _DISPLACED_MAX = 1_000_000
 
@@ -33,6 +33,7 @@ class DispatchLane(Generic[R]):
         "candidates",
         "degradation",
         "displaced",
+        "held_by_all",
         "in_flight",
         "probe",
         "queue",
@@ -52,6 +53,7 @@ class DispatchLane(Generic[R]):
         self.probe = ProbeGate()
         self.candidates: list[Candidate] = []
         self.spill: list[list[Candidate]] = []  # of the spill_to lanes, in order
+        self.held_by_all = UNLIMITED_TOKENS  # every replica of its own holds a request of so many tokens
         self.wakeup: Wakeup | None = None  # due at the next deadline of a queue
         self.wake_at_s = 0.0
         self.apply(route)
@@ -62,7 +64,7 @@ class DispatchLane(Generic[R]):
         self.degradation: Degradation = degradation_of(route)
         # If admission lets the longest prompt take a free slot at once, it need not be asked about any other.
         self.always_takes_slot = (
-            admit(_FREE, self.degradation, prompt_tokens=_LONGEST_PROMPT_TOKENS, is_probe=False) is Admission.DISPATCH
+            admit(_FREE, self.degradation, prompt_tokens=UNLIMITED_TOKENS, is_probe=False) is Admission.DISPATCH
         )
         self.accounts.hold_to(route.slo)
         self.queue.size_max = route.queue_max

@@ -42,6 +42,7 @@ class DispatchReplica:
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.continues = route.continues
         candidate.node_ready = route.node_ready
+        candidate.max_model_len = route.max_model_len
 
     def take_signals(self, signals: ReplicaSignals, now_s: float) -> None:
         """Let routing see what the engine said of itself, until it is too old. What cannot be true is not shown."""

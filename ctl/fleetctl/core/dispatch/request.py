@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.tokens import PromptSize, RequestTokens
 from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestState
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import PromptLoad
 
 _NOBODY: frozenset[str] = frozenset()
+_NO_SIZE = PromptSize(0)
 
 
 class ActiveRequest:
@@ -32,23 +34,26 @@ class ActiveRequest:
         "hashes",
         "heard_s",
         "is_committed",
+        "is_lane_named",
         "is_paused",
         "is_stream",
         "lane",
         "lane_continued",
         "must_continue",
+        "needed_tokens",
         "output_tokens_uncounted",
         "prefill_tokens",
         "prompt",
-        "prompt_bytes",
         "prompt_tokens_used",
         "queue",
         "replica",
         "resends",
+        "size",
         "stale_at",
         "state",
         "stopwatch",
         "ticket",
+        "tokens",
         "tried",
     )  # fmt: skip
 
@@ -58,15 +63,21 @@ class ActiveRequest:
         lane: DispatchLane[ActiveRequest],
         prompt: PromptLoad,
         hashes: list[int],
-        prompt_bytes: int,
         now_s: float,
         *,
         is_stream: bool,
+        size: PromptSize = _NO_SIZE,
+        tokens: RequestTokens | None = None,
+        is_lane_named: bool = False,
     ) -> None:
         self.exchange = exchange
         self.lane = lane
         self.prompt = prompt
-        self.prompt_bytes = prompt_bytes
+        self.size = size
+        self.tokens = tokens or RequestTokens(prompt.prompt_tokens, prompt.prompt_tokens, prompt.prompt_tokens)
+        # What its replica must hold of it; more, once an engine has said that this is too little.
+        self.needed_tokens = self.tokens.needed(lane.route.max_model_len)
+        self.is_lane_named = is_lane_named  # by its client: no other lane may take it
         self.hashes = hashes
         self.is_stream = is_stream
         self.stopwatch = RequestStopwatch(lane.accounts, now_s)

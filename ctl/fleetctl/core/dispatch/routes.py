@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
-from fleetctl.core.dispatch.lane import DispatchLane
+from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
 from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
@@ -16,6 +17,9 @@ from fleetctl.core.routing.usable import usable
 from fleetctl.model.profile import RoutingRules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.core.admission.tokens import PromptSize, RequestTokens
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.random_source import RandomSource
     from fleetctl.model.gateway import RouteLane, RoutingTable
@@ -78,6 +82,7 @@ class RoutingState:
         self.served_by = {}
         for name, lane in list(self.lanes.items()):
             lane.candidates = own[name]
+            lane.held_by_all = min((c.max_model_len for c in own[name] if c.max_model_len), default=UNLIMITED_TOKENS)
             lane.spill = [own[other] for other in lane.route.spill_to if other in own]
             if name not in named and lane.is_idle:
                 del self.lanes[name]
@@ -87,9 +92,9 @@ class RoutingState:
 
     # Where a request belongs.
 
-    def prompt_load(self, *, prompt_bytes: int, prompt_tokens: int | None, hashes: list[int]) -> PromptLoad:
+    def prompt_load(self, size: PromptSize, hashes: list[int]) -> PromptLoad:
         """Return what a prompt brings: its length, estimated unless it is known, and who has how much of it cached."""
-        tokens = prompt_tokens if prompt_tokens is not None else self.ratio.tokens(prompt_bytes)
+        tokens = self.ratio.prompt_tokens(size)
         cached = self.prefixes.cached_bytes(hashes) if hashes else {}
         per_token = self.ratio.bytes_per_token
         for replica_id, length in cached.items():
@@ -97,16 +102,27 @@ class RoutingState:
         return PromptLoad(tokens, cached)
 
     def lane_of(
-        self, prompt: PromptLoad, *, header: str | None, batch_hint: bool, stream: bool
+        self, prompt: PromptLoad, tokens: RequestTokens, *, header: str | None, batch_hint: bool, stream: bool
     ) -> DispatchLane[ActiveRequest] | Refusal:
-        """Return the lane a request enters."""
+        """Return the lane a request enters: one that holds the whole of it, else one that may.
+
+        Its length is an estimate, and some engines shorten an answer to what the prompt leaves. So it is refused only
+        where the least that it can be is too much for every lane; in between the engine decides.
+        """
 
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
-        chosen = self._choice.choose(
-            header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
+        choose = partial(
+            self._choice.choose,
+            header=header,
+            batch_hint=batch_hint,
+            uncached_prompt_tokens=uncached,
+            stream=stream,
         )
+        chosen = choose(request_tokens=tokens.expected)
+        if chosen is Refusal.CONTEXT_LENGTH:
+            chosen = choose(request_tokens=tokens.least)
         return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
 
     def pick(self, request: ActiveRequest, now_s: float, *, beyond_limit: bool = False) -> Candidate | None:
@@ -115,18 +131,43 @@ class RoutingState:
         `beyond_limit` ignores the slot limit of its lane's own replicas.
         """
         lane = request.lane
-        tried, must_continue = request.avoided, request.must_continue
+        tried, must_continue, needed = request.avoided, request.must_continue, request.needed_tokens
         found = usable(
             lane.candidates, now_s=now_s, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue
         )
-        if not found and lane.may_spill:
-            for pool in lane.spill:
+        if needed > lane.held_by_all:
+            found = [c for c in found if c.holds(needed)]
+        if not found:
+            for pool in self._other_pools(request):
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
+                found = [c for c in found if c.holds(needed)]
                 if found:
                     break
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng) if found else None
+
+    def _other_pools(self, request: ActiveRequest) -> Iterable[list[Candidate]]:
+        """Return the replicas beyond its lane's own that may take a request, best first.
+
+        Those it may spill to; and where its own engines, of which it had been believed otherwise, do not hold the
+        request, all others.
+        """
+        lane = request.lane
+        pools = lane.spill if lane.may_spill else []
+        held = lane.route.max_model_len
+        if request.is_lane_named or request.needed_tokens <= held or not held:
+            return pools
+        others = (self.lanes[row.name] for row in self._choice.lanes if row.name != lane.route.name)
+        return [*pools, *(other.candidates for other in sorted(others, key=lambda other: other.route.match.batch))]
+
+    def is_held_elsewhere(self, request: ActiveRequest, more_than: int) -> bool:
+        """Whether some replica in rotation holds more than so many tokens and may take this request."""
+        lane = request.lane
+        pools = [lane.candidates]
+        if not request.is_lane_named:
+            pools += [other.candidates for other in self.lanes.values()]
+        return any(c.in_rotation and c.max_model_len > more_than for pool in pools for c in pool)
 
     def could_continue(self, request: ActiveRequest) -> bool:
         """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.

@@ -41,6 +41,7 @@ class RequestEvent(StrEnum):
     STALLED = "stalled"  # a stream has been silent for too long
     BUSY = "busy"  # the replica answers that it has no room now
     ERROR = "error"  # the replica answers that it failed, or breaks its stream off with an error
+    TOO_LONG = "too-long"  # the replica's engine does not hold a request this long
     REJECTED = "rejected"  # the replica will not go on with another one's stream
 
 
@@ -69,6 +70,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.STALLED: _DISPLACED,
         RequestEvent.BUSY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
+        RequestEvent.TOO_LONG: _DISPLACED,
         RequestEvent.REJECTED: _DISPLACED,
         RequestEvent.TIMED_OUT: _OVER,
         RequestEvent.CLIENT_GONE: _OVER,

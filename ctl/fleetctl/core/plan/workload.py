@@ -111,12 +111,16 @@ class _Shares:
 
     def __init__(self, profile: Profile) -> None:
         choice = LaneChoice(profile.lanes)
-        self.edges = choice.edges
+        miss = 1.0 - _hit(profile)
+        # A pinned max_model_len sends longer prompts elsewhere. What clients ask for beside the prompt is not known here.
+        lengths = {math.ceil(lane.max_model_len * miss) for lane in profile.lanes if lane.max_model_len}
+        self.edges = tuple(sorted({*choice.edges, *lengths}))
         self._by_interval: list[dict[str, float]] = []
         for tokens in self.edges:  # between two edges all lengths are chosen alike
             shares: dict[str, float] = {}
             for batch_hint, stream, share in _kinds(profile.workload):
-                lane = choice.choose_by(tokens, batch_hint=batch_hint, stream=stream)
+                needed = math.ceil(tokens / miss) + 1
+                lane = choice.choose_by(tokens, batch_hint=batch_hint, stream=stream, request_tokens=needed)
                 if not isinstance(lane, Refusal):
                     shares[lane.name] = shares.get(lane.name, 0.0) + share
             self._by_interval.append(shares)

@@ -25,10 +25,15 @@ class Candidate:
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
     node_ready: bool = True  # False: picked only where no other can be
     continues: bool = False  # it can go on with a stream that another replica lost
+    max_model_len: int = 0  # prompt and output tokens of one request that it holds; 0: not known
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
+
+    def holds(self, request_tokens: int) -> bool:
+        """Whether its engine holds so many tokens of one request, as far as is known."""
+        return request_tokens <= self.max_model_len or not self.max_model_len
 
     @property
     def has_slot(self) -> bool:
