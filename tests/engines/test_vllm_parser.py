@@ -123,3 +123,13 @@ def test_vllm_would_have_said_so_had_a_flag_been_wrong(tmp_path: Path) -> None:
     ]
     argvs = [launched(replace(base, extra_args=extra)) for extra in wrong]
     assert all(verdicts(argvs, tmp_path / "model"))
+
+
+def test_vllm_takes_the_commands_of_a_leader_and_of_its_members(tmp_path: Path) -> None:
+    lane_plan = samples.lane_plan("short")
+    lane_plan = replace(lane_plan, launch=replace(lane_plan.launch, tensor_parallel=8, pipeline_parallel=2))
+    lane = samples.profile().lane("short")
+    command = VllmEngine().launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=8000)  # noqa: S104
+    order = samples.node_request(argv=command.argv, member_argv=command.member_argv, node_count=2)
+    spelt = [order.command(rank, leader_host="10.0.0.7") for rank in range(2)]
+    assert verdicts(spelt, tmp_path / "model") == ["", ""]
