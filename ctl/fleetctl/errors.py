@@ -3,7 +3,7 @@
     FleetctlError
     |- ConfigError               the user: a profile, flag or file is wrong        exit 3
     |- InfeasiblePlanError       the user's goal: no plan meets the SLO            exit 4
-    |- SloBreachError            a run finished outside its SLO                    exit 5
+    |- SloBreachError            a run, or a fleet now, is outside its SLO         exit 5
     |- BudgetExceededError       a hard cap (money, nodes) stopped the action      exit 6
     |- LockHeldError             another run owns the fleet                        exit 7
     |- NotFoundError             no such fleet, lane, replica                      exit 8
@@ -55,7 +55,7 @@ class InfeasiblePlanError(FleetctlError):
 
 
 class SloBreachError(FleetctlError):
-    """A finished run did not keep its SLO."""
+    """A finished run did not keep its SLO, or a fleet that was checked is in breach of it."""
 
     exit_code = 5
 

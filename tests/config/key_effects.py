@@ -14,15 +14,14 @@ from fleetctl.controller.table import build_table
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.core.slo.breach import Limits
+from fleetctl.core.slo.judge import judge_run
+from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.errors import FleetctlError
-from fleetctl.load.report import GeneratorFigures, LaneFigures, LoadReport
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import Quantiles
-from fleetctl.operations.traffic import judge
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from tests.plan.profiles import planned
@@ -86,14 +85,12 @@ def limits(profile: Profile) -> object:
 
 
 def findings(profile: Profile) -> object:
-    """Return the verdict on a load whose every latency was 1.5 s in `short`."""
-    measured = Quantiles(count=1000, p50_s=1.5, p95_s=1.5, p99_s=1.5, max_s=1.5)
-    figures = LaneFigures(lane="short", requests=1000, ok=1000, ttft=measured, itl=measured, e2e=measured)
-    report = LoadReport(
-        url="", model="", source="generated", duration_s=1.0, elapsed_s=1.0, ended_early=False, unfinished=0,
-        lanes=(figures,), total=figures, generator=GeneratorFigures(),
-    )  # fmt: skip
-    return judge(report, {"short": profile.lanes[0].slo}).lanes
+    """Return the verdict on a run in which every latency was 1.5 s in `short`."""
+    stats = LaneStats()
+    for sketch in (stats.ttft, stats.itl, stats.e2e):
+        sketch.add(1.5, 1000)
+    stats.good = 1000
+    return judge_run(stats.window(60.0, profile.lanes[0].slo), objective=profile.objective.fraction)
 
 
 def commands(profile: Profile) -> object:

@@ -15,6 +15,7 @@ from fleetctl.load.report import LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.worker import LoadRun
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.verdict import Compliance
 from tests.load.conftest import answer_well, event, open_stream, token
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ async def test_a_good_run_counts_every_request_once(serve: Serve) -> None:
     assert lane.prompt_tokens == sum(len(body["messages"][0]["content"]) // 4 for body in server.bodies)
     assert lane.ttft.count == lane.e2e.count == lane.ok
     assert lane.itl.count == lane.output_tokens - lane.ok
-    assert lane.goodput_rps == pytest.approx(lane.good / report.duration_s)
+    assert lane.goodput_rps == pytest.approx(lane.good / report.elapsed_s)
+    assert lane.output_tokens_per_s == pytest.approx(lane.output_tokens / report.elapsed_s)
     assert 0.5 <= report.duration_s <= report.elapsed_s < 10
     assert report.generator.cpu_s > 0
     assert not report.ended_early
@@ -80,7 +82,7 @@ async def test_a_slow_first_token_misses_the_slo_but_is_no_failure(serve: Serve)
     assert report.total.attainment == 0.0
 
 
-async def test_refusals_are_told_apart_from_failures_and_leave_attainment_alone(serve: Serve) -> None:
+async def test_refusals_are_told_apart_from_failures_and_are_misses_all_the_same(serve: Serve) -> None:
     request_count = 0
 
     async def refuse_half(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -98,7 +100,9 @@ async def test_refusals_are_told_apart_from_failures_and_leave_attainment_alone(
     assert lane.refused + lane.ok == lane.requests
     assert 0 < lane.refused_with_retry_after < lane.refused
     assert lane.failures == 0
-    assert lane.attainment == 1.0
+    assert lane.attainment == pytest.approx(lane.ok / lane.requests)
+    assert lane.verdict.compliance is Compliance.MISSED
+    assert lane.breached == {"refused": lane.refused}
 
 
 async def truncate(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -168,7 +172,9 @@ async def test_failures_are_told_apart_by_kind(serve: Serve, behave: Behaviour, 
     assert lane.failed == {kind: lane.requests}
     assert lane.requests > 0
     assert lane.ok == lane.good == 0
-    assert lane.attainment == 0.0
+    # A 404 is the client's own fault: neither good nor a miss.
+    assert lane.attainment == (None if kind == "http-404" else 0.0)
+    assert lane.rejected == (lane.requests if kind == "http-404" else 0)
 
 
 async def test_503_is_counted_by_itself(serve: Serve) -> None:
@@ -238,6 +244,18 @@ async def test_a_stopped_run_still_reports_and_says_what_it_cut(serve: Serve) ->
     assert report.unfinished > 0
     assert report.total.requests == 0
     assert report.duration_s < 30
+
+
+async def test_answers_are_not_waited_for_beyond_the_drain_timeout(serve: Serve) -> None:
+    server = await serve(hang)
+    report = await load(server, duration_s=0.3, drain_timeout_s=0.5, slos={"short": SLO})
+    assert report.drain_timed_out
+    assert report.unfinished > 0
+    assert report.elapsed_s < 5
+    # They were late when they were given up, which must not look like success.
+    (total,) = (report.total,)
+    assert total.requests == 0
+    assert total.breached["ttft"] == report.unfinished
 
 
 async def test_a_server_that_is_not_there_is_told_before_any_load(serve: Serve) -> None:

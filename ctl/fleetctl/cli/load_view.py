@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
+from fleetctl.core.slo.wording import describe, explain
 from fleetctl.model.slo import Metric, Quantiles
-from fleetctl.operations.traffic import measured
+from fleetctl.model.verdict import Compliance
+from fleetctl.operations.traffic import LoadVerdict, failures, measured
 from fleetctl.units import format_duration, format_fraction
 from fleetctl.views.canvas import PLAIN
 from fleetctl.views.conditions import verdict_cell
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from fleetctl.cli.output import OutputSection
     from fleetctl.model.slo import LaneSlo
-    from fleetctl.operations.traffic import LaneFigures, LaneVerdict, LoadProgress, LoadReport, LoadVerdict
+    from fleetctl.operations.traffic import LaneFigures, LoadProgress, LoadReport
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
@@ -27,24 +29,27 @@ _SHOWN = (Metric.TTFT, Metric.ITL, Metric.E2E)
 
 
 def progress_line(progress: LoadProgress) -> str:
-    """Return one interval on one line: how far, what is in flight, and each lane's P99 TTFT."""
+    """Return one interval on one line: how far, what is in flight, and each lane's P99 TTFT and verdict as of now."""
     of = f"/{progress.duration_s:.0f}" if progress.duration_s else ""
     lanes = " | ".join(_interval(lane) for lane in progress.lanes)
-    return f"{progress.elapsed_s:4.0f}{of} s, {progress.in_flight} in flight | {lanes}"
+    waits = ""
+    if progress.drain_left_s is not None:
+        waits = f", waited for {progress.drain_left_s:.0f} s more at most"
+    return f"{progress.elapsed_s:4.0f}{of} s, {progress.in_flight} in flight{waits} | {lanes}"
 
 
-def load_view(verdict: LoadVerdict, slos: dict[str, LaneSlo]) -> View:
+def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
     """Return the report: what happened to the requests, and the latencies beside their promises."""
-    report = verdict.report
-    verdicts = {lane.lane: lane for lane in verdict.lanes}
+    verdict = LoadVerdict(report=report)
     figures = [*report.lanes, report.total] if len(report.lanes) > 1 else list(report.lanes)
     sections = (
         lines(*_head(report)),
-        section(text_table(_COUNTS, [_counts(lane, verdicts.get(lane.lane)) for lane in figures])),
+        section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
         _latencies(report.lanes, slos),
+        lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
-    value = {**to_plain(report), "kept": verdict.kept, "verdicts": to_plain(verdict.lanes)}
+    value = {**to_plain(report), "compliance": verdict.compliance, "kept": verdict.compliance is Compliance.KEPT}
     return View(value=value, names=tuple(lane.lane for lane in report.lanes), sections=sections)
 
 
@@ -52,22 +57,24 @@ def _interval(lane: LaneFigures) -> str:
     p99 = format_duration(lane.ttft.p99_s) if lane.ttft.count else NOTHING
     bad = f", {lane.refused} refused" if lane.refused else ""
     bad += f", {lane.failures} failed" if lane.failures else ""
+    missed = lane.verdict.having(Compliance.MISSED)
+    bad += f", BREACH for {format_duration(int(lane.verdict.breach_s))}: {describe(missed[0])}" if missed else ""
     return f"{lane.lane} {lane.ok} ok, ttft p99 {p99}{bad}"
 
 
 def _head(report: LoadReport) -> Iterator[str]:
     early = ", ended early" if report.ended_early else ""
+    early += ", not waited for any longer" if report.drain_timed_out else ""
     unfinished = f", {report.unfinished} requests cut short" if report.unfinished else ""
     yield f"{report.url} ({report.model}), load from {report.source}"
     yield f"{report.duration_s:.0f} s of arrivals, {report.elapsed_s:.0f} s in all{early}{unfinished}"
 
 
-def _counts(lane: LaneFigures, verdict: LaneVerdict | None) -> tuple[str | Cell, ...]:
+def _counts(lane: LaneFigures) -> tuple[str | Cell, ...]:
     attained = format_fraction(lane.attainment) if lane.attainment is not None else NOTHING
     return (
         lane.lane, str(lane.requests), str(lane.ok), str(lane.refused), str(lane.failures), attained,
-        f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}",
-        verdict_cell(verdict.kept if verdict else None), verdict.reason if verdict else "",
+        f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}", verdict_cell(lane.verdict), explain(lane.verdict),
     )  # fmt: skip
 
 
@@ -98,3 +105,6 @@ def _cautions(report: LoadReport) -> Iterator[str]:
     if generator.lateness.count and generator.lateness.p99_s > _LATE_S:
         late = format_duration(generator.lateness.p99_s)
         yield f"caution: the generator itself ran up to {late} late (P99); this machine had no CPU left for it"
+    if report.total.rejected:
+        rejected = f"{report.total.rejected} requests were the client's own fault (4xx) and count for no lane"
+        yield f"caution: {rejected}"

@@ -39,6 +39,10 @@ ProfileName = Annotated[
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again on every change, until Ctrl-C.")]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Exit 5 if a lane is in breach of its SLO, 9 if a fleet is silent or serves nobody."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Do not wait for the outcome.")]

@@ -3,15 +3,23 @@
 import typer
 
 from fleetctl.cli.fleet_views import status_view
-from fleetctl.cli.options import Fleet, Output, Watch
-from fleetctl.cli.output import Format
+from fleetctl.cli.options import Check, Fleet, Output, Watch
+from fleetctl.cli.output import Format, emit
 from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.cli.watching import show
 from fleetctl.operations import fleets
+from fleetctl.operations.service_check import check_service
 
 
-def status(ctx: typer.Context, fleet: Fleet = "", output: Output = Format.TABLE, watch: Watch = False) -> None:
+def status(
+    ctx: typer.Context,
+    fleet: Fleet = "",
+    *,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+    check: Check = False,
+) -> None:
     """Show a fleet: lanes (wanted, ready, spot, tail against SLO), replicas, cost, each with its reason.
 
     Conditions: READY, STARTING, BREACH (surely outside its SLO), DEGRADED (replicas missing, a ladder step taken, no
@@ -20,4 +28,9 @@ def status(ctx: typer.Context, fleet: Fleet = "", output: Output = Format.TABLE,
     """
     site = site_of(ctx)
     name = revived_fleet(site, fleet)
+    if check:
+        seen = fleets.status(site, name)
+        emit(status_view(seen), output)
+        check_service([seen])
+        return
     show(site.clock, lambda: status_view(fleets.status(site, name)), output, watch=watch)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
 
+from fleetctl.core.slo.endings import Ending
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from fleetctl.core.slo.stopwatch import RequestStopwatch
+    from fleetctl.load.accounts import ClientAccounts
+
 LANE_HEADER = "x-fleetctl-lane"
+REASON_HEADER = "x-fleetctl-reason"
 BATCH_HEADER = "x-fleetctl-batch"
 _LINE_BYTES_MAX = 8 * 1024 * 1024
+_ERROR_BYTES_MAX = 64 * 1024
+_MESSAGE_MAX = 200  # characters
 
 
 class FailureKind(StrEnum):
@@ -68,9 +76,8 @@ class ClientExchange:
     failure: str = ""  # FailureKind or http-<status>; empty: answered in full, or refused
     has_retry_after: bool = False
     streamed: bool = True
+    message: str = ""  # why, in the other side's words; printable
     ttft_s: float | None = None
-    gaps_s: list[float] = field(default_factory=list)
-    e2e_s: float = 0.0
     prompt_tokens: int = 0
     output_tokens: int = 0
 
@@ -79,40 +86,84 @@ class ClientExchange:
         """Whether it was answered in full."""
         return self.status == 200 and not self.failure
 
+    @property
+    def ending(self) -> Ending:
+        """How it counts, by the same table as at the gateway."""
+        if self.status >= 400:
+            return Ending.of_status(self.status)
+        if not self.failure and self.status == 200:
+            return Ending.COMPLETE
+        return _ENDINGS.get(self.failure, Ending.ERROR)
+
+
+_ENDINGS = {
+    FailureKind.TIMEOUT.value: Ending.TIMEOUT,
+    FailureKind.TRUNCATED.value: Ending.INCOMPLETE,
+    FailureKind.ERROR_EVENT.value: Ending.INCOMPLETE,
+    FailureKind.UNFINISHED.value: Ending.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRequest:
+    """A request that is ready to be sent."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+    is_stream: bool
+
 
 async def converse(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], *, now_s: Callable[[], float]
+    session: aiohttp.ClientSession, request: ClientRequest, *, accounts: ClientAccounts, now_s: Callable[[], float]
 ) -> ClientExchange:
-    """Send one request and live through its answer. Never raises for what the other side does."""
-    exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""))
+    """Send one request, live through its answer, and account for it. Never raises for what the other side does."""
+    is_stream = request.is_stream
+    exchange = ClientExchange(lane=request.headers.get(LANE_HEADER, ""), streamed=is_stream)
     sent_s = now_s()
+    # Which lane takes it is known beforehand only where it is named.
+    watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream) if exchange.lane else None
     try:
-        async with session.post(url, data=body, headers=headers) as response:
+        async with session.post(request.url, data=request.body, headers=request.headers) as response:
             exchange.status = response.status
             exchange.lane = response.headers.get(LANE_HEADER, exchange.lane)
             exchange.has_retry_after = "retry-after" in response.headers
-            await _read(response, exchange, sent_s, now_s)
+            watch = watch or accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
+            await _read(response, exchange, watch, now_s)
     except TimeoutError:
         exchange.failure = FailureKind.TIMEOUT
-    except (aiohttp.ClientError, OSError):
+    except (aiohttp.ClientError, OSError) as error:
         exchange.failure = FailureKind.TRUNCATED if exchange.status else FailureKind.CONNECT
+        exchange.message = _printable(str(error))
     except asyncio.CancelledError:
         exchange.failure = FailureKind.UNFINISHED
-    exchange.e2e_s = now_s() - sent_s
+    watch = watch or accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
+    _account(exchange, watch, now_s())
+    accounts.close(watch)
     return exchange
 
 
+def _account(exchange: ClientExchange, watch: RequestStopwatch, now_s: float) -> None:
+    exchange.ttft_s = watch.ttft_s
+    if exchange.ending is Ending.REFUSED:
+        watch.refused(now_s, exchange.message)
+        return
+    watch.stop(now_s, exchange.ending, is_stream=exchange.streamed, prompt_tokens=0, output_tokens_uncounted=0)
+
+
 async def _read(
-    response: aiohttp.ClientResponse, exchange: ClientExchange, sent_s: float, now_s: Callable[[], float]
+    response: aiohttp.ClientResponse, exchange: ClientExchange, watch: RequestStopwatch, now_s: Callable[[], float]
 ) -> None:
     if response.status != 200:
-        await response.read()
+        exchange.message = response.headers.get(REASON_HEADER, "") or _message(
+            await response.content.read(_ERROR_BYTES_MAX)
+        )
         if response.status not in (429, 503):
             exchange.failure = f"http-{response.status}"
         return
     exchange.streamed = response.content_type == "text/event-stream"
     if exchange.streamed:
-        await _read_stream(response.content.iter_any(), exchange, sent_s, now_s)
+        await _read_stream(response.content.iter_any(), exchange, watch, now_s)
     else:
         _read_whole(await response.read(), exchange)
 
@@ -129,19 +180,19 @@ def _read_whole(body: bytes, exchange: ClientExchange) -> None:
 
 
 async def _read_stream(
-    chunks: AsyncIterator[bytes], exchange: ClientExchange, sent_s: float, now_s: Callable[[], float]
+    chunks: AsyncIterator[bytes], exchange: ClientExchange, watch: RequestStopwatch, now_s: Callable[[], float]
 ) -> None:
-    """Follow the event stream to its [DONE]; stamp the first content and every gap between events with content."""
+    """Follow the event stream to its [DONE]; stamp the events with content as they come."""
     rest = b""
-    last_s = 0.0
     is_done = False
     async for chunk in chunks:
-        at_s = now_s() - sent_s
+        at_s = now_s()
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         if len(rest) > _LINE_BYTES_MAX:
             exchange.failure = FailureKind.MALFORMED
             return
+        events = 0
         for line in lines:
             event = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
             if not event:
@@ -149,14 +200,13 @@ async def _read_stream(
             if event == b"[DONE]":
                 is_done = True
                 continue
-            if _has_content(event, exchange):
-                if exchange.ttft_s is None:
-                    exchange.ttft_s = at_s
-                else:
-                    exchange.gaps_s.append(at_s - last_s)
-                last_s = at_s
+            events += _has_content(event, exchange)
             if exchange.failure:
-                return
+                break
+        if events:
+            watch.tokens(at_s, events)
+        if exchange.failure:
+            return
     if not is_done:
         exchange.failure = FailureKind.TRUNCATED
 
@@ -170,12 +220,39 @@ def _has_content(event: bytes, exchange: ClientExchange) -> bool:
         return False
     if chunk.is_error:
         exchange.failure = FailureKind.ERROR_EVENT
+        exchange.message = _message(event)
         return False
     _count_usage(chunk, exchange)
     return any(
         choice.delta is not None and (choice.delta.content or choice.delta.reasoning_content or choice.delta.reasoning)
         for choice in chunk.choices
     )
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Error | str | None = None
+    message: str = ""
+    detail: str = ""
+
+
+def _message(body: bytes) -> str:
+    """Return what an error body says, by OpenAI's shape or the like."""
+    try:
+        found = msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _printable(body[:_MESSAGE_MAX].decode(errors="replace"))
+    said_by = found.error.message if isinstance(found.error, _Error) else found.error or ""
+    return _printable(said_by or found.message or found.detail)
+
+
+def _printable(text: str) -> str:
+    """Return one line of bounded length that moves no cursor."""
+    plain = "".join(each if each.isprintable() else " " for each in text[: 2 * _MESSAGE_MAX])
+    return " ".join(plain.split())[:_MESSAGE_MAX]
 
 
 def _count_usage(chunk: _Chunk, exchange: ClientExchange) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
+from fleetctl.model.verdict import SloVerdict
 
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): 19,366 requests in 58 minutes.
 CONVERSATION = WorkloadSpec(
@@ -30,13 +31,15 @@ class LoadSpec:
     model: str = ""  # empty: the first of /v1/models
     api_key: str = ""  # a reference, env:NAME or file:PATH
     lane: str = ""  # sent as x-fleetctl-lane; empty: the trace's lane column, or none
-    slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane, for attainment
+    slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane; with none, nothing is judged
+    objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
     seed: int = 0
     timeout_s: float = 600.0  # a request's, in all
     in_flight_max: int = 4096  # arrivals beyond it are not sent, and counted
     interval_s: float = 2.0  # between two progress lines
-    drain_s: float = 5.0  # after an early end, in-flight requests get this long
+    drain_timeout_s: float = 60.0  # after the last arrival, in-flight requests get this long
+    drain_s: float = 5.0  # after an early end they get this long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +53,19 @@ class LaneFigures:
     refused: int = 0  # 429
     refused_with_retry_after: int = 0
     unavailable: int = 0  # 503
+    rejected: int = 0  # any other 4xx, also under `failed`: the client's own fault, which no lane answers for
     failed: dict[str, int] = field(default_factory=dict)  # by FailureKind, or http-<status>
+    messages: dict[str, str] = field(default_factory=dict)  # the first answer of each kind that was none in full
     breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, of those with an SLO
-    attainment: float | None = None  # good / (requests - refused); None: no SLO, or nothing to judge
-    goodput_rps: float = 0.0
+    attainment: float | None = None  # good of offered, as core/slo/endings counts; None: no SLO, or nothing to judge
+    goodput_rps: float = 0.0  # over the same time as output_tokens_per_s
     prompt_tokens: int = 0
     output_tokens: int = 0
     output_tokens_per_s: float = 0.0
     ttft: Quantiles = field(default_factory=Quantiles)
     itl: Quantiles = field(default_factory=Quantiles)
     e2e: Quantiles = field(default_factory=Quantiles)
+    verdict: SloVerdict = field(default_factory=SloVerdict)  # of the whole run; in a progress line as of now
 
     @property
     def failures(self) -> int:
@@ -86,8 +92,9 @@ class LoadProgress:
     elapsed_s: float
     duration_s: float | None  # None: until the trace ends
     in_flight: int
-    lanes: tuple[LaneFigures, ...]  # of the last interval
+    lanes: tuple[LaneFigures, ...]  # of the last interval: counts and TTFT
     generator: GeneratorFigures  # since the start
+    drain_left_s: float | None = None  # all have been sent, and answers are waited for this much longer at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +104,10 @@ class LoadReport:
     url: str
     model: str
     source: str  # the trace's path, or "generated"
-    duration_s: float  # of arrivals: what rates are per
-    elapsed_s: float  # until the last answer
+    duration_s: float  # of arrivals
+    elapsed_s: float  # until the last answer: what rates are per
     ended_early: bool
+    drain_timed_out: bool
     unfinished: int  # still in flight when the run was cut
     lanes: tuple[LaneFigures, ...]
     total: LaneFigures

@@ -14,8 +14,9 @@ import msgspec
 
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.errors import ConfigError, UnavailableError
+from fleetctl.load.accounts import ClientAccounts
 from fleetctl.load.counts import LoadCounts
-from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, FailureKind, converse
+from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, ClientRequest, FailureKind, converse
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
@@ -40,11 +41,14 @@ class LoadRun:
         self._on_progress = on_progress
         self._stop, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._total, self._recent = LoadCounts(spec.slos), LoadCounts(spec.slos)
+        self._total, self._recent = self._counts(), self._counts()
+        self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=clock.monotonic_s())
         self._lateness = QuantileSketch()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._offered = self._sent = self._overflow = self._in_flight_peak = self._unfinished = 0
-        self._start_s = self._ticked_s = 0.0
+        self._start_s = self._ticked_s = self._last_answer_s = 0.0
+        self._drain_ends_s: float | None = None
+        self._drain_timed_out = False
         self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
 
     def stop(self) -> None:
@@ -62,7 +66,8 @@ class LoadRun:
             connector=connector, headers=headers, timeout=timeout, auto_decompress=False, read_bufsize=2**18
         ) as session:
             model = spec.model or await _first_model(session, spec.url)
-            self._start_s = self._ticked_s = self._clock.monotonic_s()
+            self._start_s = self._ticked_s = self._last_answer_s = self._clock.monotonic_s()
+            self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=self._start_s)
             ticker = asyncio.create_task(self._tick())
             try:
                 await self._send_all(session, model)
@@ -84,7 +89,9 @@ class LoadRun:
                 continue
             body = request_body(arrival, model=model, text=self._prompts.text(arrival))
             due_s = self._start_s + arrival.at_s
-            self._launch(self._one(session, url, body, _headers(arrival, spec), due_s))
+            headers = _headers(arrival, spec)
+            request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream)
+            self._launch(self._one(session, request, due_s))
         duration_s = arrival_duration_s(spec)
         if duration_s is not None:
             await self._wait_until(duration_s)
@@ -114,27 +121,29 @@ class LoadRun:
             return True
         return False
 
-    async def _one(
-        self, session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], due_s: float
-    ) -> None:
+    async def _one(self, session: aiohttp.ClientSession, request: ClientRequest, due_s: float) -> None:
         self._sent += 1
         self._lateness.add(max(0.0, self._clock.monotonic_s() - due_s))
-        exchange = await converse(session, url, body, headers, now_s=self._clock.monotonic_s)
+        exchange = await converse(session, request, accounts=self._accounts, now_s=self._clock.monotonic_s)
         self._count(exchange)
 
     def _count(self, exchange: ClientExchange) -> None:
         if exchange.failure == FailureKind.UNFINISHED:
             self._unfinished += 1
             return
-        self._recent.add(exchange)
+        self._last_answer_s = self._clock.monotonic_s()
+        self._recent.add(self._accounts.lane_name(exchange.lane), exchange)
 
     async def _drain(self) -> None:
-        """Wait for the answers: each has its own deadline; after an early end they share a short one."""
+        """Wait for the answers, but not for ever; after an early end they share a short time."""
+        timeout_s = self._spec.drain_timeout_s
+        self._drain_ends_s = self._clock.monotonic_s() + timeout_s
         waits = [asyncio.create_task(event.wait()) for event in (self._stop, self._idle)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
         for wait in waits:
             wait.cancel()
-        if self._in_flight:
+        self._drain_timed_out = bool(self._in_flight) and not self._stop.is_set()
+        if self._in_flight and self._stop.is_set():
             await asyncio.wait(set(self._in_flight), timeout=self._spec.drain_s)
         left = set(self._in_flight)
         for task in left:
@@ -149,19 +158,25 @@ class LoadRun:
     def _progress(self) -> LoadProgress:
         now_s = self._clock.monotonic_s()
         interval_s, self._ticked_s = now_s - self._ticked_s, now_s
-        recent, self._recent = self._recent, LoadCounts(self._spec.slos)
+        recent, self._recent = self._recent, self._counts()
         self._total.merge(recent)
+        verdicts = self._accounts.live(now_s, self._clock.now())
         return LoadProgress(
             elapsed_s=now_s - self._start_s,
             duration_s=arrival_duration_s(self._spec),
             in_flight=len(self._in_flight),
-            lanes=recent.lanes(duration_s=interval_s, elapsed_s=interval_s),
+            lanes=recent.interval(verdicts, interval_s=interval_s),
             generator=self._generator(),
+            drain_left_s=max(0.0, self._drain_ends_s - now_s) if self._drain_ends_s is not None else None,
         )
+
+    def _counts(self) -> LoadCounts:
+        return LoadCounts(tuple(self._spec.slos))
 
     def _report(self, model: str, duration_s: float) -> LoadReport:
         self._total.merge(self._recent)
-        elapsed_s = self._clock.monotonic_s() - self._start_s
+        now_s = self._clock.monotonic_s()
+        elapsed_s = max(duration_s, self._last_answer_s - self._start_s)
         return LoadReport(
             url=self._spec.url,
             model=model,
@@ -169,9 +184,10 @@ class LoadRun:
             duration_s=duration_s,
             elapsed_s=elapsed_s,
             ended_early=self._stop.is_set(),
+            drain_timed_out=self._drain_timed_out,
             unfinished=self._unfinished,
-            lanes=self._total.lanes(duration_s=duration_s, elapsed_s=elapsed_s),
-            total=self._total.total(duration_s=duration_s, elapsed_s=elapsed_s),
+            lanes=self._total.lanes(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
+            total=self._total.total(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
             generator=self._generator(),
         )
 

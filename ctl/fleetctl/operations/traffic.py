@@ -1,4 +1,4 @@
-"""Sends load at a fleet or an address, and judges what came back against the lanes' promises."""
+"""Sends load at a fleet or an address, and says what its client's verdict comes to."""
 
 from __future__ import annotations
 
@@ -8,45 +8,26 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FleetctlError, UnavailableError
+from fleetctl.core.slo.wording import explain
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
-from fleetctl.model.slo import LatencyTarget, Metric, Quantiles
+from fleetctl.model.slo import Metric, Quantiles
+from fleetctl.model.verdict import Compliance
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fleetctl.model.profile import Profile
-    from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.site import Site
 
 __all__ = [
-    "BackgroundLoad", "LaneFigures", "LaneVerdict", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "TargetVerdict",
-    "address_spec", "fleet_spec", "judge", "measured", "run", "target_profile",
+    "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "address_spec",
+    "check_answered", "check_lane", "failures", "fleet_spec", "measured", "run", "target_profile",
 ]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
-_OBJECTIVE = 0.995  # of an address nobody gave an objective for: the published example's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetVerdict:
-    """One promise beside what the client measured; `kept` None means there was nothing to measure."""
-
-    target: LatencyTarget
-    measured_s: float | None
-    samples: int
-    kept: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneVerdict:
-    """Whether a lane kept its promises under the load; `kept` None means it saw no request or promises nothing."""
-
-    lane: str
-    kept: bool | None
-    findings: tuple[TargetVerdict, ...]
-    reason: str = ""  # why not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +35,49 @@ class LoadVerdict:
     """A load run and its verdict."""
 
     report: LoadReport
-    lanes: tuple[LaneVerdict, ...]
 
     @property
-    def kept(self) -> bool:
-        """Whether no lane missed its SLO."""
-        return all(lane.kept is not False for lane in self.lanes)
+    def compliance(self) -> Compliance:
+        """The gravest of the lanes' and of the total's."""
+        found = {figures.verdict.compliance for figures in (*self.report.lanes, self.report.total)}
+        return next((each for each in Compliance if each in found), Compliance.NONE)
 
     @property
-    def missed(self) -> tuple[LaneVerdict, ...]:
-        """The lanes that missed theirs."""
-        return tuple(lane for lane in self.lanes if lane.kept is False)
+    def missed(self) -> tuple[str, ...]:
+        """Which lanes missed their SLO and how, in words; the total, where no lane did by itself."""
+        lanes = [figures for figures in self.report.lanes if figures.verdict.compliance is Compliance.MISSED]
+        total = self.report.total
+        if not lanes and total.verdict.compliance is Compliance.MISSED:
+            return (f"all lanes together missed the objective: {explain(total.verdict)}",)
+        return tuple(f"lane {figures.lane} missed its SLO: {explain(figures.verdict)}" for figures in lanes)
+
+
+def check_answered(report: LoadReport) -> None:
+    """Raise ConfigError if every request was the client's own fault, UnavailableError if none was answered in full."""
+    total = report.total
+    if total.ok or not total.requests:
+        return
+    message = f"none of {total.requests} requests was answered: {'; '.join(failures(total))}"
+    if total.rejected == total.requests:
+        raise ConfigError(message, hint="look at --model, --lane, --api-key and the prompts' length")
+    raise UnavailableError(message, hint="is the fleet well? `fleetctl status` says so")
+
+
+def failures(figures: LaneFigures) -> Iterator[str]:
+    """Yield how requests were not answered in full, and what was said about it: "429 queue-full (12)"."""
+    counts = {"http-429": figures.refused, "http-503": figures.unavailable, **figures.failed}
+    for kind, count in counts.items():
+        if count:
+            message = figures.messages.get(kind, "")
+            yield f"{count} x {kind}" + (f" ({message})" if message else "")
+
+
+def check_lane(profile: Profile, lane: str) -> None:
+    """Raise NotFoundError if the fleet has no lane of this name."""
+    names = [spec.name for spec in profile.lanes]
+    if lane and lane not in names:
+        hint = f"it has {', '.join(names)}{suggest(lane, names)}"
+        raise NotFoundError(f"fleet {profile.name!r} has no lane {lane!r}", hint=hint)
 
 
 def target_profile(site: Site, target: str) -> Profile | None:
@@ -88,6 +101,7 @@ def fleet_spec(profile: Profile) -> LoadSpec:
         model=profile.model.name,
         api_key=keys[0] if keys else "",
         slos={lane.name: lane.slo for lane in profile.lanes},
+        objective=profile.objective.fraction,
     )
 
 
@@ -136,32 +150,6 @@ class BackgroundLoad:
             self._loop.close()
 
 
-def judge(report: LoadReport, slos: dict[str, LaneSlo], *, objective: float = _OBJECTIVE) -> LoadVerdict:
-    """Hold the figures against the promises: percentile by percentile, and failures against the objective."""
-    verdicts = [_verdict(figures, slos[figures.lane], objective) for figures in report.lanes if figures.lane in slos]
-    return LoadVerdict(report=report, lanes=tuple(verdicts))
-
-
-def _verdict(figures: LaneFigures, slo: LaneSlo, objective: float) -> LaneVerdict:
-    findings = tuple(_finding(target, figures) for target in slo.targets)
-    broken = [_message(finding) for finding in findings if finding.kept is False]
-    served = figures.requests - figures.refused
-    if served and figures.failures > served * (1 - objective):
-        broken.append(f"{figures.failures} of {served} requests failed")
-    if broken:
-        return LaneVerdict(lane=figures.lane, kept=False, findings=findings, reason="; ".join(broken))
-    is_judged = any(finding.kept is not None for finding in findings)
-    return LaneVerdict(lane=figures.lane, kept=True if is_judged else None, findings=findings)
-
-
-def _finding(target: LatencyTarget, figures: LaneFigures) -> TargetVerdict:
-    found = measured(figures, target.metric)
-    if found is None or not found.count:
-        return TargetVerdict(target=target, measured_s=None, samples=0, kept=None)
-    seconds = found.at_s(target.percentile)
-    return TargetVerdict(target=target, measured_s=seconds, samples=found.count, kept=seconds <= target.limit_s)
-
-
 def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
     """Return what a client can see of a metric; None for the queue, which it cannot."""
     match metric:
@@ -173,8 +161,3 @@ def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
             return figures.e2e
         case Metric.QUEUE_WAIT:
             return None
-
-
-def _message(finding: TargetVerdict) -> str:
-    target = finding.target
-    return f"{target.metric} P{target.percentile * 100:g} {finding.measured_s or 0:.3g}s over {target.limit_s:.3g}s"

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleetctl.core.conditions import Condition, ConditionType
 from fleetctl.model.replica import ReplicaState
-from fleetctl.views.table import Cell, Tone, cell
+from fleetctl.model.verdict import Compliance
+from fleetctl.views.canvas import PLAIN
+from fleetctl.views.table import NOTHING, Cell, Tone, cell
+
+if TYPE_CHECKING:
+    from fleetctl.model.verdict import SloVerdict
+    from fleetctl.views.canvas import Glyphs
 
 CONDITION_TONES = {
     ConditionType.READY: Tone.GOOD,
@@ -39,8 +47,15 @@ def condition_line(condition: Condition) -> Cell:
     return Cell(spans=(*condition_cell(condition).spans, (message, Tone.PLAIN)))
 
 
-def verdict_cell(kept: bool | None) -> Cell:  # the verdict is the value shown
-    """Return whether a promise was kept, "-" where there was none or nothing to measure."""
-    if kept is None:
-        return cell("-", Tone.DIM)
-    return cell("kept", Tone.GOOD) if kept else cell("MISSED", Tone.BAD)
+def verdict_cell(verdict: SloVerdict, marks: Glyphs = PLAIN) -> Cell:
+    """Return whether the SLO was kept, marked where that rests on few samples; "-" where there was nothing to judge."""
+    match verdict.compliance:
+        case Compliance.NONE:
+            return cell(NOTHING, Tone.DIM)
+        case Compliance.MISSED:
+            return cell("MISSED", Tone.BAD)
+        case Compliance.UNDECIDED:
+            return cell("undecided", Tone.WARN)
+        case Compliance.KEPT:
+            is_sure = all(finding.is_sure for finding in verdict.findings if finding.samples)
+            return cell("kept" if is_sure else f"{marks.few}kept", Tone.GOOD)
