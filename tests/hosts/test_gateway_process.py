@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -135,11 +136,27 @@ def test_a_changed_address_is_bound_anew(hosts, port):
 async def test_an_adopted_gateway_is_seen_alive_and_can_be_stopped(hosts, port):
     first = host(hosts)
     pid = first.start(desired(port))
-    until(first._lock.is_held, "the gateway takes its lock")
+    # Held is not yet named: the pid is written a moment after the lock is taken.
+    until(lambda: first._lock.holder() is not None, "the gateway takes its lock and writes its name")
     adopter = host(hosts)
     assert adopter.is_alive()
     assert adopter._pid() == pid
     await adopter.stop(within_s=20)
+    assert not adopter.is_alive()
+
+
+async def test_a_gateway_that_has_not_written_its_name_yet_is_stopped_once_it_has(hosts, port):
+    gateway = host(hosts)
+    gateway.start(desired(port))
+    until(lambda: gateway._lock.holder() is not None, "the gateway takes its lock and writes its name")
+    note = gateway._lock.path.read_bytes()
+    gateway._lock.path.write_bytes(b"")
+    adopter = host(hosts)
+    stopping = asyncio.ensure_future(adopter.stop(within_s=20))
+    await SYSTEM_CLOCK.sleep(0.1)
+    assert not stopping.done()
+    gateway._lock.path.write_bytes(note)
+    await stopping
     assert not adopter.is_alive()
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fleetctl.paths import FleetPaths
 
 _POLL_S = 0.05
+# Between taking a lock and writing one's name into it lie microseconds, or as long as a busy machine lets a process wait.
+_NOTE_S = 5.0
 # What the gateway may take to finish its requests when told to end.
 _GATEWAY_FINISH_S = 10
 
@@ -82,7 +84,7 @@ class GatewayProcess:
 
     async def stop(self, *, within_s: float) -> None:
         """Ask the gateway to end, and make it after `within_s`."""
-        pid = self._pid()
+        pid = await self._named_pid()
         if pid is None:
             return
         for number, patience_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, 2.0)):
@@ -93,6 +95,13 @@ class GatewayProcess:
             deadline_s = self._clock.monotonic_s() + patience_s
             while self.is_alive() and self._clock.monotonic_s() < deadline_s:
                 await self._clock.sleep(_POLL_S)
+
+    async def _named_pid(self) -> int | None:
+        """Return the pid of the gateway that lives; one that has just taken its lock is given a moment to write it."""
+        deadline_s = self._clock.monotonic_s() + _NOTE_S
+        while (pid := self._pid()) is None and self.is_alive() and self._clock.monotonic_s() < deadline_s:
+            await self._clock.sleep(_POLL_S)
+        return pid
 
     def release_port(self) -> bool:
         """Close the public port, so that clients are refused at once instead of waiting for nobody."""
