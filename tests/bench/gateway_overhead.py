@@ -80,19 +80,17 @@ class Replica(asyncio.Protocol):
         if b'"stream":true' in rest:
             self.left = CHUNKS
             self.streaming.add(self)
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            self.transport.write(head + _chunk(_EVENT))
+            self.transport.write(STREAM_BEGIN)
         else:
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_REPLY)
-            self.transport.write(head + _REPLY)
+            self.transport.write(WHOLE_ANSWER)
 
     def heard(self) -> None:
         self.left -= 1
         if self.left > 1:
-            self.transport.write(_chunk(_EVENT))
+            self.transport.write(STREAM_EVENT)
         else:
             self.streaming.discard(self)
-            self.transport.write(_chunk(_LAST) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+            self.transport.write(STREAM_END)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
@@ -111,6 +109,13 @@ async def replica(port: int) -> None:
         for stream in list(Replica.streaming):
             stream.heard()
 
+
+WHOLE_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_REPLY) + _REPLY
+STREAM_EVENT = _chunk(_EVENT)
+STREAM_BEGIN = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + STREAM_EVENT
+)
+STREAM_END = _chunk(_LAST) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 # The floor: bytes in, bytes out.
 
@@ -266,11 +271,8 @@ def close(clients: list[Client]) -> None:
 # The candidates.
 
 
-def start_gateway(port: int, upstream_port: int, where: Path) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "XDG_STATE_HOME": str(where / "state"), "XDG_RUNTIME_DIR": str(where)}
-    os.environ.update(env)
-    paths = FleetPaths(fleet="bench")
-    paths.make()
+def routing_table(upstream_port: int = 1) -> RoutingTable:
+    """Return one lane with two replicas at the same address."""
     slo = LaneSlo(
         targets=(
             LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=0.3),
@@ -285,7 +287,15 @@ def start_gateway(port: int, upstream_port: int, where: Path) -> subprocess.Pope
         )
         for i in range(2)
     )  # fmt: skip
-    table = RoutingTable(fleet="bench", version=1, model="m", lanes=(lane,), replicas=replicas)
+    return RoutingTable(fleet="bench", version=1, model="m", lanes=(lane,), replicas=replicas)
+
+
+def start_gateway(port: int, upstream_port: int, where: Path) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "XDG_STATE_HOME": str(where / "state"), "XDG_RUNTIME_DIR": str(where)}
+    os.environ.update(env)
+    paths = FleetPaths(fleet="bench")
+    paths.make()
+    table = routing_table(upstream_port)
     paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
     paths.routing_table.write_bytes(codec.encode(table))
     return subprocess.Popen([sys.executable, "-m", "fleetctl.gateway", "bench", "--port", str(port)], env=env)
