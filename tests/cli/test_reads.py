@@ -65,6 +65,13 @@ def test_why_tells_decisions_with_the_figures_they_stood_on(dead_fleet, fleetctl
     assert "create failed" in fleetctl("why", "r11").out
 
 
+@pytest.mark.parametrize("subject", ["gateway/nonsense", "fleet/xx", "node/i-0"])
+def test_why_of_what_is_not_there_is_an_error(dead_fleet, fleetctl, subject):
+    ran = fleetctl("why", subject)
+    assert (ran.code, ran.out) == (8, "")
+    assert "known: short, long" in ran.err
+
+
 def test_why_of_nobody_names_who_there_is(dead_fleet, fleetctl):
     ran = fleetctl("why", "shrot")
     assert ran.code == 8

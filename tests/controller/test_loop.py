@@ -300,6 +300,23 @@ def test_a_silent_provider_takes_nothing_down(on_rig):
     on_rig(scenario)
 
 
+def test_a_slow_provider_is_being_asked_until_its_own_deadline_has_passed(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.provider.script("list_nodes", *[Fault(delay_s=600.0)] * 10)
+        rig.up()
+        async with rig.controller() as controller:
+            await rig.clock.sleep(rig.provider.pace.list_deadline_s - 1)
+            early = controller.status()
+            await rig.clock.sleep(3)
+            late = controller.status()
+        assert early is not None
+        assert late is not None
+        assert early.reason == "the provider is being asked what there is"
+        assert "the provider does not answer" in late.reason
+
+    on_rig(scenario)
+
+
 def test_an_unhealthy_replica_is_taken_out_of_rotation_and_comes_back_warmed(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.up()

@@ -304,7 +304,7 @@ def test_nothing_is_awaited_in_a_tick(tmp_path: Path) -> None:
         cloud = on_cloud(tmp_path, replace(KIND, list_s=1e6, create_s=1e6))
         await cloud.live(5)
         assert cloud.status is not None
-        assert "does not answer" in cloud.status.reason
+        assert "the provider is being asked what there is" in cloud.status.reason
         assert len(cloud.replicas(ReplicaState.PENDING)) in (0, 4)
         assert journal(cloud, "tick") == []
 

@@ -47,6 +47,9 @@ def seen(site, store):
         ("lane/gateway", Subject.lane("gateway")),
         ("nothing", None),
         ("lane/nothing", None),
+        ("fleet/demo", FLEET),
+        ("fleet/xx", None),
+        ("gateway/nonsense", None),
     ],
 )
 def test_a_word_means_one_thing(seen, text, meant):

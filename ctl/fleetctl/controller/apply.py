@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controller.launch import token_of
+from fleetctl.core.assignment import assignment_refusal
 from fleetctl.core.disruption import notice_text
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
-from fleetctl.errors import FleetctlError, ProviderError, ThrottledError
+from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.decision import (
     AbandonShared,
     AdmitReplica,
@@ -96,7 +97,11 @@ class Applier:
 
         Actions marked shadow are only journalled.
         """
-        actions = [a for a in decision.actions if not a.shadow and not self._is_under_way(a)]
+        actions = [
+            action
+            for action in decision.actions
+            if not (action.shadow or self._is_under_way(action) or self._is_refused(desired, action))
+        ]
         lanes = {Subject.replica(r.id): Subject.lane(r.lane) for r in self._records.all} if decision.actions else {}
         self._journal.decided(decision, actions, lanes)
         if decision.memory != self._memory:
@@ -111,6 +116,16 @@ class Applier:
         if isinstance(action, StopGateway):
             return self._background.is_running(_GATEWAY)
         return isinstance(action, StopOrphanedNode) and self._background.is_running(f"stop/{action.node_id}")
+
+    def _is_refused(self, desired: Desired, action: AnyAction) -> bool:
+        """Refuse, whichever policy asks for it, an assignment that the replica could not serve; journal why."""
+        record = self._records.get(action.replica_id) if isinstance(action, AssignReplica) else None
+        if record is None or not isinstance(action, AssignReplica):
+            return False
+        why = assignment_refusal(record, action.lane, desired.plan)
+        if why:
+            self._journal.failed(action.subject, "assign", ConfigError(why), code=ReasonCode.ASSIGNMENT_REFUSED)
+        return bool(why)
 
     def _note_notices(self, observation: Observation) -> None:
         for seen in observation.replicas:

@@ -55,8 +55,10 @@ class Journal:
         _log.info("%s %s: %s", action, subject, reason)
         self._store.append((self._line(kind, subject, action, code, reason, inputs=inputs or {}),))
 
-    def failed(self, subject: Subject, action: str, error: BaseException) -> None:
-        """Write that something did not work, unless that was said a moment ago."""
+    def failed(
+        self, subject: Subject, action: str, error: BaseException, *, code: ReasonCode = ReasonCode.FAILED
+    ) -> None:
+        """Write that something did not work, or was refused, unless that was said a moment ago."""
         reason = f"{error.message}; {error.hint}" if isinstance(error, FleetctlError) and error.hint else str(error)
         key = f"{subject.path}/{action}/{reason}"
         now_s = self._clock.monotonic_s()
@@ -68,7 +70,7 @@ class Journal:
         is_bug = not isinstance(error, FleetctlError | TimeoutError)
         _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
         self._store.append(
-            (self._line(EntryKind.ERROR, subject, action, ReasonCode.FAILED, reason or type(error).__name__, ok=False),)
+            (self._line(EntryKind.ERROR, subject, action, code, reason or type(error).__name__, ok=False),)
         )
 
     def _entry(self, action: AnyAction, decision: Decision, lanes: dict[Subject, Subject]) -> JournalEntry:

@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from fleetctl.core.placement import next_offering
-from fleetctl.errors import CapacityError, FleetctlError
+from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import NodeRequest
@@ -42,6 +42,7 @@ class Launcher:
         self._offerings = offerings
         self._creator = creator
         self._refused: dict[str, str] = {}
+        self._blocked = ""  # why no node may be ordered, as of the last decision
         creator.on_unobtainable = self._elsewhere
 
     def take_refused(self) -> dict[str, str]:
@@ -49,15 +50,22 @@ class Launcher:
         refused, self._refused = self._refused, {}
         return refused
 
+    def block(self, why: str) -> None:
+        """Refuse every launch from now on, whichever policy asks for it; empty: refuse none."""
+        self._blocked = why
+
     def launch(self, desired: Desired, actions: Sequence[LaunchReplica]) -> None:
         """Commit an intent for each replica and begin their creates. What could not be ordered is journalled."""
+        if self._blocked:
+            for action in actions:
+                self._refuse(action, ProviderError(self._blocked), ReasonCode.LAUNCH_BLOCKED)
+            return
         begun: list[tuple[Replica, NodeRequest]] = []
         for action in actions:
             try:
                 begun.append(self._begun(desired, action, [record for record, _ in begun]))
             except FleetctlError as exc:
-                self._refused[action.lane] = exc.message
-                self._journal.failed(action.subject, "launch", exc)
+                self._refuse(action, exc, ReasonCode.FAILED)
         if not begun:
             return
         intents = self._world.store.begin_replicas(tuple(begun), now=self._world.clock.now())
@@ -65,6 +73,10 @@ class Launcher:
             self._records.add(record)
             self._note(record)
         self._creator.begin(desired, intents)
+
+    def _refuse(self, action: LaunchReplica, why: FleetctlError, code: ReasonCode) -> None:
+        self._refused[action.lane] = why.message
+        self._journal.failed(action.subject, "launch", why, code=code)
 
     def _begun(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> tuple[Replica, NodeRequest]:
         world = self._world

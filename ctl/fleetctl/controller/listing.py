@@ -41,6 +41,7 @@ class Listing:
         self._background = background
         self._journal = journal
         self._on_change = on_change
+        self.is_awaited = True  # the first question has not been answered, nor has its deadline passed
         self._looked_up_s: dict[str, float] = {}  # token -> last asked about
 
     @property
@@ -58,6 +59,8 @@ class Listing:
         except ProviderError as exc:
             self._journal.failed(FLEET, "list-nodes", exc)
             return
+        finally:
+            self.is_awaited = False
         was_young = self.is_young
         if self._cache.put_listing(listing) or not was_young:
             self._on_change()

@@ -26,6 +26,7 @@ from fleetctl.controller.records import Records
 from fleetctl.controller.shared import SharedOperations
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
+from fleetctl.core.reconcile.provider import launches_blocked
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.errors import FencedError
 from fleetctl.model.decision import EntryKind
@@ -169,6 +170,7 @@ class Controller:
         await components.publisher.publish(
             desired, components.records.all, decision.memory, gateway=observation.gateway
         )
+        components.launcher.block(launches_blocked(observation, observation.at))
         components.launcher.launch(desired, launches)
         await components.publisher.send_signals(observation)
         self._hold_port(components, observation, decision)

@@ -74,6 +74,7 @@ class Observer:
         return Observation(
             at=now,
             listing_ok=self._listing.is_young,
+            listing_awaited=self._listing.is_awaited,
             replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,

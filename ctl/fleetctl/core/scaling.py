@@ -77,9 +77,15 @@ def target(view: LaneView) -> Target:
             wanted=memory.wanted,
             memory=still,
             code=ReasonCode.SIGNALS_UNFIT,
-            reason=f"held: gateway figures are {view.pressure.validity}",
+            reason=_held(view.pressure.validity),
         )
     return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
+
+
+def _held(validity: Validity) -> str:
+    if validity is Validity.NONE:
+        return "held: the gateway has given no figures yet"
+    return f"held: gateway figures are {validity}"
 
 
 def _overridden(view: LaneView, override: int) -> Target:

@@ -77,6 +77,7 @@ class Observation:
 
     at: datetime
     listing_ok: bool
+    listing_awaited: bool = False  # the provider is being asked for the first time, within its own deadline
     replicas: tuple[ObservedReplica, ...]
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE

@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
     OFFERING_UNOBTAINABLE = "offering-unobtainable"  # tried on the next one
     REPLICA_EXCESS = "replica-excess"
     LANE_REASSIGNED = "lane-reassigned"
+    ASSIGNMENT_REFUSED = "assignment-refused"  # no such lane, or the replica cannot hold its requests
     LANE_REMOVED = "lane-removed"  # no longer in the profile
     LADDER_STEP = "ladder-step"
     # A replica's life

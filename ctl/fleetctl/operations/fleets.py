@@ -10,11 +10,12 @@ from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
-from fleetctl.model.subject import FLEET, Subject, subjects_named
+from fleetctl.model.subject import FLEET, GATEWAY, Subject, subjects_named
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
 from fleetctl.ports.host import STATUS_S
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,4 +103,9 @@ def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explan
 
 def _unknown_subject(seen: FleetStatus, subject: str) -> NotFoundError:
     known = [lane.name for lane in seen.lanes] + [r.record.id for r in seen.replicas if r.record.state.is_live]
-    return NotFoundError(f"fleet {seen.fleet!r} has no lane or replica {subject!r}", hint=f"known: {', '.join(known)}")
+    paths = [GATEWAY.path, FLEET.path, *(f"lane/{lane.name}" for lane in seen.lanes)]
+    near = suggest(subject, paths if "/" in subject else known)
+    return NotFoundError(
+        f"fleet {seen.fleet!r} has no lane or replica {subject!r}{near}",
+        hint=f"known: {', '.join([*known, FLEET.name, GATEWAY.name])}",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
-from fleetctl.model.subject import Subject, SubjectKind, subjects_named
+from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
 
 if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
@@ -22,8 +22,10 @@ def subject_meant(seen: FleetStatus, text: str) -> Subject | None:
 
 def _known(seen: FleetStatus, subject: Subject) -> Subject | None:
     match subject.kind:
-        case SubjectKind.FLEET | SubjectKind.GATEWAY:
-            return subject
+        case SubjectKind.FLEET:
+            return FLEET if subject.name in (FLEET.name, seen.fleet) else None
+        case SubjectKind.GATEWAY:
+            return subject if subject == GATEWAY else None
         case SubjectKind.LANE:
             return subject if any(lane.name == subject.name for lane in seen.lanes) else None
         case SubjectKind.REPLICA:

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     """Return what is wrong with the provider, the gravest first; none while nothing is."""
     message = [condition.message for condition in observation.provider_conditions]
-    if not observation.listing_ok and not any(c.fault is ProviderFault.SILENT for c in observation.provider_conditions):
-        message.append("the provider does not answer")
-    if not observation.listing_ok:
+    if observation.listing_awaited and not observation.listing_ok:
+        message.append("the provider is being asked what there is")
+    elif not observation.listing_ok:
+        if not any(c.fault is ProviderFault.SILENT for c in observation.provider_conditions):
+            message.append("the provider does not answer")
         message.append("nothing is believed gone")
     return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
