@@ -124,7 +124,7 @@ async def test_prefill_only_plans_by_the_same_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "model", "told"),
+    ("engine", "model", "message"),
     [
         ("sglang", {"kv_cache": Precision.INT8}, "sglang has no int8 KV cache"),
         ("emulator", {"kv_cache": Precision.INT4}, "emulator has no int4 KV cache"),
