@@ -17,10 +17,11 @@ from fleetctl.codec import decode, encode
 from fleetctl.errors import LockHeldError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _POLL_S = 0.05
+_SILENT_S = 1.0  # a wait that is over by then is not worth a word
 # is_held() asks by holding a shared lock for some microseconds, so one refusal is no proof of a holder.
 _PROBE_RETRIES = 4
 _PROBE_RETRY_S = 0.005
@@ -59,18 +60,23 @@ class FileLock:
                 return True
         return False
 
-    def acquire(self, *, wait_s: float) -> None:
-        """Take the lock within `wait_s`. Raises LockHeldError naming the holder."""
-        deadline_s = SYSTEM_CLOCK.monotonic_s() + wait_s
+    def acquire(self, *, wait_s: float, on_wait: Callable[[str], None] = lambda _: None) -> None:
+        """Take the lock within `wait_s`, and say once for whom it waits. Raises LockHeldError naming the holder."""
+        begun_s = SYSTEM_CLOCK.monotonic_s()
+        is_said = False
         while not self.try_acquire():
-            if SYSTEM_CLOCK.monotonic_s() >= deadline_s:
+            waited_s = SYSTEM_CLOCK.monotonic_s() - begun_s
+            if waited_s >= wait_s:
                 raise self._held_error()
+            if waited_s >= _SILENT_S and not is_said:
+                on_wait(f"waiting up to {wait_s:g} s for {self._who()}, which holds {self.path.name}")
+                is_said = True
             SYSTEM_CLOCK.sleep_blocking(_POLL_S)
 
     @contextmanager
-    def hold(self, *, wait_s: float) -> Iterator[None]:
+    def hold(self, *, wait_s: float, on_wait: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Hold the lock for a block. Raises LockHeldError naming the holder."""
-        self.acquire(wait_s=wait_s)
+        self.acquire(wait_s=wait_s, on_wait=on_wait)
         try:
             yield
         finally:
@@ -148,9 +154,16 @@ class FileLock:
         mine = os.fstat(fd)
         return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
-    def _held_error(self) -> LockHeldError:
+    def _who(self) -> str:
         holder = self.holder()
-        who = f"process {holder.pid} ({holder.command})" if holder else "another process"
+        if holder is None:
+            return "another process"
+        if holder.since is None:
+            return f"process {holder.pid} ({holder.command})"
+        for_s = max(0.0, (SYSTEM_CLOCK.now() - holder.since).total_seconds())
+        return f"process {holder.pid} ({holder.command}, for {for_s:.0f} s)"
+
+    def _held_error(self) -> LockHeldError:
         return LockHeldError(
-            f"{who} holds {self.path.name}", hint="wait for it to finish, or end it; the lock goes with it"
+            f"{self._who()} holds {self.path.name}", hint="wait for it to finish, or end it; the lock goes with it"
         )

@@ -9,6 +9,7 @@ import yaml
 from fleetctl.model.decision import EntryKind, JournalEntry
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.subject import FLEET
+from fleetctl.paths import state_dir
 from fleetctl.testing import samples
 
 READS = (("ls",), ("status",), ("lanes",), ("events",), ("why",), ("why", "short"), ("why", "r11"))
@@ -45,8 +46,10 @@ def test_names_are_one_a_line(dead_fleet, fleetctl):
 
 def test_a_fleet_without_a_controller_is_stale_never_healthy(dead_fleet, fleetctl):
     ran = fleetctl("status")
-    assert "Status   STALE  the controller does not answer" in ran.out
-    assert "Control  not answering" in ran.out
+    assert (
+        "Status   STALE  no controller runs; the gateway is starting one; shown is what it last wrote down" in ran.out
+    )
+    assert "Control  not running" in ran.out
     shown = json.loads(fleetctl("status", "-o", "json").out)
     assert shown["condition"]["type"] == "STALE"
     assert shown["controller_alive"] is False
@@ -80,10 +83,10 @@ def test_why_of_nobody_names_who_there_is(dead_fleet, fleetctl):
 
 
 def test_without_a_fleet_reads_say_how_to_begin(fleetctl):
-    assert "fleetctl up quickstart" in fleetctl("ls").out
+    assert fleetctl("ls").out == f"no fleets in {state_dir()}; bring one up: fleetctl up quickstart\n"
     ran = fleetctl("status")
     assert (ran.code, ran.out) == (8, "")
-    assert ran.err == "error: there is no fleet\nhint: bring one up: fleetctl up quickstart\n"
+    assert ran.err == f"error: there is no fleet in {state_dir()}\nhint: bring one up: fleetctl up quickstart\n"
 
 
 def test_among_several_fleets_one_must_be_named(dead_fleet, store, fleetctl, monkeypatch):
@@ -130,3 +133,16 @@ def test_a_replica_is_shown_with_its_machine_zone_gpus_and_members(dead_fleet, s
     assert {key: found[key] for key in ("machine_id", "zone", "gpu_indices", "members", "node_count")} == {
         "machine_id": "m-1", "zone": "zone-a", "gpu_indices": [0, 1], "members": ["m-2"], "node_count": 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READS, ids=" ".join)
+def test_a_read_says_that_no_controller_runs_and_what_to_type(command, dead_fleet, fleetctl):
+    ran = fleetctl(*command)
+    assert "no controller runs" in ran.out + ran.err
+
+
+def test_a_fleet_looked_for_in_another_home_names_where(dead_fleet, fleetctl, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    place = tmp_path / "other" / "fleetctl"
+    assert f"no fleet named 'demo' in {place}" in fleetctl("status", "demo").err
+    assert f"there is no fleet demo in {place}; nothing to do" in fleetctl("down", "demo", "-y").err

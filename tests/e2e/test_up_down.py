@@ -69,12 +69,16 @@ def test_down_works_when_everything_of_the_fleet_was_killed(home):
     assert home.run("down", "quickstart", "--yes").code == 0  # again is no error
 
 
-def test_any_read_revives_a_fleet_whose_every_process_was_killed(home):
-    assert home.run("up", "quickstart", "--port", str(free_port()), "--yes").code == 0
+def test_reads_start_nothing_of_a_fleet_whose_every_process_was_killed_and_a_command_does(home):
+    port = str(free_port())
+    assert home.run("up", "quickstart", "--port", port, "--yes").code == 0
     kill_everything(home)
-    ran = home.run("status")
-    assert ran.code == 0
-    assert "starting a controller" in ran.err
+    for words in (("ls",), ("status",), ("lanes",), ("why",), ("events",), ("top", "--once"), ("plan", "quickstart")):
+        ran = home.run(*words)
+        assert ran.code == 0, ran.err
+        assert "no controller runs since 20" in ran.out + ran.err
+        assert home.processes() == []
+    assert home.run("scale", "short", "auto").code == 0
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
     while home.query("status")["condition"]["type"] != "READY":
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.operations import fleets
-from fleetctl.operations.commands import is_abandoned
 from fleetctl.operations.lookup import chosen_fleet
+from fleetctl.ports.lease import LeaseHolder
+from fleetctl.ports.store import IntentState
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -111,11 +114,30 @@ def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_w
     assert (short.name, short.wanted, short.step) == ("short", 2, LadderStep.NORMAL)
 
 
-def test_a_fleet_is_abandoned_when_nothing_lives_that_would_act_on_it(site, fleet, host, store):
-    assert is_abandoned(site, fleet)
-    host.gateways.add(fleet)  # it starts a controller itself
-    assert not is_abandoned(site, fleet)
-    host.gateways.clear()
+def test_a_fleet_without_a_controller_is_said_to_have_none_since_when_and_what_to_do(site, fleet, host, store, clock):
+    assert fleets.controller_absence(site, fleet) == "no controller runs; to start it: fleetctl up PROFILE"
+    holder = LeaseHolder(pid=7, host="here", boot_id="", started_at=samples.EPOCH)
+    store.acquire_lease(fleet, holder, now=clock.now())
+    clock.jump(240)
+    since = "no controller runs since 2026-01-05 12:00:00 UTC (4m ago)"
+    assert fleets.controller_absence(site, fleet) == f"{since}; to start it: fleetctl up PROFILE"
+    host.gateways.add(fleet)
+    assert fleets.controller_absence(site, fleet) == f"{since}; the gateway is starting one"
+    host.controllers[fleet] = None
+    assert fleets.controller_absence(site, fleet) == ""
+    assert "process 1001, does not answer" in fleet_condition(fleets.status(site, fleet)).message
+
+
+def test_a_fleet_that_is_down_needs_no_controller_and_one_with_nodes_left_does(site, fleet, store):
+    store.begin_replica(samples.replica(), samples.node_request(), now=samples.EPOCH)
     store.set_phase(fleet, DesiredPhase.DOWN, now=samples.EPOCH)
-    assert not is_abandoned(site, fleet)
-    assert not is_abandoned(site, "nope")
+    assert fleets.controller_absence(site, fleet) == "no controller runs; to go on: fleetctl down demo"
+    store.put_replica(samples.replica(state=ReplicaState.GONE))
+    store.settle_intent("token-1", IntentState.DONE)
+    assert fleets.controller_absence(site, fleet) == ""
+
+
+@pytest.mark.parametrize("read", ["status", "list_fleets", "controller_absence", "events", "why"])
+def test_a_read_starts_nothing(read, site, fleet, host):
+    getattr(fleets, read)(*((site,) if read == "list_fleets" else (site, fleet)))
+    assert not host.calls

@@ -77,9 +77,24 @@ def dump(path: Path) -> list[str]:
 
 def test_every_call_that_writes_is_among_those_tried():
     reads = {
-        "owner", "close", "fleets", "fleet", "replicas", "open_intents", "shared_intents", "tombstones", "former_fleets", "ledgers",
-        "memory", "journal", "lease", "under", "check_lease", "while_leased",
-    }  # fmt: skip
+        "check_lease",
+        "close",
+        "fleet",
+        "fleets",
+        "former_fleets",
+        "journal",
+        "lease",
+        "ledgers",
+        "location",
+        "memory",
+        "open_intents",
+        "owner",
+        "replicas",
+        "shared_intents",
+        "tombstones",
+        "under",
+        "while_leased",
+    }
     tried = {
         "begin_replica",
         "settle_intents",

@@ -52,7 +52,7 @@ def test_the_second_of_two_processes_is_refused_and_told_who_holds_it(tmp_path: 
         holder = mine.holder()
         assert holder is not None
         assert (holder.pid, holder.command) == (process.pid, "fleetctl up demo.yaml")
-        with pytest.raises(LockHeldError, match=rf"process {process.pid} \(fleetctl up demo.yaml\) holds"):
+        with pytest.raises(LockHeldError, match=rf"process {process.pid} \(fleetctl up demo.yaml, for \d+ s\) holds"):
             mine.acquire(wait_s=0.1)
 
 
@@ -144,3 +144,11 @@ def test_a_holder_says_since_when(tmp_path: Path) -> None:
     mine.path.write_text('{"pid": 4, "command": "an earlier version"}')
     assert mine.holder() is not None
     mine.release()
+
+
+def test_who_waits_is_told_once_for_whom(tmp_path: Path) -> None:
+    heard: list[str] = []
+    with holding(tmp_path / "operation.lock") as process, pytest.raises(LockHeldError):
+        FileLock(tmp_path / "operation.lock").acquire(wait_s=1.3, on_wait=heard.append)
+    (message,) = heard
+    assert message.startswith(f"waiting up to 1.3 s for process {process.pid} (fleetctl up demo.yaml, for ")

@@ -30,7 +30,7 @@ def down(
     site = site_of(ctx)
     known = fleet_names(site)
     if not known or (fleet and fleet not in known):
-        progress.note(f"there is no fleet{f' {fleet}' if fleet else ''}; nothing to do")
+        progress.note(f"there is no fleet{f' {fleet}' if fleet else ''} in {site.store.location}; nothing to do")
         return
     name = chosen_fleet(site, fleet)
     seen = fleets.status(site, name)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.journal_views import events_view, plain_line
 from fleetctl.cli.options import Fleet, Output
 from fleetctl.cli.output import Format, View, emit, text_of, write
-from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.codec import encode
 from fleetctl.model.decision import JournalEntry
@@ -37,7 +37,7 @@ def events(
     """
     # A fleet that is gone keeps its journal.
     site = site_of(ctx)
-    name = fleet if fleets.has_only_journal(site, fleet) else revived_fleet(site, fleet)
+    name = fleet if fleets.has_only_journal(site, fleet) else read_fleet(site, fleet)
     entries = fleets.events(site, name, limit=limit, subject=subject)
     if not follow:
         emit(events_view(entries, now=site.clock.now()), output)

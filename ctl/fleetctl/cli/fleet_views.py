@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus, LaneStatus
 
 
-def fleets_view(fleets: Sequence[FleetStatus]) -> View:
-    """Return `ls`: a row a fleet."""
+def fleets_view(fleets: Sequence[FleetStatus], *, location: str) -> View:
+    """Return `ls`: a row a fleet; without any, where they were looked for."""
     table = text_table(
         "FLEET STATUS >READY >SPOT >COST GATEWAY +PROVIDER +MODEL REASON", [_fleet_row(status) for status in fleets]
     )
-    empty = lines("no fleets; bring one up: fleetctl up quickstart")
+    empty = lines(f"no fleets in {location}; bring one up: fleetctl up quickstart")
     return View(
         value=[fleet_value(status) for status in fleets],
         names=tuple(status.fleet for status in fleets),
@@ -90,9 +90,10 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
     yield Cell(spans=(("Status   ", Tone.PLAIN), *condition_line(fleet_condition(status)).spans))
     yield f"Model    {status.model}"
     yield f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})"
-    yield f"Control  {_alive(status.controller_alive, status.controller_pid)}"
+    control = _alive(status.controller_alive, status.controller_pid)
+    yield f"Control  {'not running' if status.is_unattended else control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
 
 
 def _alive(is_alive: bool, pid: int) -> str:
-    return f"pid {pid}" if is_alive else "not answering"
+    return f"pid {pid}" if is_alive else f"pid {pid}, not answering" if pid else "not answering"

@@ -2,10 +2,10 @@
 
 import typer
 
+from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.fleet_views import lanes_view
 from fleetctl.cli.options import Fleet, Output, Watch
 from fleetctl.cli.output import Format
-from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.cli.watching import show
 from fleetctl.operations import fleets
@@ -19,5 +19,5 @@ def lanes(ctx: typer.Context, fleet: Fleet = "", output: Output = Format.TABLE, 
     allows; above 1x the error budget shrinks.
     """
     site = site_of(ctx)
-    name = revived_fleet(site, fleet)
+    name = read_fleet(site, fleet)
     show(site.clock, lambda: lanes_view(fleets.status(site, name)), output, watch=watch)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections, preflight_section
@@ -16,6 +17,7 @@ from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
+from fleetctl.operations.lookup import fleet_names
 from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.planning import plan_profile, save_plan
 from fleetctl.operations.preflight import preflight
@@ -70,6 +72,8 @@ def plan(
         save_plan(planned, Path(out))
         progress.note(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
     emit(plan_answer(found, planned, changes, findings), output)
+    if found.name in fleet_names(site):
+        read_fleet(site, found.name)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         for caution in planned.cautions:
             progress.caution(caution)

@@ -21,6 +21,7 @@ class UserSite:
     @cached_property
     def site(self) -> Site:
         """The one Site of this command line."""
+        from fleetctl.cli.progress import Progress
         from fleetctl.clock import SYSTEM_CLOCK
         from fleetctl.operations.site import Site
         from fleetctl.paths import state_db
@@ -34,6 +35,7 @@ class UserSite:
             providers=load_provider,
             engines=load_engine,
             clock=SYSTEM_CLOCK,
+            tell=Progress().note,
         )
 
     def close(self) -> None:

@@ -5,10 +5,10 @@ import typer
 from fleetctl.cli.fleet_views import status_view
 from fleetctl.cli.options import Check, Fleet, Output, Watch
 from fleetctl.cli.output import Format, emit
-from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.cli.watching import show
 from fleetctl.operations import fleets
+from fleetctl.operations.lookup import chosen_fleet
 from fleetctl.operations.service_check import check_service
 
 
@@ -23,11 +23,11 @@ def status(
     """Show a fleet: lanes (wanted, ready, spot, tail against SLO), replicas, cost, each with its reason.
 
     Conditions: READY, STARTING, BREACH (surely outside its SLO), DEGRADED (replicas missing, a ladder step taken, no
-    gateway), STALE (the controller does not answer), STOPPING, DOWN: the worst for users first, with every reason. A
-    figure marked ~ rests on few samples.
+    gateway), STALE (no controller runs, or it does not answer: looking starts none), STOPPING, DOWN: the worst for
+    users first, with every reason. A figure marked ~ rests on few samples.
     """
     site = site_of(ctx)
-    name = revived_fleet(site, fleet)
+    name = chosen_fleet(site, fleet)
     if check:
         seen = fleets.status(site, name)
         emit(status_view(seen), output)

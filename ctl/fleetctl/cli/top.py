@@ -3,14 +3,15 @@
 import os
 import shutil
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.main import EXIT_BUG
 from fleetctl.cli.options import Fleet
 from fleetctl.cli.output import write
-from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
 from fleetctl.operations import fleets
@@ -38,7 +39,7 @@ def top(
     Quitting leaves the fleet as it is.
     """
     site = site_of(ctx)
-    name = revived_fleet(site, fleet)
+    name = read_fleet(site, fleet)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         from fleetctl.tui.frame import once as frame
 
@@ -55,6 +56,7 @@ def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool =
     from fleetctl.tui.app import FleetApp
     from fleetctl.tui.live import LiveActions, LiveSource
 
+    site = replace(site, tell=lambda _: None)  # the screen is the TUI's
     app = FleetApp(
         LiveSource(site, fleet), LiveActions(site, fleet), clock=site.clock, is_readonly=readonly, is_ascii=is_ascii
     )

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import suggestions
+from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.journal_views import why_view
 from fleetctl.cli.options import FleetOption, Output
 from fleetctl.cli.output import Format, emit
-from fleetctl.cli.revive import revived_fleet
 from fleetctl.cli.site import site_of
 from fleetctl.operations import fleets
 
@@ -29,5 +29,5 @@ def why(
 ) -> None:
     """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on."""
     site = site_of(ctx)
-    found = fleets.why(site, revived_fleet(site, fleet), subject, limit=limit)
+    found = fleets.why(site, read_fleet(site, fleet), subject, limit=limit)
     emit(why_view(found, now=site.clock.now()), output)

@@ -11,8 +11,11 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Validity
 from fleetctl.model.verdict import Compliance
+from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fleetctl.model.status import FleetStatus, LaneStatus
 
 
@@ -31,6 +34,7 @@ class ConditionType(StrEnum):
 class ConditionReason(StrEnum):
     """Why a condition is the case."""
 
+    CONTROLLER_MISSING = "controller-missing"
     CONTROLLER_SILENT = "controller-silent"
     GATEWAY_SILENT = "gateway-silent"
     NO_FIGURES = "no-figures"  # of a lane, as the gateway is silent
@@ -66,7 +70,7 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
     if status.phase is DesiredPhase.DOWN:
         return (_going_down(status),)
     if not status.controller_alive:
-        return (_STALE,)
+        return (_without_controller(status),)
     lanes = [(lane.name, found) for lane in status.lanes for found in lane_conditions(lane)]
     named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
     found = _worst_first(named or [_READY])
@@ -112,19 +116,52 @@ def _condition(type_: ConditionType, reason_code: ConditionReason, message: str 
 
 
 _READY = _condition(ConditionType.READY, ConditionReason.AS_WANTED)
-_STALE = _condition(
-    ConditionType.STALE,
-    ConditionReason.CONTROLLER_SILENT,
-    "the controller does not answer; shown is what it last wrote down",
-)
 _NO_FIGURES = _condition(ConditionType.STALE, ConditionReason.NO_FIGURES, "no current figures")
 _NO_GATEWAY = _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT, "the gateway does not answer")
+
+
+def no_controller(fleet: str, phase: DesiredPhase, *, at: datetime, seen_at: datetime | None, has_gateway: bool) -> str:
+    """Return that no controller runs, since when, and what to type."""
+    since = _since(seen_at, at)
+    if phase is DesiredPhase.DOWN:
+        return f"no controller runs{since}; to go on: fleetctl down {fleet}"
+    if has_gateway:
+        return f"no controller runs{since}; the gateway is starting one"
+    return f"no controller runs{since}; to start it: fleetctl up PROFILE"
+
+
+def _absence(status: FleetStatus) -> str:
+    """Return what is the case with a controller that does not answer; empty where one does."""
+    if status.controller_alive:
+        return ""
+    if not status.is_unattended:
+        since = _since(status.controller_seen_at, status.at)
+        return f"the controller, process {status.controller_pid}, does not answer{since}"
+    return no_controller(
+        status.fleet, status.phase, at=status.at, seen_at=status.controller_seen_at, has_gateway=status.gateway_alive
+    )
+
+
+def _since(seen_at: datetime | None, at: datetime) -> str:
+    if seen_at is None:
+        return ""
+    ago = format_duration(max(0.0, (at - seen_at).total_seconds()))
+    return f" since {seen_at:%Y-%m-%d %H:%M:%S} UTC ({ago} ago)"
+
+
+def _without_controller(status: FleetStatus) -> Condition:
+    missing = status.is_unattended
+    return Condition(
+        type=ConditionType.STALE,
+        reason_code=ConditionReason.CONTROLLER_MISSING if missing else ConditionReason.CONTROLLER_SILENT,
+        message=f"{_absence(status)}; shown is what it last wrote down",
+    )
 
 
 def _going_down(status: FleetStatus) -> Condition:
     live = sum(lane.live for lane in status.lanes)
     if live or status.gateway_alive:
-        message = f"{live} replicas still hold a node"
+        message = "; ".join(filter(None, (f"{live} replicas still hold a node", _absence(status))))
         return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
     if status.shared_left:
         message = f"{status.shared_left} shared resources are not torn down yet"

@@ -44,6 +44,8 @@ class FleetKnowledge:
     observation: Observation | None = None
     decision: Decision | None = None
     controller_pid: int = 0  # 0: none answers
+    silent_controller_pid: int = 0  # of one that runs and does not answer
+    controller_seen_at: datetime | None = None  # when one that does not answer was last at work
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
     shared_left: int = 0  # shared resources that are prepared, or may be
     ledgers: dict[str, BudgetLedger] = field(default_factory=dict)  # by lane
@@ -72,7 +74,8 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         gateway_url=profile.gateway.url,
         gateway_alive=gateway is not None if known.observation else known.gateway_pid != 0,
         controller_alive=known.controller_pid != 0,
-        controller_pid=known.controller_pid,
+        controller_pid=known.controller_pid or known.silent_controller_pid,
+        controller_seen_at=known.controller_seen_at,
         gateway_pid=gateway.pid if gateway else known.gateway_pid,
         cost_usd_per_hour=cost,
         max_cost_usd_per_hour=profile.capacity.max_cost_usd_per_hour,

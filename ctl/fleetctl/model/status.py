@@ -81,4 +81,10 @@ class FleetStatus:
     replicas: tuple[ReplicaStatus, ...]
     decisions: tuple[JournalEntry, ...]  # newest last, at most 50
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
+    controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
+
+    @property
+    def is_unattended(self) -> bool:
+        """Whether no controller runs, as opposed to one that does not answer."""
+        return not self.controller_alive and not self.controller_pid

@@ -20,7 +20,7 @@ _LOCK_WAIT_S = 60.0
 
 def exclusive(site: Site, fleet: str) -> AbstractContextManager[None]:
     """Hold the lock that one command on a fleet has while it reads, decides and writes. Raises LockHeldError."""
-    return site.host.exclusive(fleet, operation="operation", wait_s=_LOCK_WAIT_S)
+    return site.host.exclusive(fleet, operation="operation", wait_s=_LOCK_WAIT_S, on_wait=site.tell)
 
 
 def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, reason: str) -> JournalEntry:
@@ -47,14 +47,6 @@ def wake_controller(site: Site, fleet: str) -> None:
     """Have a controller act at once on what was just written. Raises UnavailableError."""
     ensure_controller(site, fleet)
     site.host.wake(fleet)
-
-
-def is_abandoned(site: Site, fleet: str) -> bool:
-    """Say whether a fleet has something to do and no process that would start doing it."""
-    desired = site.store.fleet(fleet)
-    if desired is None or site.host.processes(fleet).is_any:
-        return False
-    return desired.phase is DesiredPhase.UP or holds_nodes(site, fleet)
 
 
 def holds_nodes(site: Site, fleet: str) -> bool:

@@ -6,11 +6,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import no_controller
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.decision import JournalEntry
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, subjects_named
+from fleetctl.operations.commands import holds_nodes
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
@@ -36,6 +39,18 @@ def status(site: Site, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStat
         return site.host.status(fleet, deadline_s=deadline_s)
     except UnavailableError:
         return stored_status(site, known_fleet(site, fleet))
+
+
+def controller_absence(site: Site, fleet: str) -> str:
+    """Return that a fleet which should have a controller has none: since when, and what to type; else empty."""
+    desired = known_fleet(site, fleet)
+    processes, lease = site.host.processes(fleet), site.store.lease(fleet)
+    if processes.has_controller:
+        return ""
+    if desired.phase is DesiredPhase.DOWN and not holds_nodes(site, fleet):
+        return ""
+    seen_at = lease.last_seen_at if lease is not None else None
+    return no_controller(fleet, desired.phase, at=site.clock.now(), seen_at=seen_at, has_gateway=processes.has_gateway)
 
 
 async def watch(site: Site, fleet: str) -> AsyncIterator[FleetStatus]:

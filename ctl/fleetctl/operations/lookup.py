@@ -24,7 +24,7 @@ def chosen_fleet(site: Site, name: str = "") -> str:
         return known_fleet(site, name).fleet
     names = fleet_names(site)
     if not names:
-        raise NotFoundError("there is no fleet", hint="bring one up: fleetctl up quickstart")
+        raise NotFoundError(f"there is no fleet in {site.store.location}", hint="bring one up: fleetctl up quickstart")
     if len(names) > 1:
         raise ConfigError(f"there are {len(names)} fleets: {', '.join(names)}", hint="name one, or set FLEETCTL_FLEET")
     return names[0]
@@ -34,7 +34,7 @@ def known_fleet(site: Site, fleet: str) -> Desired:
     """Return the fleet's record. Raises NotFoundError."""
     found = site.store.fleet(fleet)
     if found is None:
-        raise unknown_fleet(fleet, fleet_names(site))
+        raise unknown_fleet(fleet, fleet_names(site), location=site.store.location)
     return found
 
 

@@ -27,3 +27,4 @@ class Site:
     engines: Callable[[str], Engine]
     clock: BlockingClock
     provider_names: Callable[[], tuple[str, ...]] = installed_providers
+    tell: Callable[[str], None] = lambda _: None  # tells whoever gave the command what it waits for

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 def stored_status(site: Site, desired: Desired) -> FleetStatus:
     """Return the fleet's status from its records alone; figures only its processes know are absent."""
+    processes, lease = site.host.processes(desired.fleet), site.store.lease(desired.fleet)
     known = FleetKnowledge(
         at=site.clock.now(),
         desired=desired,
@@ -21,6 +22,8 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
         memory=site.store.memory(desired.fleet),
         ledgers=site.store.ledgers(desired.fleet),
         shared_left=len(site.store.shared_intents(desired.fleet)),
-        gateway_pid=site.host.processes(desired.fleet).gateway_pid or 0,
+        gateway_pid=processes.gateway_pid or 0,
+        silent_controller_pid=processes.controller_pid or 0,
+        controller_seen_at=lease.last_seen_at if lease is not None else None,
     )
     return fleet_status(known, site.store.journal(desired.fleet, limit=DECISIONS_SHOWN))

@@ -133,10 +133,12 @@ class Host(Protocol):
 
     name: str
 
-    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> AbstractContextManager[None]:
+    def exclusive(
+        self, fleet: str, *, operation: str, wait_s: float, on_wait: Callable[[str], None] = ...
+    ) -> AbstractContextManager[None]:
         """Keep others from beginning the same operation on the fleet meanwhile.
 
-        Raises LockHeldError naming the holder after `wait_s`. Ends with its process.
+        `on_wait` is told once for whom one waits, if it takes longer than a moment. Raises LockHeldError naming the holder after `wait_s`. Ends with its process.
         """
         ...
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from fleetctl.ports.lease import Lease, LeaseHolder
 
 
-def unknown_fleet(name: str, known: Iterable[str]) -> NotFoundError:
-    """Return the error for a fleet that no store has, naming those there are."""
+def unknown_fleet(name: str, known: Iterable[str], *, location: str = "") -> NotFoundError:
+    """Return the error for a fleet that a store has not, naming those there are, and where they were looked for."""
     names = ", ".join(known)
     return NotFoundError(
-        f"no fleet named {name!r}", hint=f"fleets: {names}" if names else "bring one up: fleetctl up quickstart"
+        f"no fleet named {name!r}" + (f" in {location}" if location else ""),
+        hint=f"fleets: {names}" if names else "bring one up: fleetctl up quickstart",
     )
 
 
@@ -95,6 +96,11 @@ class Tombstone:
 
 class StateStore(Protocol):
     """Keeps state durably; every method is one transaction. Raises StateError; LockHeldError after its own deadline."""
+
+    @property
+    def location(self) -> str:
+        """Where it keeps what it keeps, for people: another user's or another HOME's store is another one."""
+        ...
 
     @property
     def owner(self) -> str:

@@ -62,11 +62,17 @@ class SqliteStore:
         self._journal_entries_max = journal_entries_max
         self._database = Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use)
         self._lease: Lease | None = None
+        self._location = str(path.parent) if path is not None else "memory"
         self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""
         self._database.close()
+
+    @property
+    def location(self) -> str:
+        """The directory of the file, for people."""
+        return self._location
 
     @property
     def owner(self) -> str:

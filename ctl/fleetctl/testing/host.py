@@ -38,9 +38,11 @@ class FakeHost:
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
     @contextmanager
-    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> Iterator[None]:
+    def exclusive(
+        self, fleet: str, *, operation: str, wait_s: float, on_wait: Callable[[str], None] = lambda _: None
+    ) -> Iterator[None]:
         """Hold the operation for a block. Raises LockHeldError at once: nobody lets go while one waits."""
-        del wait_s
+        del wait_s, on_wait
         if (fleet, operation) in self.held:
             raise LockHeldError(f"another process holds {operation} of {fleet}")
         self.held.add((fleet, operation))

@@ -30,11 +30,13 @@ class LocalHost:
     name = "local"
 
     @contextmanager
-    def exclusive(self, fleet: str, *, operation: str, wait_s: float) -> Iterator[None]:
+    def exclusive(
+        self, fleet: str, *, operation: str, wait_s: float, on_wait: Callable[[str], None] = lambda _: None
+    ) -> Iterator[None]:
         """Hold the operation's lock for a block. Raises LockHeldError."""
         paths = FleetPaths(fleet=fleet)
         paths.make()
-        with FileLock(paths.home / f"{operation}.lock").hold(wait_s=wait_s):
+        with FileLock(paths.home / f"{operation}.lock").hold(wait_s=wait_s, on_wait=on_wait):
             yield
 
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
