@@ -14,6 +14,7 @@ from fleetctl.core.transitions import (
     create_refused,
     is_lawful,
     node_created,
+    node_seen,
     notice_seen,
     transition,
 )
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 STATE = ReplicaState
 NOW = EPOCH + timedelta(seconds=90)
 ID = "r1"
+OTHER = samples.offering(instance_type="p5.4xlarge", gpu="H100", price_usd_per_hour=6.88)
 ACTIONS: tuple[ReplicaAction, ...] = (
     WarmReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="healthy"),
     AdmitReplica(replica_id=ID, code=ReasonCode.UNKNOWN, reason="warmed"),
@@ -187,3 +189,25 @@ def test_a_notice_moves_nothing(record: Replica) -> None:
     seen = notice_seen(record, None, deadline=NOW)
     assert replace(seen, notice_deadline=record.notice_deadline) == record
     assert notice_seen(record, None, deadline=None).notice_deadline == record.notice_deadline
+
+
+@pytest.mark.parametrize(
+    ("says", "is_sold", "gpu", "price", "is_known"),
+    [
+        ({}, False, "L40S", 1.861, True),
+        ({"offering": OTHER.key}, True, OTHER.gpu, OTHER.price_usd_per_hour, True),
+        ({"offering": OTHER.key, "price_usd_per_hour": 2.5}, True, OTHER.gpu, 2.5, True),
+        ({"offering": OTHER.key}, False, "", 1.861, False),
+        ({"offering": OTHER.key, "price_usd_per_hour": 2.5}, False, "", 2.5, True),
+    ],
+)
+def test_another_offering_than_was_ordered_brings_its_own_gpu_and_price_or_unknown_ones(
+    says, is_sold, gpu, price, is_known
+):
+    record = samples.replica("r1", state=ReplicaState.BOOTING)
+    node = replace(worlds.node("n-1", "r1"), **{"offering": "", **says})
+    seen = node_seen(record, node, sold=OTHER if is_sold else None)
+    assert (seen.gpu, seen.price_usd_per_hour, seen.is_price_known) == (gpu, price, is_known)
+    assert node_seen(seen, node, sold=None) == seen
+    if not is_known:  # the provider said meanwhile what it sells
+        assert node_seen(seen, node, sold=OTHER).is_price_known

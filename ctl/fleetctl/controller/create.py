@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.records import Records
     from fleetctl.controller.world import World
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.desired import Desired
     from fleetctl.model.node import Node
+    from fleetctl.model.replica import Replica
     from fleetctl.ports.provider import ListenAddress
     from fleetctl.ports.store import Intent
 
@@ -61,6 +63,7 @@ class Creator:
         self._addressing = asyncio.Lock()
         self._addresses: dict[str, ListenAddress] = {}  # token -> kept for it, until its replica's record has it
         self.on_unobtainable: Callable[[Desired, Intent, UnobtainableError], None] = _nowhere_else
+        self.sold_of: Callable[[Replica, Node], Offering | None] = lambda _record, _node: None
 
     def is_creating(self, replica_id: str) -> bool:
         """Whether the provider has been asked for its node and has not answered."""
@@ -96,10 +99,10 @@ class Creator:
         record = self._records.get(intent.replica_id)
         # Whoever ended meanwhile stays ended: its node belongs to no living replica, and is stopped as such.
         if record is not None and record.state.is_live and not record.node_id:
-            price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
-            offering = node.offering or record.offering
-            reason = f"node {node.id} on {offering} at {format_usd(price)}/h"
-            record = node_created(record, node, reason=reason, now=self._world.clock.now())
+            record = node_created(record, node, reason="", now=self._world.clock.now(), sold=self.sold_of(record, node))
+            price = f"{format_usd(record.price_usd_per_hour)}/h" if record.is_price_known else "an unknown price"
+            if record.state is ReplicaState.BOOTING and not record.reason:
+                record = replace(record, reason=f"node {node.id} on {record.offering} at {price}")
         return Settlement(token=intent.token, state=IntentState.DONE, replica=record)
 
     def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:

@@ -44,6 +44,7 @@ class Launcher:
         self._refused: dict[str, str] = {}
         self._blocked = ""  # why no node may be ordered, as of the last decision
         creator.on_unobtainable = self._elsewhere
+        creator.sold_of = offerings.sold_of
 
     def take_refused(self) -> dict[str, str]:
         """Return, once, the lanes whose last launch could not be ordered, and why: it backs off the next."""

@@ -152,7 +152,7 @@ class Controller:
         components.keep_looking()
         components.records.read()
         components.resolver.resolve(desired)
-        components.records.note_nodes(components.observer.node)
+        components.records.note_nodes(components.observer.node, sold_of=components.offerings.sold_of)
         components.probes.begin(components.records.all)
         refused = components.launcher.take_refused()
         observation = await components.observer.observe(components.records.all, refused=refused)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.errors import UnobtainableError
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.node import NodeRequest
+    from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.model.replica import Replica
 
 _AGAIN_S = 600.0
 _AFTER_FAILURE_S = 5.0
@@ -48,6 +49,12 @@ class Offerings:
             if not was_known:
                 self._on_change()
             await self._world.clock.sleep(_AGAIN_S)
+
+    def sold_of(self, record: Replica, node: Node) -> Offering | None:
+        """Return the offering a node names where its replica's record does not know it; None: it does, or it is not sold."""
+        if not node.offering or (node.offering == record.offering and record.gpu and record.is_price_known):
+            return None
+        return next((offering for offering in self.latest if offering.key == node.offering), None)
 
     def unobtainable(self) -> frozenset[str]:
         """Return the keys of offerings that lately could not be had."""

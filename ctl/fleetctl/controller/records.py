@@ -9,6 +9,7 @@ from fleetctl.core.transitions import node_seen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node
     from fleetctl.model.replica import Replica
     from fleetctl.ports.store import Settlement, StateStore
@@ -46,11 +47,16 @@ class Records:
         self._store.put_replica(record)
         self._by_id[record.id] = record
 
-    def note_nodes(self, node_of: Callable[[Replica], Node | None]) -> None:
-        """Store what the nodes of living replicas say of themselves, where it is news."""
+    def note_nodes(
+        self, node_of: Callable[[Replica], Node | None], *, sold_of: Callable[[Replica, Node], Offering | None]
+    ) -> None:
+        """Store what the nodes of living replicas say of themselves, where it is news.
+
+        `sold_of` returns the offering a node names where its record does not know it yet.
+        """
         for record in self.all:
             node = node_of(record) if record.state.is_live and record.node_id else None
-            if node is not None and (seen := node_seen(record, node)) is not record:
+            if node is not None and (seen := node_seen(record, node, sold=sold_of(record, node))) is not record:
                 self.put(seen)
 
     def settle(self, settled: tuple[Settlement, ...]) -> None:

@@ -20,6 +20,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node, Notice
 
 _LIVE = frozenset(state for state in ReplicaState if state.is_live)
@@ -73,14 +74,14 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
     return moved
 
 
-def node_created(record: Replica, node: Node, *, reason: str, now: datetime) -> Replica:
+def node_created(record: Replica, node: Node, *, reason: str, now: datetime, sold: Offering | None = None) -> Replica:
     """Return the record of a replica whose node the provider has named. Raises UnlawfulTransitionError.
 
     A PENDING one is BOOTING then; one that was adopted from a listing before its create answered keeps its state.
     """
     if record.node_id or not record.state.is_live:
         raise UnlawfulTransitionError(f"replica {record.id} is {record.state} and waits for no node")
-    named = node_seen(replace(record, node_id=node.id), node)
+    named = node_seen(replace(record, node_id=node.id), node, sold=sold)
     if record.state is not ReplicaState.PENDING:
         return named
     return replace(named, state=ReplicaState.BOOTING, reason=reason, changed_at=now)
@@ -105,12 +106,14 @@ def notice_seen(record: Replica, notice: Notice | None, *, deadline: datetime | 
     return replace(record, notice=notice, notice_deadline=deadline or record.notice_deadline)
 
 
-def node_seen(record: Replica, node: Node) -> Replica:
+def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> Replica:
     """Return the record with what its node says of itself: its address, its machines, its price; the state stays.
 
     Some providers know these only after the create. What a node does not say, or no longer says, stays as recorded.
+    `sold` is the offering the node names, as the provider sells it. Without it the GPU and price of another offering
+    than was ordered are not known, unless the node says its price.
     """
-    price = record.price_usd_per_hour if node.price_usd_per_hour is None else node.price_usd_per_hour
+    gpu, price, is_price_known = _worth(record, node, sold)
     host, port = (node.host, node.port) if node.host else (record.host, record.port)
     offering = node.offering or record.offering
     machine = (
@@ -119,8 +122,12 @@ def node_seen(record: Replica, node: Node) -> Replica:
         node.members or record.members,
     )
     # Every node is read every tick, and hardly ever says anything new: then this is the same record.
-    before = (record.host, record.port, record.offering, record.price_usd_per_hour)
-    if (host, port, offering, price) == before and machine == (record.machine_id, record.gpu_indices, record.members):
+    before = (record.host, record.port, record.offering, record.gpu, record.price_usd_per_hour, record.is_price_known)
+    if (host, port, offering, gpu, price, is_price_known) == before and machine == (
+        record.machine_id,
+        record.gpu_indices,
+        record.members,
+    ):
         return record
     machine_id, gpu_indices, members = machine
     return replace(
@@ -128,11 +135,24 @@ def node_seen(record: Replica, node: Node) -> Replica:
         host=host,
         port=port,
         offering=offering,
+        gpu=gpu,
         price_usd_per_hour=price,
+        is_price_known=is_price_known,
         machine_id=machine_id,
         gpu_indices=gpu_indices,
         members=members,
     )
+
+
+def _worth(record: Replica, node: Node, sold: Offering | None) -> tuple[str, float, bool]:
+    """Return the GPU, the price an hour, and whether that is known."""
+    is_other = bool(node.offering) and node.offering != record.offering
+    gpu = sold.gpu if sold is not None else ("" if is_other else record.gpu)
+    if node.price_usd_per_hour is not None:
+        return gpu, node.price_usd_per_hour, True
+    if sold is not None:
+        return gpu, sold.price_usd_per_hour, True
+    return gpu, record.price_usd_per_hour, record.is_price_known and not is_other
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

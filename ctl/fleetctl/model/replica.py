@@ -59,7 +59,7 @@ class Replica:
     state: ReplicaState
     market: Market
     offering: str  # Offering.key
-    gpu: str
+    gpu: str  # empty: the provider gave another offering than was ordered, and does not say what it has
     price_usd_per_hour: float
     created_at: datetime
     changed_at: datetime  # of `state`
@@ -79,6 +79,7 @@ class Replica:
     machine_id: str = ""  # of its leader, shared by the replicas on that machine; empty: not said
     gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
     members: tuple[str, ...] = ()  # provider ids of its other machines
+    is_price_known: bool = True  # False: of another offering than was ordered; caps reckon with what was ordered
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
 
     @property

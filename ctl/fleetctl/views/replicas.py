@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
 
 _GONE_SHOWN = timedelta(minutes=2)  # long enough to see it go; `ls` and `why` know it for an hour
+_UNKNOWN = "unknown"
 _KV_FULL = 0.9  # preemptions come soon after
 
 
@@ -96,6 +97,10 @@ def countdown(seconds: float) -> str:
     return f"{whole // 60:02d}:{whole % 60:02d}"
 
 
+def _price(row: ReplicaRow) -> str:
+    return format_usd(row.record.price_usd_per_hour) if row.record.is_price_known else _UNKNOWN
+
+
 def _recorded(text: Callable[[ReplicaRow], str]) -> Callable[[ReplicaRow], Cell]:
     return lambda row: cell(text(row), row.tone)
 
@@ -156,7 +161,9 @@ def _reason(row: ReplicaRow) -> Cell:
 
 ID = Column[ReplicaRow](key="id", title="ID", cell=_recorded(lambda row: row.record.id))
 LANE = Column[ReplicaRow](key="lane", title="LANE", cell=_recorded(lambda row: row.record.lane))
-GPU = Column[ReplicaRow](key="gpu", title="GPU", cell=_recorded(lambda row: row.record.gpu), since=Layout.NORMAL)
+GPU = Column[ReplicaRow](
+    key="gpu", title="GPU", cell=_recorded(lambda row: row.record.gpu or _UNKNOWN), since=Layout.NORMAL
+)
 MARKET = Column[ReplicaRow](key="market", title="MARKET", cell=_recorded(lambda row: row.record.market.value))
 AGE = Column[ReplicaRow](
     key="age", title="AGE", cell=_recorded(lambda row: format_age(row.record.created_at, row.now)), align=Align.RIGHT
@@ -176,7 +183,7 @@ IN_FLIGHT = Column[ReplicaRow](
     cell=lambda row: unknown_cell() if row.is_stale else count_cell(row.replica.in_flight),
 )  # fmt: skip
 PRICE = Column[ReplicaRow](
-    key="price", title="$/h", cell=_recorded(lambda row: format_usd(row.record.price_usd_per_hour)), align=Align.RIGHT,
+    key="price", title="$/h", cell=_recorded(_price), align=Align.RIGHT,
     since=Layout.WIDE,
 )  # fmt: skip
 ENGINE = Column[ReplicaRow](
