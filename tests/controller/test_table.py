@@ -75,6 +75,17 @@ def test_only_ready_replicas_get_new_requests(state, served, listed, in_rotation
     assert [r.in_rotation for r in routes] == ([in_rotation] if listed else [])
 
 
+@pytest.mark.parametrize(
+    ("state", "recoveries", "healthy"),
+    [(STATE.READY, 2, True), (STATE.BOOTING, 0, False), (STATE.WARMING, 1, False), (STATE.DRAINING, 1, True),
+     (STATE.DRAINING, 2, False)],
+)  # fmt: skip
+def test_a_replica_taken_out_as_unhealthy_is_marked_so_that_its_streams_leave_it(state, recoveries, healthy):
+    memory = Memory(unhealthy_count={"r1": recoveries} if recoveries else {})
+    rows = table(replica("r1", state, served=True), memory=memory).replicas
+    assert [row.healthy for row in rows] == [healthy]
+
+
 def test_the_ladders_step_and_its_cap_are_in_the_table():
     memory = Memory(lanes={"short": LaneMemory(step=LadderStep.CAP_TOKENS)})
     lanes = {lane.name: lane for lane in table(memory=memory).lanes}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
+from fleetctl.core.reconcile.limits import UNHEALTHY_MAX
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneRules, RequestRules
@@ -46,7 +47,7 @@ def build_table(  # all that a table is made of
         model=profile.model.name,
         lanes=tuple(_lane(desired, spec, memory, records) for spec in profile.lanes),
         replicas=tuple(
-            _replica(desired, record, engine_of)
+            _replica(desired, record, engine_of, healthy=_is_healthy(record, memory))
             for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
             if _is_routed(record) and record.lane in names
         ),
@@ -61,6 +62,13 @@ def _is_routed(record: Replica) -> bool:
     if record.state in (ReplicaState.READY, ReplicaState.DRAINING):
         return True
     return record.ready_at is not None and record.state in (ReplicaState.BOOTING, ReplicaState.WARMING)
+
+
+def _is_healthy(record: Replica, memory: Memory) -> bool:
+    """Whether nothing was found wrong with a replica that has served: not while it is out of rotation to recover."""
+    if record.state is ReplicaState.DRAINING:
+        return memory.unhealthy_count.get(record.id, 0) < UNHEALTHY_MAX
+    return record.state is ReplicaState.READY
 
 
 def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Replica, ...]) -> RouteLane:
@@ -100,7 +108,7 @@ def context_tokens_cap(desired: Desired, spec: LaneSpec) -> int:
     return capped or max(1, round(_CONTEXT_CAP_MEANS * desired.plan.lane(spec.name).prompt_tokens_mean))
 
 
-def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engine]) -> RouteReplica:
+def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engine], *, healthy: bool) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
     spec = desired.profile.lane(record.lane)
     emulation = engine_of(spec.engine).emulation(spec)
@@ -112,6 +120,7 @@ def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engin
         host=record.host,
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
+        healthy=healthy,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         max_model_len=_max_model_len(record, lane_plan),
         prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),

@@ -34,6 +34,7 @@ _FAILURES = {
     RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
     RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
     RequestEvent.STALLED: (504, "the replica stalled"),
+    RequestEvent.UNHEALTHY: (504, "the replica stalled"),
     RequestEvent.TIMED_OUT: (504, "the request took too long"),
 }
 

@@ -94,7 +94,7 @@ class Frontend:
             table_version=table.version if table is not None else 0,
             pid=pid,
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
-            replicas=tuple(replica.snapshot() for replica in self.dispatcher.routes.replicas.values()),
+            replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
         )
 
     def sweep(self) -> None:

@@ -24,6 +24,7 @@ class RouteReplica:
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
     node_ready: bool = True  # False: its node does not report, so it is picked only where no other can be
     max_model_len: int = 0  # prompt and output tokens of one request that its engine holds; 0: not known
+    healthy: bool = True  # False: found unhealthy; what it carries goes elsewhere as soon as it is silent
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
     @property
@@ -141,6 +142,8 @@ class ReplicaSnapshot:
     in_flight: int
     failures: int  # connects refused, early closes, 5xx
     consecutive_failures: int
+    silent_s: float = 0.0  # it has requests, and nothing was heard of any for this long
+    prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts it works on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

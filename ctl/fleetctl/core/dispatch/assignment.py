@@ -54,6 +54,8 @@ class Assignment:
         request.has_answer = False
         request.dispatched_s = request.heard_s = now_s
         candidate.prefill_tokens += request.prefill_tokens
+        if not candidate.in_flight:
+            replica.busy_since_s = now_s
         candidate.in_flight += 1
         replica.requests += 1
         request.lane.in_flight += 1
@@ -73,6 +75,7 @@ class Assignment:
         if failed:
             replica.failed(now_s)
         elif request.has_answer:
+            replica.heard_s = now_s
             replica.answered()
             request.lane.service.finished(now_s - request.dispatched_s)
         for lane in self._routes.served_by.get(replica.route.lane, ()):
@@ -111,7 +114,9 @@ class Assignment:
         request.avoided = request.tried
         lane = request.lane
         if request.displaced_until_s is None:
-            request.displaced_until_s = now_s + max(lane.route.max_wait_s, self._limits.displaced_wait_s)
+            limits = self._limits
+            wait_max_s = limits.continued_wait_s if request.must_continue else limits.displaced_wait_s
+            request.displaced_until_s = now_s + max(lane.route.max_wait_s, wait_max_s)
         wait_s = request.displaced_until_s - now_s
         if wait_s <= 0.0:
             self._endings.expire(request)

@@ -16,6 +16,7 @@ from fleetctl.core.dispatch.endings import Endings
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Retry
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
+from fleetctl.core.dispatch.silence import note_heard, silence
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
 
@@ -99,8 +100,11 @@ class Dispatcher:
     def first_token(self, request: ActiveRequest, now_s: float) -> None:
         """Note the first content event of this replica: its prefill is done."""
         request.awaits_token = False
+        request.fruitless = 0
+        request.displaced_until_s = None
         replica = request.replica
         if replica is not None:
+            replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
             replica.candidate.prefill_tokens -= request.prefill_tokens
             request.prefill_tokens = 0
             replica.answered()
@@ -168,7 +172,10 @@ class Dispatcher:
 
     def _continue(self, request: ActiveRequest) -> None:
         """Go on elsewhere with an answer the client has part of, where that is lawful and some replica ever could."""
-        has_budget = request.continuations < self._limits.continuations_max
+        limits = self._limits
+        has_budget = (
+            request.continuations < limits.continuations_max and request.fruitless < limits.fruitless_continuations_max
+        )
         may_continue = has_budget and self.routes.could_continue(request)
         resumption = request.exchange.resumption(may_continue=may_continue)
         if resumption is Resumption.ONLY_END_MISSING:
@@ -178,6 +185,7 @@ class Dispatcher:
             self._endings.break_stream(request, RequestEvent.GIVEN_UP)
         else:
             request.continuations += 1
+            request.fruitless += 1
             request.must_continue = True
             self._assignment.place(request)
 
@@ -188,7 +196,9 @@ class Dispatcher:
         table = self.routes.table
         if table is None:
             return
-        for request in list(self._endings.active):
+        active = list(self._endings.active)
+        note_heard(active, self.routes.replicas.values())
+        for request in active:
             self._check(request, now_s, table)
         for replica in self.routes.replicas.values():
             replica.expire_signals(now_s)
@@ -208,11 +218,11 @@ class Dispatcher:
             request.exchange.cancel()
             self._assignment.release(request, failed=False)
             self._endings.time_out(request)
-        elif request.state is RequestState.CONNECTING or not request.is_stream or request.is_paused:
-            return  # A whole answer is silent until it is there.
-        elif now_s - request.heard_s > table.stall_timeout_s:
-            request.exchange.cancel()
-            self.failed(request, RequestEvent.STALLED)
+        elif not request.is_paused:
+            failure = silence(request, request.replica, self.routes, now_s)
+            if failure is not None:
+                request.exchange.cancel()
+                self.failed(request, failure)
 
 
 def _avoid_replica(request: ActiveRequest, avoidance: Avoidance) -> None:

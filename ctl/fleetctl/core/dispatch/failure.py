@@ -46,6 +46,8 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     ),
     RequestEvent.CLOSED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     RequestEvent.STALLED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
+    # The controller has said it already, and lets the replica back only after a completion: then it may go on there.
+    RequestEvent.UNHEALTHY: Consequence(counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER),
     RequestEvent.BUSY: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_A_FREE_SLOT),
     RequestEvent.ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
     # Each asks for a longer context than the last, so their number is bounded by how many lengths there are.

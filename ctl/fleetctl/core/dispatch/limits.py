@@ -10,7 +10,12 @@ class DispatchLimits:
     """How often a request is tried again, and how long it waits for a replica it had lost."""
 
     resends_max: int = 1  # of a request that a replica has seen: a poison request must not visit them all
-    continuations_max: int = 2  # of one stream
+    # Of one stream. One that brings a replica down each time must not visit them all, and without a token in between
+    # two are enough; a long stream may meet several failures that are none of its doing.
+    continuations_max: int = 10
+    fruitless_continuations_max: int = 2
     # A displaced request waits this long for a replica, or its lane's max wait where that is longer: it was promised an
     # answer, and a lane that lets new requests wait for half an hour may let this one wait as long.
     displaced_wait_s: float = 30.0
+    # A stream whose client has a part of its answer waits for as long as an engine takes to load.
+    continued_wait_s: float = 120.0

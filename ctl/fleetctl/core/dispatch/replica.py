@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowance_s
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
-from fleetctl.core.routing.ejection import Ejection
+from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
@@ -13,18 +14,29 @@ if TYPE_CHECKING:
 
 # Three of the controller's scrapes, which come every 5 s (controller/probes).
 SIGNAL_AGE_S_MAX = 15.0
+# A slow prompt is forgotten over some ten others.
+_PREFILL_DECAY = 0.9
+# JSON has no infinity.
+PREFILL_ALLOWANCE_S_MAX = 3600.0
 
 
 class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
-    __slots__ = ("candidate", "ejection", "failures", "requests", "route", "signals_until_s")
+    __slots__ = (
+        "_s_per_prefill_token", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "requests",
+        "route", "signals_until_s",
+    )  # fmt: skip
 
     def __init__(self, route: RouteReplica) -> None:
         self.ejection = Ejection()
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
+        self.busy_since_s = 0.0  # its first request since it had none
+        self.heard_s = 0.0  # when it last said something of any request, as of the last sweep
+        self.has_whole_requests = False  # some of its requests are silent until they are whole, as of the last sweep
+        self._s_per_prefill_token = 0.0  # the slowest lately; 0: not measured yet
         self.candidate = Candidate(
             id=route.id,
             in_rotation=route.in_rotation,
@@ -59,6 +71,25 @@ class DispatchReplica:
         if self.candidate.engine is not None and now_s >= self.signals_until_s:
             self.candidate.engine = None
 
+    def silent_s(self, now_s: float) -> float:
+        """Return for how long it has had requests and said nothing of any; 0 when it has none."""
+        return now_s - max(self.heard_s, self.busy_since_s) if self.candidate.in_flight else 0.0
+
+    def note_prefill(self, tokens: int, elapsed_s: float) -> None:
+        """Learn from a first token how long prompts take here."""
+        if tokens >= PREFILL_TOKENS_MEASURED_MIN:
+            self._s_per_prefill_token = max(elapsed_s / tokens, _PREFILL_DECAY * self._s_per_prefill_token)
+
+    def eject_at_next_failure(self) -> None:
+        """Take it that failures came in a row: all that it carries has stood still."""
+        self.ejection.failures = max(self.ejection.failures, CONSECUTIVE_FAILURES - 1)
+
+    @property
+    def prefill_allowance_s(self) -> float:
+        """How much longer it may be silent over the prompts it has not answered yet."""
+        candidate = self.candidate
+        return prefill_allowance_s(candidate.prefill_tokens, candidate.prefill_tokens_per_s, self._s_per_prefill_token)
+
     def retire(self) -> None:
         """Take no more requests: the table names it no longer."""
         self.candidate.in_rotation = False
@@ -75,11 +106,13 @@ class DispatchReplica:
             self.ejection.answered()
             self.candidate.ejected_until_s = 0.0
 
-    def snapshot(self) -> ReplicaSnapshot:
+    def snapshot(self, now_s: float) -> ReplicaSnapshot:
         """Return its figures."""
         return ReplicaSnapshot(
             id=self.route.id,
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
+            silent_s=self.silent_s(now_s),
+            prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )

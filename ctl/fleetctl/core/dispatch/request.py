@@ -30,6 +30,7 @@ class ActiveRequest:
         "dispatched_s",
         "displaced_until_s",
         "exchange",
+        "fruitless",
         "has_answer",
         "hashes",
         "heard_s",
@@ -100,6 +101,7 @@ class ActiveRequest:
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
         self.resends = 0
         self.continuations = 0
+        self.fruitless = 0  # continuations without a token since
         self.tried = _NOBODY  # replicas that have seen the request and failed it
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
         self.stale_at = ""  # the replica whose idle connection turned out to be closed

@@ -169,6 +169,21 @@ class RoutingState:
             pools += [other.candidates for other in self.lanes.values()]
         return any(c.in_rotation and c.max_model_len > more_than for pool in pools for c in pool)
 
+    def has_other(self, request: ActiveRequest) -> bool:
+        """Whether a replica in rotation, other than its own, could take a request."""
+        own = request.replica.candidate if request.replica is not None else None
+        pools = (request.lane.candidates, *self._other_pools(request))
+        return any(
+            c is not own
+            and c.in_rotation
+            and not c.ejected_until_s
+            and c.id not in request.avoided
+            and c.holds(request.needed_tokens)
+            and (c.continues or not request.is_committed)
+            for pool in pools
+            for c in pool
+        )
+
     def could_continue(self, request: ActiveRequest) -> bool:
         """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.
 

@@ -39,6 +39,7 @@ class RequestEvent(StrEnum):
     STALE_CONNECTION = "stale-connection"  # an idle connection turned out to be closed as the request was written
     CLOSED = "closed"  # the connection ended before the answer did
     STALLED = "stalled"  # a stream has been silent for too long
+    UNHEALTHY = "unhealthy"  # silent at a replica that the controller has found unhealthy
     BUSY = "busy"  # the replica answers that it has no room now
     ERROR = "error"  # the replica answers that it failed, or breaks its stream off with an error
     TOO_LONG = "too-long"  # the replica's engine does not hold a request this long
@@ -59,6 +60,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     RequestState.CONNECTING: {
         RequestEvent.CONNECTED: RequestState.SENT,
         RequestEvent.UNREACHABLE: _DISPLACED,
+        RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.TIMED_OUT: _OVER,
         RequestEvent.CLIENT_GONE: _OVER,
     },
@@ -68,6 +70,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.STALE_CONNECTION: _DISPLACED,
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
+        RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.BUSY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
         RequestEvent.TOO_LONG: _DISPLACED,
@@ -79,6 +82,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.ANSWERED: _OVER,
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
+        RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
         RequestEvent.TIMED_OUT: _OVER,
         RequestEvent.CLIENT_GONE: _OVER,

@@ -1,0 +1,56 @@
+"""What it means that a replica says nothing: a prompt takes its time, a stream was preempted, or the engine is hung."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.liveness import UNHEALTHY_SILENT_S, stall_limit_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.core.dispatch.replica import DispatchReplica
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.dispatch.routes import RoutingState
+
+
+def note_heard(active: Iterable[ActiveRequest], replicas: Iterable[DispatchReplica]) -> None:
+    """Note of every replica when it last said something of any request."""
+    for replica in replicas:
+        replica.has_whole_requests = False
+    for request in active:
+        holder = request.replica
+        if holder is not None:
+            if not request.is_stream:
+                holder.has_whole_requests = True
+            if request.heard_s > holder.heard_s and request.heard_s > request.dispatched_s:
+                holder.heard_s = request.heard_s
+
+
+def silence(
+    request: ActiveRequest, replica: DispatchReplica, routes: RoutingState, now_s: float
+) -> RequestEvent | None:
+    """Return how a replica fails a request by its silence. None: it may go on waiting."""
+    table = routes.table
+    silent_s = now_s - request.heard_s
+    if table is None or silent_s <= min(UNHEALTHY_SILENT_S, table.stall_timeout_s):
+        return None
+    if not replica.route.healthy and silent_s > UNHEALTHY_SILENT_S:
+        return RequestEvent.UNHEALTHY
+    if not request.is_stream or request.state is RequestState.CONNECTING:
+        return None  # A whole answer is silent until it is there.
+    if silent_s > table.stall_timeout_s:
+        return RequestEvent.STALLED
+    limit_s = stall_limit_s(request.lane.route.slo, table.stall_timeout_s)
+    if silent_s <= limit_s or not _is_hung(request, replica, now_s, limit_s) or not routes.has_other(request):
+        return None
+    replica.eject_at_next_failure()
+    return RequestEvent.STALLED
+
+
+def _is_hung(request: ActiveRequest, replica: DispatchReplica, now_s: float, limit_s: float) -> bool:
+    """Whether a replica says nothing of any request, for longer than its prompts could take it."""
+    if request.awaits_token and replica.has_whole_requests:
+        return False  # It may wait in the engine's own queue, behind requests that nobody hears of.
+    return replica.silent_s(now_s) > limit_s + replica.prefill_allowance_s
