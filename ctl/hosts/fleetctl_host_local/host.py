@@ -12,7 +12,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
-from fleetctl_host_local import controller_client, orphaned_processes, public_port, supervision
+from fleetctl_host_local import controller_client, earlier_layout, orphaned_processes, public_port, supervision
 from fleetctl_host_local.runtimes import LocalControllerRuntime, LocalGatewayRuntime
 
 if TYPE_CHECKING:
@@ -44,12 +44,14 @@ class LocalHost:
         supervision.ensure_controller(fleet, is_wanted=is_wanted)
 
     def processes(self, fleet: str) -> FleetProcesses:
-        """Return what holds the fleet's locks."""
+        """Return what holds the fleet's locks; without a controller also what an earlier version left running."""
         paths = FleetPaths(fleet=fleet)
-        return FleetProcesses(
-            controller_pid=_holder_pid(FileLock(paths.controller_lock)),
-            gateway_pid=_holder_pid(FileLock(paths.gateway_lock)),
-        )
+        controller = _holder_pid(FileLock(paths.controller_lock))
+        gateway = _holder_pid(FileLock(paths.gateway_lock))
+        if controller is None:
+            earlier = earlier_layout.processes_of(fleet)
+            controller, gateway = earlier.get("controller"), gateway or earlier.get("gateway")
+        return FleetProcesses(controller_pid=controller, gateway_pid=gateway)
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
         """Wait for processes that have let go of their locks and are about to exit."""

@@ -12,6 +12,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.lease import LeaseHolder
+from fleetctl_host_local import earlier_layout
 from fleetctl_host_local.gateway_process import GatewayProcess
 from fleetctl_host_local.inheritance import CONTROLLER_ARGV, LISTEN_FDS, inherited_argv, inherited_sockets
 from fleetctl_host_local.watchdog import Watchdog
@@ -49,8 +50,9 @@ class LocalControllerRuntime:
             os.environ.pop(variable, None)
 
     def claim(self) -> None:
-        """Take the controller's lock. Raises LockHeldError."""
+        """Take the controller's lock, and over from a controller of an earlier version. Raises LockHeldError."""
         self._lock.acquire(wait_s=0.0)
+        earlier_layout.take_over(self._fleet)
 
     def is_claimed(self) -> bool:
         """Whether the lock is still ours; a lock file that was removed is made again."""
