@@ -9,8 +9,11 @@ from fleetctl.core.overload import effective_step
 from fleetctl.model.decision import LaneMemory, Memory, SetStep
 from fleetctl.model.desired import Overrides
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.profile import Mode, ReplicaBounds
+from fleetctl.model.profile import ControlSpec, Mode, ReplicaBounds
+from fleetctl.model.reason import ReasonCode
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
+from fleetctl.model.subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +23,9 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
 
 STEP = LadderStep
+STATE = ReplicaState
+MISSING = ReasonCode.REPLICAS_MISSING
+SHORT = Subject.lane("short")
 TWO = (observed("r1"), observed("r2"))
 
 
@@ -134,3 +140,91 @@ def test_in_shadow_mode_the_ladder_is_thought_and_not_set():
     decision = decide(fleet, observation(*TWO, gateway=gateway), memory)
     assert [a.shadow for a in of_kind(decision, SetStep)] == [True]
     assert effective_step(fleet, "short", decision.memory.lanes["short"]) is STEP.NORMAL
+
+
+def outage(
+    fleet: Desired,
+    seconds: Iterable[int],
+    *,
+    ready_at: int,
+    figures: dict[str, Any],
+    back: dict[str, Any] | None = None,
+) -> tuple[list[tuple[int, LadderStep]], list[str]]:
+    """Return the steps taken, and why each second, of a lane of two of which r1 dies at 0 and is back at `ready_at`."""
+    memory, steps, reasons = Memory(lanes={"short": settled()}), [], []
+    for second in seconds:
+        now_s = 3600 + second
+        gone = second < ready_at
+        replicas = (observed("r1", STATE.BOOTING, record_ready_at=at(0)),) if gone else (observed("r1"),)
+        gateway = snapshot(traffic("short", **(figures if gone else back or figures)), now_s=now_s)
+        decision = decide(fleet, observation(*replicas, *TWO[1:], gateway=gateway, now_s=now_s), memory)
+        memory = decision.memory
+        steps += [(second, a.step) for a in of_kind(decision, SetStep)]
+        reasons.append(next((r.message for r in decision.reasons[SHORT] if r.code is MISSING), ""))
+    return steps, reasons
+
+
+def settled(**changes: Any) -> LaneMemory:
+    return replace(LaneMemory(wanted=2, planned=2, requested=2, had_ready=2), **changes)
+
+
+LATE: dict[str, Any] = {"ttft_s": 0.9, "queued": 9, "oldest_wait_s": 5.0, "rps": 1.5}
+
+
+def test_a_lane_that_has_lost_a_replica_takes_no_step_and_says_why():
+    steps, reasons = outage(worlds.one_lane(2, bounds=(2, 2)), range(60), ready_at=60, figures=LATE)
+    assert steps == []
+    assert reasons[30].startswith("1 of 2 replicas serve, for 30s: answered by their replacement")
+
+
+def test_figures_of_the_outage_are_not_held_against_the_lane_once_it_is_whole_again():
+    fleet = worlds.one_lane(2, bounds=(2, 2))
+    # Its minute still holds what waited; the queue has gone.
+    after = {"ttft_s": 0.9, "samples_count": 200, "rps": 1.5}
+    steps, reasons = outage(fleet, range(30), ready_at=20, figures=LATE, back=after)
+    assert steps == []
+    assert reasons[20] == ""
+
+
+def test_a_step_that_was_taken_ends_when_the_replicas_turn_out_to_be_missing():
+    memory = Memory(lanes={"short": settled(step=STEP.SHED, overloaded_since=at(3580))})
+    gateway = snapshot(traffic("short", **LATE))
+    seen = observation(observed("r1", STATE.BOOTING, record_ready_at=at(0)), *TWO[1:], gateway=gateway)
+    decision = decide(worlds.one_lane(2, bounds=(2, 2)), seen, memory)
+    assert [(a.step, a.code) for a in of_kind(decision, SetStep)] == [(STEP.NORMAL, MISSING)]
+
+
+def test_a_lane_that_would_be_overloaded_with_all_its_replicas_takes_its_steps():
+    steps, _ = outage(worlds.one_lane(2, bounds=(2, 2)), range(31), ready_at=60, figures={**LATE, "rps": 50.0})
+    assert steps[-1] == (30, STEP.BREAKER)
+
+
+def test_replicas_that_were_ordered_and_never_served_are_not_missing():
+    memory = Memory(lanes={"short": settled(wanted=4)})
+    steps = []
+    for second in range(31):
+        now_s = 3600 + second
+        gateway = snapshot(traffic("short", **LATE), now_s=now_s)
+        coming = [observed(f"r{n}", STATE.BOOTING) for n in (3, 4)]
+        decision = decide(
+            worlds.one_lane(2, bounds=(2, 4)), observation(*TWO, *coming, gateway=gateway, now_s=now_s), memory
+        )
+        memory = decision.memory
+        steps += [a.step for a in of_kind(decision, SetStep)]
+    assert steps[-1] is STEP.BREAKER
+
+
+def test_what_is_not_replaced_for_long_is_missing_no_more():
+    control = ControlSpec(start_timeout_s=30.0)
+    fleet = worlds.one_lane(2, bounds=(2, 2), control=control)
+    steps, _ = outage(fleet, range(200), ready_at=500, figures=LATE)
+    assert steps
+    assert steps[0][0] >= 30
+
+
+def test_batch_is_not_paused_because_another_lanes_replicas_are_gone():
+    memory = Memory(lanes={"short": LaneMemory(wanted=1, planned=1, requested=1, had_ready=1)})
+    gateway = snapshot(traffic("short", wait_s=9.0, shed={"no-replica": 4}), traffic("batch"))
+    replicas = (observed("r1", STATE.BOOTING, record_ready_at=at(0)), observed("r31", record_lane="batch"))
+    decision = decide(batch_fleet(), observation(*replicas, gateway=gateway), memory)
+    assert of_kind(decision, SetStep) == []

@@ -19,7 +19,7 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.node import NodeState
-from fleetctl.model.observation import ProviderCondition, ProviderFault
+from fleetctl.model.observation import ObservedReplica, ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
@@ -102,11 +102,32 @@ def test_a_dead_replica_is_noted_and_replaced_in_the_same_breath():
     assert [a.replaces for a in of_kind(decision, LaunchReplica)] == ["r1"]
 
 
-def test_one_that_dies_right_after_it_became_ready_backs_off_its_successor():
+def test_one_that_had_been_ready_is_no_failed_start_however_young_it_died():
     dead = observed("r1", node=NodeState.GONE, record_ready_at=at(3590))
     decision = decide(worlds.one_lane(1), observation(dead), settled(1))
-    assert of_kind(decision, LaunchReplica) == []
-    assert decision.memory.lanes["short"].failures == 1
+    assert [launch.replaces for launch in of_kind(decision, LaunchReplica)] == ["r1"]
+    assert decision.memory.lanes["short"].failures == 0
+
+
+def test_young_replicas_killed_together_are_all_replaced_at_once():
+    dead = [observed(f"r{n}", node=NodeState.GONE, record_ready_at=at(3590 + n)) for n in range(3)]
+    decision = decide(worlds.one_lane(3), observation(*dead), settled(3))
+    assert len(of_kind(decision, LaunchReplica)) == 3
+
+
+def test_starts_that_were_under_way_together_and_fail_are_one_failure_in_a_row():
+    def dead(n: int, ordered_s: float) -> ObservedReplica:
+        return observed(
+            f"r{n}", STATE.BOOTING, node=NodeState.GONE, record_ready_at=None, record_created_at=at(ordered_s)
+        )
+
+    fleet = worlds.one_lane(3)
+    first = decide(fleet, observation(dead(1, 3595), dead(2, 3596)), settled(3))
+    assert first.memory.lanes["short"].failures == 1
+    late = decide(fleet, observation(dead(3, 3597), now_s=3601), first.memory)  # ordered before the others failed
+    assert late.memory.lanes["short"].failures == 1
+    again = decide(fleet, observation(dead(4, 3602), now_s=3603), late.memory)
+    assert again.memory.lanes["short"].failures == 2
 
 
 def test_an_unlisted_node_is_told_to_end_after_half_a_minute_not_at_once():

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl import codec, plugins
+from fleetctl.core.absence import Counts
 from fleetctl.core.boot_times import boot_times_s, expected_boot_s
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load, with_rates
-from fleetctl.core.lane_view import Counts, lane_views
+from fleetctl.core.lane_view import lane_views
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import NotFoundError
 from fleetctl.model.decision import Memory

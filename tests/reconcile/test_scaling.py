@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.core.scaling import replicas_needed
+from fleetctl.core.demand import replicas_needed
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, Memory, StopReplica
 from fleetctl.model.desired import Overrides

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """A lane's replicas by how far they are."""
-
-    ready: int
-    pending: int  # pending, booting, warming
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneView:
     """Everything a decision on one lane stands on."""
 
@@ -52,6 +45,7 @@ class LaneView:
     itl: Quantiles = field(default_factory=Quantiles)
     boot_s: float = 0.0  # from order to ready, as measured lately on the lane's offering, else as planned
     interactive_level: float | None = None  # the worst pressure of the lanes people wait on; None: unknown
+    is_absence: bool = False  # what presses comes of replicas that are missing, not of load
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
@@ -64,14 +58,35 @@ def lane_views(
     """Return every lane as a policy sees it, by name. `counts` are its replicas once this decision's facts are recorded."""
     specs = desired.profile.lanes
     verdicts = {spec.name: _verdict(desired, observation, spec, memory, now) for spec in specs}
-    pressures = {spec.name: _pressure(desired, observation, spec, verdicts[spec.name], now) for spec in specs}
-    levels = [pressures[spec.name].level for spec in specs if not spec.interruptible]
+    given_up_s = desired.profile.control.start_timeout_s
+    memories = {
+        spec.name: note_absence(
+            memory.lanes.get(spec.name, LaneMemory()), counts[spec.name], now, given_up_s=given_up_s
+        )
+        for spec in specs
+    }
+    pressures = {
+        spec.name: _pressure(desired, observation, spec, verdicts[spec.name], now, memories[spec.name])
+        for spec in specs
+    }
+    absences = {
+        spec.name
+        for spec in specs
+        if is_absence(
+            memories[spec.name],
+            desired.plan.lane(spec.name),
+            counts[spec.name],
+            pressures[spec.name].offered_rps,
+        )
+    }
+    # Another lane's requests are not held back because this one's replicas are gone.
+    levels = [pressures[spec.name].level for spec in specs if not spec.interruptible and spec.name not in absences]
     level = max((each for each in levels if each is not None), default=None)
     views = {}
     for spec in specs:
         plan = desired.plan.lane(spec.name)
         traffic = current_traffic(observation, spec.name)
-        before = memory.lanes.get(spec.name, LaneMemory())
+        before = memories[spec.name]
         views[spec.name] = LaneView(
             spec=spec,
             plan=plan,
@@ -87,6 +102,7 @@ def lane_views(
             itl=recent(traffic, Metric.ITL),
             boot_s=expected_boot_s(plan, observation.boot_s),
             interactive_level=level,
+            is_absence=spec.name in absences,
         )
     return views
 
@@ -105,7 +121,12 @@ def _verdict(desired: Desired, observation: Observation, spec: LaneSpec, memory:
 
 
 def _pressure(
-    desired: Desired, observation: Observation, spec: LaneSpec, verdict: SloVerdict, now: datetime
+    desired: Desired,
+    observation: Observation,
+    spec: LaneSpec,
+    verdict: SloVerdict,
+    now: datetime,
+    memory: LaneMemory,
 ) -> LanePressure:
     gateway = observation.gateway
     if gateway is None:
@@ -117,4 +138,5 @@ def _pressure(
         uptime_s=(now - gateway.started_at).total_seconds(),
         objective=desired.profile.objective.fraction,
         verdict=verdict,
+        judged_s=judged_s(memory, now),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep, StepEffect, entries_up_to
 from fleetctl.model.profile import Mode
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
 
@@ -30,6 +31,7 @@ class StepDecision:
     reason: str
     changed: bool
     pinned: bool = False
+    code: ReasonCode = ReasonCode.LADDER_STEP
 
 
 def effective_step(desired: Desired, lane: str, memory: LaneMemory) -> LadderStep:
@@ -48,7 +50,20 @@ def decide_step(view: LaneView) -> StepDecision:
         return _pause_or_resume(view)
     if view.pressure.validity is not Validity.OK:
         return StepDecision(memory=view.memory, reason="", changed=False)
+    if view.is_absence:
+        return _without_replicas(view)
     return _decide_interactive(view)
+
+
+def _without_replicas(view: LaneView) -> StepDecision:
+    """Return the lane to its normal step: nothing is overloaded, so nothing that others asked for is to be cut."""
+    memory = replace(view.memory, overloaded_since=None, calm_since=None)
+    lost_s = (view.now - (memory.lost_since or view.now)).total_seconds()
+    reason = (
+        f"{view.counts.ready} of {max(1, memory.had_ready)} replicas serve, for {format_duration(lost_s)}: "
+        "answered by their replacement, the queue and lawful spill, not by the ladder"
+    )
+    return replace(_to(memory, LadderStep.NORMAL, reason), code=ReasonCode.REPLICAS_MISSING)
 
 
 def _pause_or_resume(view: LaneView) -> StepDecision:

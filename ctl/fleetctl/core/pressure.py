@@ -68,7 +68,7 @@ class LanePressure:
         return min(1.0, self.worst.ratio) if self.worst else 0.0
 
 
-def lane_pressure(
+def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how far they may be judged
     spec: LaneSpec,
     lane: LaneSnapshot | None,
     *,
@@ -76,17 +76,21 @@ def lane_pressure(
     uptime_s: float,
     objective: float,
     verdict: SloVerdict | None = None,
+    judged_s: float | None = None,
 ) -> LanePressure:
-    """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that."""
+    """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
+
+    Where the lane has had all its replicas for no longer than `judged_s`, only windows that lie within it are judged.
+    """
     if lane is None or validity is not Validity.OK:
         return LanePressure(validity=Validity.NONE if validity is Validity.OK else validity)
     return LanePressure(
         validity=Validity.OK,
         offered_rps=max(_rps(lane, 10.0, uptime_s), _rps(lane, 60.0, uptime_s)),
         offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
-        latency=_worse(_wait_ratio(spec, lane), _ttft_ratio(spec, lane)),
-        missed=_missed(verdict) if verdict else None,
-        unmet=_unmet(lane.window(10.0)),
+        latency=_worse(_wait_ratio(spec, lane, judged_s), _ttft_ratio(spec, lane, judged_s)),
+        missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
+        unmet=_unmet(lane.window(10.0)) if judged_s is None or judged_s >= _WINDOWS_S[0] else 0.0,
         burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
         queued=lane.queued,
         in_flight=lane.in_flight,
@@ -126,28 +130,30 @@ def _unmet(window: LaneWindow) -> float:
     return min(1.0, refused / window.offered) if window.offered else 0.0
 
 
-def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot) -> Ratio:
+def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio:
     """Return queue wait over its limit; the oldest waiting request is a fact at any sample count."""
     limit_s = wait_limit_s(spec)
     waits = [(lane.oldest_wait_s, "oldest wait")] if lane.queued else []
-    window = _enough(lane, "queue_wait")
+    window = _enough(lane, "queue_wait", judged_s)
     if window is not None:
         waits.append((window.queue_wait.p99_s, "wait P99"))
     wait_s, name = max(waits, default=(0.0, "wait P99"))
     return _ratio(name, wait_s, limit_s)
 
 
-def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot) -> Ratio | None:
+def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio | None:
     target = spec.slo.strictest(Metric.TTFT)
-    window = _enough(lane, "ttft")
+    window = _enough(lane, "ttft", judged_s)
     if target is None or window is None:
         return None
     return _ratio(f"TTFT P{target.percentile * 100:.3g}", window.ttft.at_s(target.percentile), target.limit_s)
 
 
-def _enough(lane: LaneSnapshot, metric: str) -> LaneWindow | None:
+def _enough(lane: LaneSnapshot, metric: str, judged_s: float | None) -> LaneWindow | None:
     """Return the shortest window with samples enough; a lane without a sample in 10 s has no present to judge."""
     for seconds in _WINDOWS_S:
+        if judged_s is not None and judged_s < seconds:
+            return None
         window = lane.window(seconds)
         quantiles: Quantiles = getattr(window, metric)
         if quantiles.validity is not Validity.FEW:

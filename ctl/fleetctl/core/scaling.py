@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from fleetctl.core.demand import replicas_needed
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.plan import Constraint
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
@@ -16,10 +15,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from fleetctl.core.lane_view import LaneView
     from fleetctl.core.pressure import Ratio
-    from fleetctl.model.plan import LanePlan
 
-# Where the plan was not set by load, a replica is counted on for this share of its knee (the published fleet's 70 %).
-_KNEE_SHARE = 0.7
 # After one replica less, the projected pressure must stay under this: the N-1 rule with room for noise.
 _SHRINK_BELOW = 0.8
 # Published: scale up at once when the 5-minute TTFT P99 is over target and the budget burns faster than this.
@@ -42,23 +38,6 @@ class Scaling(Protocol):
     def __call__(self, view: LaneView, /) -> Target:
         """Return the wanted replicas, the lane's memory, and why."""
         ...
-
-
-def rps_per_replica(plan: LanePlan) -> float:
-    """Return the lane demand one replica carries inside the SLO, by the plan's own forecast."""
-    planned = plan.rps / max(1, plan.replicas)
-    if plan.constraint is not Constraint.MINIMUM:
-        return planned
-    return max(planned, _KNEE_SHARE * plan.forecast.knee_rps / max(1, plan.replicas))
-
-
-def replicas_needed(plan: LanePlan, offered_rps: float) -> int:
-    """Return how many replicas carry this demand inside the SLO; 0 without demand."""
-    each = rps_per_replica(plan)
-    if offered_rps <= 0:
-        return 0
-    # Rates are measured: a demand of exactly n replicas must not become n + 1 by the last bit.
-    return math.ceil(offered_rps / each - 1e-6) if each > 0 else max(1, plan.replicas)
 
 
 def target(view: LaneView) -> Target:

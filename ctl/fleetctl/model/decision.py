@@ -280,6 +280,9 @@ class LaneMemory:
     step: LadderStep = LadderStep.NORMAL
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
+    had_ready: int = 0  # replicas that serve when none is missing
+    lost_since: datetime | None = None  # fewer serve than had, or none at all, since
+    recovered_at: datetime | None = None  # when that last ended
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
     breach: BreachRecord | None = None  # of its SLO, while it goes on

@@ -30,6 +30,7 @@ class ReasonCode(StrEnum):
     ASSIGNMENT_REFUSED = "assignment-refused"  # no such lane, or the replica cannot hold its requests
     LANE_REMOVED = "lane-removed"  # no longer in the profile
     LADDER_STEP = "ladder-step"
+    REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life
     ORDERED = "ordered"
     ADOPTED = "adopted"  # its node was found by its token

@@ -61,9 +61,16 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
 
 
 def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
-    failed = sum(step.failed_start for step in lane.steps) + bool(lane.refused)
-    if failed:
-        return replace(lane.memory, failures=lane.memory.failures + failed, last_failure=context.now)
+    """Count a failed start where it says something new: where it was ordered after the last one had failed.
+
+    Replicas that were on their way together and fail together have one cause, and are one failure in a row.
+    """
+    since = lane.memory.last_failure
+    failed = any(
+        step.failed_start and (since is None or step.replica.record.created_at >= since) for step in lane.steps
+    )
+    if failed or lane.refused:
+        return replace(lane.memory, failures=lane.memory.failures + 1, last_failure=context.now)
     if any(o.state is ReplicaState.READY and o.action is not None for o in lane.steps):
         return replace(lane.memory, failures=0, last_failure=None)
     return lane.memory

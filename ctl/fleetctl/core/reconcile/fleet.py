@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.lane_view import Counts, LaneView, lane_views
+from fleetctl.core.absence import Counts
+from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
 from fleetctl.core.reconcile.down import take_down
@@ -226,7 +227,7 @@ def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
 
 
 def _ladder_code(ladder: StepDecision) -> ReasonCode:
-    return ReasonCode.OPERATOR if ladder.pinned else ReasonCode.LADDER_STEP
+    return ReasonCode.OPERATOR if ladder.pinned else ladder.code
 
 
 def _inputs(result: _LaneResult) -> dict[str, float | str]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
-    EARLY_DEATH_S,
     GATEWAY_FAILURES_MAX,
     MISSING_BELIEVED_S,
     RECOVER_S,
@@ -105,7 +104,7 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
             code=ReasonCode.ENDED if is_leaving and not record.fault else ReasonCode.DIED,
             reason=_death(replica, how, is_leaving=is_leaving),
         ),
-        failed_start=not is_leaving and _is_early(replica, context),
+        failed_start=not is_leaving and _is_failed_start(replica),
     )
 
 
@@ -130,14 +129,13 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         action=StopReplica(
             replica_id=record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, code=ReasonCode.MISSING, reason=fault
         ),
-        failed_start=record.state is not ReplicaState.DRAINING and _is_early(replica, context),
+        failed_start=record.state is not ReplicaState.DRAINING and _is_failed_start(replica),
     )
 
 
-def _is_early(replica: ObservedReplica, context: ReconcileContext) -> bool:
-    """Whether an end now is a failed start."""
-    served_s = since_s(replica.record.ready_at, context.now)
-    return (replica.record.ready_at is None or served_s < EARLY_DEATH_S) and notice_of(replica) is None
+def _is_failed_start(replica: ObservedReplica) -> bool:
+    """Whether an end now is a failed start: it has never been ready, and nobody had announced that it would be taken."""
+    return replica.record.ready_at is None and notice_of(replica) is None
 
 
 def _death(replica: ObservedReplica, how: str, *, is_leaving: bool) -> str:

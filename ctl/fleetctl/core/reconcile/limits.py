@@ -9,7 +9,6 @@ UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of 
 GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
 UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
 RECOVER_S = 60.0  # out of rotation for this long without recovering: replaced
-EARLY_DEATH_S = 60.0  # dying this soon after becoming ready is a failed start: it backs off the next
 # A node that listings do not show and whose engine does not answer is told to end after this: it may yet be there.
 MISSING_BELIEVED_S = 30.0
 # One reading without a node may be a page that was lost; two, made after its stop or its create, are believed.
