@@ -96,6 +96,15 @@ def test_a_recovered_lane_is_clear_within_a_minute_and_stays_so():
     assert Compliance.MISSED not in after[15:]
 
 
+def test_few_late_requests_of_many_are_forgotten_within_a_minute_too():
+    lane = Lane()
+    lane.run(60, every_s=0.5)
+    lane.run(3, every_s=0.5, ttft_s=1.2)
+    after = lane.run(80, every_s=0.5)
+    assert Compliance.MISSED in after
+    assert Compliance.MISSED not in after[45:]
+
+
 def test_load_that_ends_in_a_breach_leaves_it_for_a_minute_at_most():
     lane = Lane()
     lane.run(60, every_s=0.5, ttft_s=1.2)

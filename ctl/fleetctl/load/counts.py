@@ -104,7 +104,10 @@ class LoadCounts:
             self._lanes.setdefault(name, LaneCounts()).merge(lane)
 
     def interval(self, verdicts: dict[str, SloVerdict], *, interval_s: float) -> tuple[LaneFigures, ...]:
-        """Return what the lanes counted here, beside their verdicts now."""
+        """Return what the lanes counted here, beside their verdicts now; a lane in breach may have nothing to count."""
+        for name, verdict in verdicts.items():
+            if verdict.breach:
+                self._lanes.setdefault(name, LaneCounts())
         empty = LaneStats()
         return tuple(
             self._lanes[name].figures(name, empty, verdicts.get(name, SloVerdict()), elapsed_s=interval_s)

@@ -47,6 +47,7 @@ class BreachRecord:
 
     since: datetime
     names: tuple[str, ...]  # SloFinding.name
+    over_at: dict[str, datetime] = field(default_factory=dict)  # name -> when the last seconds were last over the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ handful of samples suffices where all of them are late, and one late request of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.binomial import chance_of_at_least, chance_of_at_most
@@ -27,6 +28,7 @@ RUN_CONFIDENCE = 0.95  # a finished run is judged once
 SHORT_S = 10.0
 LONG_S = 60.0
 _BETTER = 0.05  # the short window is better than the long one if this were its chance of being as good by luck
+_QUIET = timedelta(seconds=30)  # a breach ends when the short window has been inside the promise for so long
 _ROUNDING = 1e-9  # 1 - 0.99 is a little more than 0.01 in binary
 
 
@@ -55,18 +57,21 @@ def judge_live(
     if lane is None:
         return SloVerdict(objective=objective)
     short, long = lane.window(SHORT_S), lane.window(LONG_S)
-    known = before.names if before else ()
     lately = {each.target: each for each in _evidence(short, objective)}
+    pairs = [(lately.get(each.target, _nothing(each)), each) for each in _evidence(long, objective)]
+    over_at = {_name(each): now for each, _ in pairs if not each.is_within}
+    if before:
+        over_at = {**before.over_at, **over_at}
+    known = before.names if before else ()
     findings = tuple(
-        _live(lately.get(each.target, _nothing(each)), each, was_missed=_name(each) in known)
-        for each in _evidence(long, objective)
+        _live(a, b, goes_on=_name(b) in known and now - over_at.get(_name(b), now) < _QUIET) for a, b in pairs
     )
     verdict = _verdict(long, findings, objective)
-    missed = verdict.having(Compliance.MISSED)
+    missed = tuple(finding.name for finding in verdict.having(Compliance.MISSED))
     if not missed:
         return verdict
     since = before.since if before else now
-    breach = BreachRecord(since=since, names=tuple(finding.name for finding in missed))
+    breach = BreachRecord(since=since, names=missed, over_at={name: over_at.get(name, now) for name in missed})
     return replace(verdict, breach=breach, breach_s=max(0.0, (now - since).total_seconds()))
 
 
@@ -104,14 +109,14 @@ def _nothing(like: Evidence) -> Evidence:
     return Evidence(target=like.target, window_s=SHORT_S, samples=0, missed=0, allowed=like.allowed)
 
 
-def _live(short: Evidence, long: Evidence, *, was_missed: bool) -> SloFinding:
-    """Return the finding on one promise, over the window that decides it."""
+def _live(short: Evidence, long: Evidence, *, goes_on: bool) -> SloFinding:
+    """Return the finding on one promise, over the window that decides it. `goes_on`: it was missed, and lately too."""
     now, lately = _compliance(short, LIVE_CONFIDENCE), _compliance(long, LIVE_CONFIDENCE)
     if now is Compliance.MISSED:
         return _finding(long if lately is Compliance.MISSED else short, Compliance.MISSED)
     if lately is Compliance.MISSED:
-        goes_on = not _has_recovered(short, long) if was_missed else now is Compliance.UNDECIDED
-        return _finding(long, Compliance.MISSED) if goes_on else _finding(short, now)
+        is_missed = now is Compliance.UNDECIDED or (goes_on and not _has_recovered(short, long))
+        return _finding(long, Compliance.MISSED) if is_missed else _finding(short, now)
     return _finding(long, lately)
 
 
