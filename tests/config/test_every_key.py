@@ -153,6 +153,7 @@ PROBES: dict[str, Probe] = {
     "control.breaker_after": Probe(value="70s", effect=decisions),
     "control.ladder.cap_context": Probe(value="trim", effect=table),
     "control.ladder.context_tokens": Probe(value=4000, effect=table),
+    "control.ladder.answer_tokens_min": Probe(value=900, effect=table),
     "gateway.host": Probe(value="127.0.0.2", effect=url),
     "gateway.port": Probe(value=9090, effect=url),
     "gateway.api_keys": Probe(value=["env:FLEETCTL_TEST_KEY"], effect=table),

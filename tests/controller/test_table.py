@@ -14,12 +14,13 @@ from fleetctl.controller.publish import Publisher
 from fleetctl.controller.table import build_table, prefill_tokens_per_s
 from fleetctl.core.admission.keys import matches
 from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import EmulatorSpec, GatewaySpec
-from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
@@ -90,7 +91,22 @@ def test_the_ladders_step_and_its_cap_are_in_the_table():
     memory = Memory(lanes={"short": LaneMemory(step=LadderStep.CAP_TOKENS)})
     lanes = {lane.name: lane for lane in table(memory=memory).lanes}
     assert (lanes["short"].step, lanes["long"].step) == (LadderStep.CAP_TOKENS, LadderStep.NORMAL)
-    assert lanes["short"].max_tokens_cap == 120
+    assert lanes["short"].max_tokens_cap == 128  # the floor: half of the expected answers are shorter than 120
+
+
+def test_a_lane_that_has_lost_replicas_says_so_and_whether_one_is_on_its_way():
+    memory = Memory(lanes={"short": LaneMemory(lost_since=EPOCH)})
+    alone, replaced = (table(*records, memory=memory).lanes[0] for records in ((), (replica("r2", STATE.BOOTING),)))
+    assert (alone.lacks_replicas, alone.replacement_s) == (True, None)
+    assert replaced.replacement_s == desired().plan.lane("short").offering.boot_s
+
+
+def test_a_lane_holds_what_its_replicas_were_started_with_whatever_the_plan_says_now():
+    held = ReplicaCapacity(max_model_len=4096, max_num_seqs=8, precision=Precision.BF16, continues_streams=True)
+    old = replace(replica("r1", STATE.READY), capacity=held)
+    found = table(old)
+    assert (found.lanes[0].max_model_len, found.replicas[0].max_model_len) == (4096, 4096)
+    assert table().lanes[0].max_model_len == desired().plan.lane("short").launch.max_model_len
 
 
 def test_a_stream_goes_on_elsewhere_only_where_the_engine_can():

@@ -189,7 +189,62 @@ def test_a_displaced_request_waits_for_a_replica_to_come_and_not_for_ever():
     began_s = heap.now_s
     heap.run()
     assert forgotten.ends == ["no-replica", "over"]
-    assert heap.now_s - began_s == pytest.approx(5.05)
+    assert heap.now_s - began_s == pytest.approx(2.05)  # the lane's max wait
+
+
+def test_with_every_replica_dead_a_request_waits_no_longer_than_its_lane_promises():
+    unreachable = Fate(0.5, 0.01, RequestEvent.UNREACHABLE)
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
+    exchange = submit(heap, dispatcher, *[unreachable] * 9)
+    heap.run()
+    assert exchange.ends == ["no-replica", "over"]
+    assert heap.now_s == pytest.approx(CHAT.max_wait_s, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("coming_s", "ends_s", "ends"), [(7.0, 6.0, "answered"), (300.0, 2.0, "no-replica"), (None, 2.0, "no-replica")]
+)
+def test_it_waits_for_a_replacement_that_is_announced_and_expected_soon(coming_s, ends_s, ends):
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher, Fate(0.5, 0.01, RequestEvent.CLOSED))
+    heap.run(1.0)
+    announced = replace(CHAT, replacement_s=coming_s)
+    dispatcher.apply(table(lanes=(announced,), version=2))
+    heap.run(6.0)
+    if exchange.ends:
+        assert heap.now_s == pytest.approx(ends_s, abs=0.05)
+    heap.now_s = 6.0
+    dispatcher.apply(table(route("r2"), lanes=(announced,), version=3))
+    heap.run()
+    assert exchange.ends == [ends, "over"]
+
+
+def test_a_refused_client_is_told_when_the_replacement_is_expected():
+    heap, dispatcher = heap_with(lanes=(replace(CHAT, replacement_s=42.0),))
+    exchange = submit(heap, dispatcher)
+    heap.run()
+    assert exchange.ends == ["no-replica", "over"]
+    assert dispatcher.routes.lanes["chat"].retry_after_s(random.Random(1)) == 42
+
+
+def test_a_lane_that_lacks_replicas_spills_without_any_step():
+    lanes = (replace(CHAT, spill_to=("long",), lacks_replicas=True), replace(CHAT, name="long"))
+    heap, dispatcher = heap_with(route("r1", concurrency_max=1), route("r2", "long"), lanes=lanes)
+    exchanges = [submit(heap, dispatcher) for _ in range(2)]
+    assert [exchange.sent_to for exchange in exchanges] == [["r1"], ["r2"]]
+
+
+def test_a_request_may_take_so_long_in_all_however_many_replicas_it_has_had():
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
+    short_lived = replace(table(route("r1"), route("r2"), version=2), request_timeout_s=10.0)
+    dispatcher.apply(short_lived)
+    exchange = submit(heap, dispatcher, Fate(0.01, 8.0, RequestEvent.CLOSED), Fate(0.01, 9e9))
+    for second in range(1, 12):
+        heap.run(float(second))
+        heap.now_s = float(second)
+        dispatcher.sweep(heap.now_s)
+    assert len(exchange.sent_to) == 2
+    assert exchange.ends == ["broken: timed-out", "over"]
 
 
 def test_the_sweep_ends_what_stalls_or_takes_too_long():

@@ -146,6 +146,16 @@ async def test_capped_answers_say_so():
         assert replica.seen[0].body["messages"] == [{"role": "user", "content": "Hi"}]
 
 
+async def test_an_answer_is_not_cut_below_what_its_client_insists_on():
+    async with chat(step=LadderStep.CAP_TOKENS, max_tokens_cap=64) as rig:
+        replica = await rig.add("r1")
+        cut = await rig.post(max_tokens=1500, min_tokens=200)
+        assert cut.headers["x-fleetctl-degraded"] == "max_tokens=200"
+        whole = await rig.post(max_tokens=200, min_tokens=200)
+        assert "x-fleetctl-degraded" not in whole.headers
+        assert [(s.body["min_tokens"], s.body["max_tokens"]) for s in replica.seen] == [(200, 200)] * 2
+
+
 def capped(tokens: int, **changes: Any) -> GatewayRig:
     return chat(step=LadderStep.CAP_CONTEXT, context_tokens_cap=tokens, **changes)
 

@@ -144,6 +144,11 @@ class LadderShape(ProfileSection):
     context_tokens: Count | None = Field(
         default=None, description="The longest prompt such a lane takes. Unset: twice the lane's planned mean."
     )
+    answer_tokens_min: Count = Field(
+        default=_CONTROL.ladder.answer_tokens_min,
+        description="No answer is cut below this. Answers are cut to the median of workload.output_tokens, or to this "
+        "where it is more.",
+    )
 
 
 class ControlShape(ProfileSection):

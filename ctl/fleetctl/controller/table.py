@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.core.boot_times import boot_times_s, expected_boot_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.ports.engine import Engine
 
-# A capped answer is not cut below this: shorter ones are of no use to anybody.
-_MAX_TOKENS_CAP_MIN = 16
 _CONTEXT_CAP_MEANS = 2.0
+_COMING = (ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
 def build_table(  # all that a table is made of
@@ -74,9 +74,13 @@ def _is_healthy(record: Replica, memory: Memory) -> bool:
 def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Replica, ...]) -> RouteLane:
     planned = desired.plan.lane(spec.name)
     serving = [r for r in records if r.lane == spec.name and r.state is ReplicaState.READY]
+    is_replaced = any(r.lane == spec.name and r.state in _COMING for r in records)
+    lane_memory = memory.lanes.get(spec.name, LaneMemory())
     return RouteLane(
         **_part(LaneRules, spec),
-        step=effective_step(desired, spec.name, memory.lanes.get(spec.name, LaneMemory())),
+        step=effective_step(desired, spec.name, lane_memory),
+        lacks_replicas=lane_memory.lost_since is not None,
+        replacement_s=expected_boot_s(planned, boot_times_s(records)) if is_replaced else None,
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
@@ -96,7 +100,7 @@ def _part(rules: type[LaneRules | RequestRules], spec: LaneRules | RequestRules)
 
 def max_tokens_cap(profile: Profile) -> int:
     """Return what the ladder cuts answers to: the median one, so that half of them are not cut at all."""
-    return max(_MAX_TOKENS_CAP_MIN, round(profile.workload.output_tokens.p50))
+    return max(profile.control.ladder.answer_tokens_min, round(profile.workload.output_tokens.p50))
 
 
 def context_tokens_cap(desired: Desired, spec: LaneSpec) -> int:

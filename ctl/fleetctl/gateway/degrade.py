@@ -24,7 +24,9 @@ def degrade(body: bytes, degradation: Degradation, *, messages_cut: int) -> tupl
     notes = [b"context_messages_cut=%d" % messages_cut] if messages_cut else []
     request = msgspec.json.decode(body)
     key = "max_completion_tokens" if request.get("max_completion_tokens") is not None else "max_tokens"
-    cap = capped_tokens(request.get(key), degradation.max_tokens)
+    # What a client insists on is not cut: an engine refuses fewer tokens than min_tokens.
+    least = request.get("min_tokens")
+    cap = capped_tokens(request.get(key), degradation.max_tokens, least=least if isinstance(least, int) else 0)
     if cap is not None:
         request[key] = cap
         body = msgspec.json.encode(request)

@@ -41,6 +41,9 @@ class RouteLane(LaneRules):
     max_tokens_cap: int | None = None  # of an answer, on the steps that cut answers short
     context_tokens_cap: int | None = None  # of a prompt, on the steps that take no long ones
     cap_context: ContextCap = ContextCap.REFUSE
+    lacks_replicas: bool = False  # some that it had are missing: its spill_to lanes may serve it meanwhile
+    # A replica of its own is on its way, and takes so long from order to ready. None: none is.
+    replacement_s: float | None = None
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
 
 

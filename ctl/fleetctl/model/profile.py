@@ -167,6 +167,7 @@ class LadderSpec:
 
     cap_context: ContextCap = ContextCap.REFUSE
     context_tokens: int | None = None  # of a prompt; None: twice the lane's planned mean
+    answer_tokens_min: int = 128  # no answer is cut below this, however short the expected ones are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,8 +58,9 @@ class ProbeGate:
         return True
 
 
-def capped_tokens(requested: int | None, cap: int | None) -> int | None:
-    """Return the max_tokens to send instead of `asked`. None: leave it as it is."""
-    if cap is None or (requested is not None and requested <= cap):
+def capped_tokens(requested: int | None, cap: int | None, *, least: int = 0) -> int | None:
+    """Return the max_tokens to send instead of what is requested, `least` or more. None: leave it as it is."""
+    if cap is None:
         return None
-    return cap
+    cap = max(cap, least)
+    return None if requested is not None and requested <= cap else cap

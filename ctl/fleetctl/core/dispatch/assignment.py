@@ -114,9 +114,8 @@ class Assignment:
         request.avoided = request.tried
         lane = request.lane
         if request.displaced_until_s is None:
-            limits = self._limits
-            wait_max_s = limits.continued_wait_s if request.must_continue else limits.displaced_wait_s
-            request.displaced_until_s = now_s + max(lane.route.max_wait_s, wait_max_s)
+            request.displaced_s = now_s
+            request.displaced_until_s = now_s + self._displaced_wait_s(request)
         wait_s = request.displaced_until_s - now_s
         if wait_s <= 0.0:
             self._endings.expire(request)
@@ -124,6 +123,22 @@ class Assignment:
         request.queue = lane.displaced
         request.ticket = lane.displaced.requeue(request, now_s=now_s, wait_max_s=wait_s)
         self._wake(lane, request.ticket.deadline_s)
+
+    def _displaced_wait_s(self, request: ActiveRequest) -> float:
+        limits, route = self._limits, request.lane.route
+        if request.must_continue:
+            return max(route.max_wait_s, limits.continued_wait_s)
+        coming_s = route.replacement_s
+        is_worth_waiting = coming_s is not None and coming_s <= limits.displaced_wait_s
+        return max(route.max_wait_s, limits.displaced_wait_s) if is_worth_waiting else route.max_wait_s
+
+    def extend_waits(self, lane: DispatchLane[ActiveRequest]) -> None:
+        """Let displaced requests wait for a replacement that has been announced since they began to wait."""
+        for ticket in lane.displaced.tickets():
+            request = ticket.item
+            until_s = request.displaced_s + self._displaced_wait_s(request)
+            ticket.deadline_s = max(ticket.deadline_s, until_s)
+            request.displaced_until_s = ticket.deadline_s
 
     def dispatch_queued(self, lane: DispatchLane[ActiveRequest]) -> None:
         """Dispatch those who wait, the displaced first, for as long as there are slots."""

@@ -57,6 +57,8 @@ class Dispatcher:
             for ticket in lane.displaced.tickets():
                 if ticket.item.must_continue and not self.routes.could_continue(ticket.item):
                     self._endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
+            if lane.displaced:
+                self._assignment.extend_waits(lane)
             self._assignment.dispatch_queued(lane)
 
     def take_signals(self, feed: SignalFeed) -> None:
@@ -212,12 +214,14 @@ class Dispatcher:
     def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable) -> None:
         """Count what is late, and end what takes too long at a replica. The time in a queue is the lane's to bound."""
         request.stopwatch.check(now_s, is_stream=request.is_stream)
-        if request.replica is None:
-            return
-        if now_s - request.dispatched_s > table.request_timeout_s:
+        # From its first dispatch, however many replicas it has had: the wait before that is the lane's to bound.
+        begun_s = request.stopwatch.started_s + (request.stopwatch.wait_s or 0.0)
+        if now_s - begun_s > table.request_timeout_s:
             request.exchange.cancel()
             self._assignment.release(request, failed=False)
             self._endings.time_out(request)
+        elif request.replica is None:
+            return
         elif not request.is_paused:
             failure = silence(request, request.replica, self.routes, now_s)
             if failure is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
-from fleetctl.core.admission.drain_rate import ServiceTime, retry_after_s
+from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, retry_after_s
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.slo.accounts import LaneAccounts
@@ -77,7 +78,9 @@ class DispatchLane(Generic[R]):
     @property
     def may_spill(self) -> bool:
         """Whether its requests may go to the replicas of the spill_to lanes: by its step, or for want of any other."""
-        return bool(self.spill) and (self.degradation.spills or not any(c.in_rotation for c in self.candidates))
+        return bool(self.spill) and (
+            self.degradation.spills or self.route.lacks_replicas or not any(c.in_rotation for c in self.candidates)
+        )
 
     @property
     def has_replica(self) -> bool:
@@ -96,10 +99,14 @@ class DispatchLane(Generic[R]):
         )
 
     def retry_after_s(self, rng: RandomSource) -> int:
-        """Return when a refused client should come back."""
-        return retry_after_s(
+        """Return when a refused client should come back: not before there is a replica, where one is on its way."""
+        wait_s = retry_after_s(
             queued=len(self.queue), drain_rate_rps=self.service.drain_rate_rps(self.in_flight), rng=rng
         )
+        coming_s = self.route.replacement_s
+        if coming_s is None or self.has_replica:
+            return wait_s
+        return max(wait_s, min(RETRY_AFTER_S_MAX, math.ceil(coming_s)))
 
     def next_deadline_s(self) -> float | None:
         """Return when the first of those who wait has waited long enough. None: nobody waits."""

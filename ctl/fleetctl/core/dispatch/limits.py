@@ -14,8 +14,8 @@ class DispatchLimits:
     # two are enough; a long stream may meet several failures that are none of its doing.
     continuations_max: int = 10
     fruitless_continuations_max: int = 2
-    # A displaced request waits this long for a replica, or its lane's max wait where that is longer: it was promised an
-    # answer, and a lane that lets new requests wait for half an hour may let this one wait as long.
+    # A displaced request of which the client has nothing waits for a replica as long as its lane lets any request wait.
+    # It waits this long, where that is longer, once a replacement is on its way that is expected within it.
     displaced_wait_s: float = 30.0
     # A stream whose client has a part of its answer waits for as long as an engine takes to load.
     continued_wait_s: float = 120.0

@@ -28,6 +28,7 @@ class ActiveRequest:
         "awaits_token",
         "continuations",
         "dispatched_s",
+        "displaced_s",
         "displaced_until_s",
         "exchange",
         "fruitless",
@@ -86,6 +87,7 @@ class ActiveRequest:
         # Waiting.
         self.queue: LaneQueue[ActiveRequest] | None = None
         self.ticket: Ticket[ActiveRequest] | None = None
+        self.displaced_s = 0.0  # when it first had to
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
         # At a replica.
         self.replica: DispatchReplica | None = None

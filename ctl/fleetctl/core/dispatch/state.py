@@ -28,7 +28,7 @@ class RequestEvent(StrEnum):
     REFUSED = "refused"  # admission turns it away
     EXPIRED = "expired"  # it has waited as long as it may
     GIVEN_UP = "given-up"  # no replica may, or ever could, take it after the one that failed it
-    TIMED_OUT = "timed-out"  # it has been at a replica for longer than a request may take
+    TIMED_OUT = "timed-out"  # it has taken longer than a request may, from its first replica on
     # What happens on the way to a replica and back.
     CONNECTED = "connected"  # its bytes are on their way
     PASSED_ON = "passed-on"  # the client gets the first bytes of this replica's answer
@@ -91,6 +91,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.DISPATCHED: RequestState.CONNECTING,
         RequestEvent.ANSWERED: _OVER,  # nothing but the end of its stream had been missing
         RequestEvent.EXPIRED: _OVER,
+        RequestEvent.TIMED_OUT: _OVER,
         RequestEvent.GIVEN_UP: _OVER,
         RequestEvent.CLIENT_GONE: _OVER,
     },
