@@ -91,6 +91,21 @@ def test_few_samples_decide_nothing_but_the_oldest_waiting_request_does():
     assert "oldest wait 400ms > 240ms" in reason_of(waiting, "short")
 
 
+@pytest.mark.parametrize(("which", "name"), [(0, "ttft P99"), (1, "itl P99")])
+def test_few_samples_that_are_surely_late_grow_the_lane_whichever_target_they_are_of(which: int, name: str) -> None:
+    fleet = worlds.one_lane(2)
+    target = fleet.profile.lanes[0].slo.targets[which]
+    figures: dict[str, Any] = {"samples_count": 7, "late": {target: 4 * target.limit_s}}
+    first = step(fleet, PLANNED, 3600, *TWO, **figures)
+    assert first.memory.lanes["short"].breach is not None
+    second = step(fleet, first.memory, 3611, *TWO, **figures)
+    assert f"{name} " in of_kind(second, LaunchReplica)[0].reason
+    breach = second.memory.lanes["short"].breach
+    assert breach is not None
+    assert breach.since == at(3600)
+    assert step(fleet, second.memory, 3612, *TWO, samples_count=7).memory.lanes["short"].breach is None
+
+
 def test_a_fast_burning_budget_grows_the_lane_without_waiting():
     fleet = worlds.one_lane(2)
     decision = step(fleet, PLANNED, 3600, *TWO, ttft_s=0.5, bad=20)

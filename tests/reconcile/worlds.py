@@ -34,7 +34,7 @@ from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import ControlSpec, LaneSpec, Mode, Profile, ReplicaBounds
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import Quantiles, Validity
+from fleetctl.model.slo import LatencyTarget, Quantiles, TargetCount, Validity
 from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
@@ -143,8 +143,9 @@ def traffic(
     in_flight: int = 0,
     shed: dict[str, int] | None = None,
     bad: int = 0,
+    late: dict[LatencyTarget, float] | None = None,
 ) -> LaneSnapshot:
-    """Return a lane's figures, the same in every window."""
+    """Return a lane's figures, the same in every window; `late` targets are missed by every sample, at these seconds."""
     windows = tuple(
         LaneWindow(
             seconds=seconds,
@@ -155,6 +156,10 @@ def traffic(
             finished=samples_count,
             ttft=quantiles(ttft_s, samples_count) if ttft_s is not None else Quantiles(),
             queue_wait=quantiles(wait_s, samples_count) if wait_s is not None else Quantiles(),
+            targets=tuple(
+                TargetCount(target=target, samples=samples_count, over=samples_count, measured_s=measured_s)
+                for target, measured_s in (late or {}).items()
+            ),
         )
         for seconds in (10.0, 60.0, 300.0, 3600.0)
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.output import WIDE, View, lines, section
 from fleetctl.codec import to_plain
-from fleetctl.core.conditions import fleet_condition, lane_condition
+from fleetctl.core.conditions import fleet_condition, fleet_conditions, lane_condition, lane_conditions
 from fleetctl.views.conditions import condition_cell, condition_line
 from fleetctl.views.figures import format_cost
 from fleetctl.views.lanes import LANES_FIGURES, LANES_STATUS, lanes_table
@@ -61,6 +61,7 @@ def fleet_value(status: FleetStatus) -> dict[str, Any]:
     """Return a status as programs get it: the record, with its condition and its lanes'."""
     plain: dict[str, Any] = to_plain(status)
     plain["condition"] = to_plain(fleet_condition(status))
+    plain["conditions"] = to_plain(fleet_conditions(status))
     plain["lanes"] = [lane_value(lane) for lane in status.lanes]
     for value, replica in zip(plain["replicas"], status.replicas, strict=True):
         value["record"]["zone"] = replica.record.zone
@@ -71,6 +72,7 @@ def lane_value(lane: LaneStatus) -> dict[str, Any]:
     """Return a lane as programs get it."""
     plain: dict[str, Any] = to_plain(lane)
     plain["condition"] = to_plain(lane_condition(lane))
+    plain["conditions"] = to_plain(lane_conditions(lane))
     return plain
 
 

@@ -26,13 +26,13 @@ class Endings:
         self._ratio = ratio
 
     def refuse(self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent) -> None:
-        """Turn a request away: 429 counts as shed, 503 as an error."""
+        """Turn a request away; how that counts, its status says."""
         request.exchange.refuse(refusal, retry_after_s=request.lane.retry_after_s(self._rng))
         if refusal.status == 429:
             request.stopwatch.refused(self._clock(), refusal)
             self.finish(request, reason, None)
         else:
-            self.finish(request, reason, Ending.ERROR)
+            self.finish(request, reason, Ending.of_status(refusal.status))
 
     def give_up(self, request: ActiveRequest, failure: RequestEvent) -> None:
         """Tell a client that has got nothing yet how the last replica failed it: no other is asked."""
