@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
 
+from fleetctl.core.admission.tokens import PromptSize
+from fleetctl.core.dispatch.routes import RoutingState
+from fleetctl.core.routing.prefix_index import block_hashes
 from fleetctl.model.profile import LaneMatch
 from tests.emulator.engine_process import NAME, EngineProcess
 from tests.gateway.rig import CHAT, GatewayRig, Response
@@ -71,6 +75,15 @@ async def test_emulated_engines_get_what_they_hold(start, flavour):
             turns += prompt_of(350)
             found.append(await chat(messages=turns))
         assert found == [(200, "short")] * 11 + [(200, "long")]
+
+
+def test_the_template_around_cached_messages_is_cached_with_them():
+    routes = RoutingState(random.Random(1))
+    routes.ratio.bytes_per_token = 4.0
+    size = PromptSize(4000, messages=40)
+    hashes = block_hashes(b"x" * 4000)
+    routes.prefixes.record(hashes, "r1")
+    assert routes.prompt_load(size, hashes).uncached("r1") < 0.3 * routes.prompt_load(size, []).prompt_tokens
 
 
 async def test_an_engine_that_finds_a_prompt_too_long_hands_it_on():

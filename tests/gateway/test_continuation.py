@@ -436,3 +436,12 @@ async def test_a_stop_string_across_the_seam_ends_the_answer(rig):
     assert answer.text == "Bye.\n"
     assert answer.events[-3]["choices"][0]["finish_reason"] == "stop"
     assert answer.is_whole
+
+
+async def test_a_stream_that_is_not_kept_has_the_usage_its_client_with_usage(rig):
+    await rig.add("r1", answers(["a", "b"], usage=True))
+    with_usage = {"include_usage": True}
+    answer = await rig.post(
+        stream=True, stream_options=with_usage, tools=[{"type": "function", "function": {"name": "f"}}]
+    )
+    assert [e["usage"]["completion_tokens"] for e in answer.events if e != "[DONE]" and e.get("usage")] == [2]

@@ -120,7 +120,8 @@ class Exchange(ReceivedAnswer):
         self._connection = connection
         request = self.request
         self._dispatcher.connected(request)
-        self._is_counted = request.replica is not None and request.replica.candidate.continues
+        is_kept = self._text_bytes_max > 0
+        self._is_counted = is_kept and request.replica is not None and request.replica.candidate.continues
         body = self._body if self._is_counted else self._first_body
         received = self._received
         head = b"POST %b%bcontent-length: %d\r\n%b\r\n" % (

@@ -96,9 +96,9 @@ class RoutingState:
         """Return what a prompt brings: its length, estimated unless it is known, and who has how much of it cached."""
         tokens = self.ratio.prompt_tokens(size)
         cached = self.prefixes.cached_bytes(hashes) if hashes else {}
-        per_token = self.ratio.bytes_per_token
         for replica_id, length in cached.items():
-            cached[replica_id] = min(tokens, int(length / per_token))
+            # What the template puts around cached messages is cached with them.
+            cached[replica_id] = min(tokens, tokens * length // size.text_bytes)
         return PromptLoad(tokens, cached)
 
     def lane_of(
