@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 # A live verdict is looked at every second: at 95 % a healthy lane would be in breach several times an hour.
 LIVE_CONFIDENCE = 0.999
 RUN_CONFIDENCE = 0.95  # a finished run is judged once
-# The long window gathers evidence, the short one shows a breach at once and ends it soon after its cause has gone
-# (multiwindow alerts: the Site Reliability Workbook, chapter 5).
+# The long window gathers evidence, the short one shows a breach at once and that it goes on (multiwindow alerts: the Site
+# Reliability Workbook, chapter 5).
 SHORT_S = 10.0
 LONG_S = 60.0
-_BETTER = 0.05  # the short window is better than the long one if this were its chance of being as good by luck
-_QUIET = timedelta(seconds=30)  # a breach ends when the short window has been inside the promise for so long
+# A breach ends when the short window has been inside the promise for so long. At once would be too soon: streams that
+# were hurt end, and count, half a minute after their cause has gone, and the breach would come back with each.
+_QUIET = timedelta(seconds=30)
 _ROUNDING = 1e-9  # 1 - 0.99 is a little more than 0.01 in binary
 
 
@@ -115,16 +116,9 @@ def _live(short: Evidence, long: Evidence, *, goes_on: bool) -> SloFinding:
     if now is Compliance.MISSED:
         return _finding(long if lately is Compliance.MISSED else short, Compliance.MISSED)
     if lately is Compliance.MISSED:
-        is_missed = now is Compliance.UNDECIDED or (goes_on and not _has_recovered(short, long))
+        is_missed = now is Compliance.UNDECIDED or goes_on
         return _finding(long, Compliance.MISSED) if is_missed else _finding(short, now)
     return _finding(long, lately)
-
-
-def _has_recovered(short: Evidence, long: Evidence) -> bool:
-    """Whether the last seconds keep the promise, and do so better than the minute as a whole did by more than luck."""
-    if not short.samples or not short.is_within:
-        return False
-    return chance_of_at_most(short.missed, short.samples, long.missed / long.samples) <= _BETTER
 
 
 def _compliance(evidence: Evidence, confidence: float) -> Compliance:
