@@ -24,10 +24,11 @@ _RECENT_MAX = 500
 class Journal:
     """Writes the fleet's decision journal: actions, failures and notices, each with its reason and inputs."""
 
-    def __init__(self, store: StateStore, fleet: str, clock: Clock) -> None:
+    def __init__(self, store: StateStore, fleet: str, clock: Clock, *, epoch: int = 0) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock
+        self._epoch = epoch
         self._shadowed: set[str] = set()
         self._reported_s: dict[str, float] = {}
 
@@ -111,6 +112,7 @@ class Journal:
             shadow=shadow,
             ok=ok,
             inputs=inputs or {},
+            epoch=self._epoch,
         )
 
 

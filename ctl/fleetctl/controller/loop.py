@@ -217,7 +217,7 @@ class _Components:
     """Everything a tick works with, put together once."""
 
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
-        self.journal = Journal(world.store, world.fleet, world.clock)
+        self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
         self.records = Records(world.store, world.fleet)
         self.events = world.provider.capabilities.events

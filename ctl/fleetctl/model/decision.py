@@ -341,3 +341,4 @@ class JournalEntry:
     shadow: bool = False
     ok: bool = True  # the action succeeded
     inputs: dict[str, float | str] = field(default_factory=dict)
+    epoch: int = 0  # of the lease of the controller that wrote it; 0: a command did

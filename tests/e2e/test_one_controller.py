@@ -1,0 +1,115 @@
+"""One controller, whatever happens: commands from everywhere, locks and sockets removed, a real cron daemon."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from tests.e2e import cron
+from tests.e2e.one_controller import CAUSES, Watched, Witness, try_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[Watched]:
+    root = Path(tempfile.mkdtemp(prefix="fo-"))
+    fleet = Watched(root)
+    try:
+        fleet.up()
+        yield fleet
+    finally:
+        left = fleet.take_down()
+        shutil.rmtree(root, ignore_errors=True)
+    assert left == []
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_there_is_one_writer_and_service_goes_on(watched, cause):
+    rng = random.Random(cause)
+    env = rng.choice(sorted(watched.environments))
+    with Witness(watched) as witness:
+        trial = try_once(watched, witness, cause, env, rng)
+    assert trial.wrong == (), f"{trial}\n{watched.logs()}"
+    assert witness.answered > 0
+
+
+def test_every_environment_sees_the_same_fleet(watched):
+    def facts(env: str) -> list[object]:
+        seen = watched.status(env)
+        return [seen[key] for key in ("controller_pid", "gateway_pid", "gateway_url", "generation", "phase")]
+
+    own = facts("own")
+    assert {env: facts(env) for env in watched.environments} == dict.fromkeys(watched.environments, own)
+    assert len(watched.controllers()) == 1
+
+
+def test_the_fenced_controller_says_so_and_ends_with_its_own_code(watched):
+    with Witness(watched) as witness:
+        trial = try_once(watched, witness, "controller stopped, robbed, continued", "cron-like", random.Random(0))
+    assert trial.wrong == (), f"{trial}\n{watched.logs()}"
+    log = (watched.place / "logs" / "controller.log").read_text()
+    assert "the lease of epoch" in log
+    assert "is over: process" in log
+
+
+JOB = """\
+cd /
+env >"{root}/job-environment"
+for turn in 1 2 3; do
+    for words in "status watched -o json" "scale short auto" "up {profile} -y -q"; do
+        # shellcheck disable=SC2086
+        fleetctl $words >>"{root}/job-output" 2>&1 || echo "FAILED: $words" >>"{root}/job-output"
+    done
+done
+date +%s >>"{root}/job-done"
+"""
+
+
+@pytest.mark.timeout(420)
+def test_a_real_cron_daemon_works_on_a_live_fleet_and_revives_a_dead_one(watched):
+    reason = cron.why_not()
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    job = watched.root / "job.sh"
+    job.write_text(JOB.format(root=watched.root, profile=watched.profile))
+    done = watched.root / "job-done"
+    with cron.every_minute(f"/bin/sh {job}", watched.root) as daemon:
+        with Witness(watched) as witness:
+            until(done.exists, within_s=130, what="cron's first job")
+            assert watched.is_right(), watched.logs()
+            assert witness.take() == []
+        environment = (watched.root / "job-environment").read_text()
+        assert "XDG_RUNTIME_DIR" not in environment
+        assert "LOGNAME=root" in environment
+        assert len(watched.controllers()) == 1
+        for role in ("controller", "gateway"):
+            for pid in watched.pids(role):
+                os.kill(pid, signal.SIGKILL)
+        first = len(done.read_text().split())
+        until(lambda: len(done.read_text().split()) > first, within_s=130, what="cron's next job")
+        until(watched.is_right, within_s=10, what="the fleet revived by cron")
+        assert daemon.poll() is None
+    assert "FAILED" not in (watched.root / "job-output").read_text()
+    epochs = watched.epochs()
+    assert epochs == sorted(epochs)
+
+
+def until(holds: Callable[[], bool], *, within_s: float, what: str) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
+    while not holds():
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, f"not within {within_s:g} s: {what}"
+        SYSTEM_CLOCK.sleep_blocking(0.3)
