@@ -48,6 +48,8 @@ class FakeEngines:
     warm_s: float = 0.5
     unhealthy: set[int] = field(default_factory=set)  # ports
     cold: set[int] = field(default_factory=set)  # ports whose completions fail
+    hung: set[int] = field(default_factory=set)  # ports whose completions never end
+    pages: dict[int, str] = field(default_factory=dict)  # port -> what it says instead of `page`
     page: str = "running 0\nwaiting 0\nkv_usage 0.0"
     completions: list[tuple[float, int]] = field(default_factory=list)
     _up_since: dict[int, float] = field(default_factory=dict)
@@ -63,13 +65,13 @@ class FakeEngines:
         assert (host, path) == ("127.0.0.1", "/metrics")
         if not self._runs(port):
             raise UnavailableError(f"nobody listens on {port}")
-        return self.page
+        return self.pages.get(port, self.page)
 
     async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
         assert host == "127.0.0.1"
         assert path.startswith("/v1/")
         assert body
-        await self.clock.sleep(self.warm_s)
+        await self.clock.sleep(1e6 if port in self.hung else self.warm_s)
         if port in self.cold or not self._runs(port):
             raise UnavailableError(f"{port} completes nothing")
         self.completions.append((self.clock.monotonic_s(), port))
@@ -97,6 +99,8 @@ class FakeGateway:
     feeds: list[SignalFeed] = field(default_factory=list)
     in_flight: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    silent_since: dict[str, float] = field(default_factory=dict)  # replica -> nothing was heard of its requests since
+    prefill_allowance_s: float = 0.0
     lanes: tuple[LaneSnapshot, ...] = ()
     starts: list[float] = field(default_factory=list)
     port_held: bool = False
@@ -147,6 +151,8 @@ class FakeGateway:
                     in_flight=self.in_flight.get(route.id, 0),
                     failures=self.failures.get(route.id, 0),
                     consecutive_failures=self.failures.get(route.id, 0),
+                    silent_s=self._silent_s(route.id),
+                    prefill_allowance_s=self.prefill_allowance_s,
                 )
                 for route in known
             ),
@@ -163,6 +169,10 @@ class FakeGateway:
     async def put_signals(self, feed: SignalFeed) -> None:
         self._must_answer()
         self.feeds.append(feed)
+
+    def _silent_s(self, replica_id: str) -> float:
+        since_s = self.silent_since.get(replica_id)
+        return 0.0 if since_s is None else self.clock.monotonic_s() - since_s
 
     def _must_answer(self) -> None:
         if self.up_at is None or self.hangs or self.clock.monotonic_s() < self.up_at:

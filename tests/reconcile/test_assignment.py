@@ -70,7 +70,7 @@ def test_the_controller_moves_a_ready_replica_without_a_boot_and_the_routing_tab
             assert before.lane == "short"
             assert before.capacity is not None
             assert (before.capacity.max_num_seqs, before.capacity.max_model_len) == (64, 8192)
-            nodes, completions = rig.provider.live_tokens, len(rig.engines.completions)
+            nodes, warmed = rig.provider.live_tokens, rig.journal("warm")
             policy.moving = "r1"
             controller.wake()
             await rig.clock.sleep(10)
@@ -79,7 +79,7 @@ def test_the_controller_moves_a_ready_replica_without_a_boot_and_the_routing_tab
         assert (after.lane, after.node_id, after.ready_at) == ("long", before.node_id, before.ready_at)
         assert after.assigned_at is not None
         assert after.assigned_at > before.created_at
-        assert (rig.provider.live_tokens, len(rig.engines.completions)) == (nodes, completions)
+        assert (rig.provider.live_tokens, rig.journal("warm")) == (nodes, warmed)
         assert table is not None
         assert {r.id: (r.lane, r.in_rotation) for r in table.replicas}["r1"] == ("long", True)
         assert all(r.in_rotation for _, t in rig.gateway.tables[-1:] for r in t.replicas)

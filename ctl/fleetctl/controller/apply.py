@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.controller.background import BackgroundTasks
+    from fleetctl.controller.canary import Canaries
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.node_cache import NodeCache
     from fleetctl.controller.observe import Observer
@@ -71,6 +72,7 @@ class Applier:
         background: BackgroundTasks,
         journal: Journal,
         warmups: Warmups,
+        canaries: Canaries,
         probes: Probes,
         observer: Observer,
         shared: SharedOperations,
@@ -82,6 +84,7 @@ class Applier:
         self._background = background
         self._journal = journal
         self._warmups = warmups
+        self._canaries = canaries
         self._probes = probes
         self._observer = observer
         self._shared = shared
@@ -249,6 +252,7 @@ class Applier:
     def _forget(self, replica_id: str) -> None:
         self._probes.forget(replica_id)
         self._warmups.forget(replica_id)
+        self._canaries.forget(replica_id)
 
     async def _stop_gateway(self) -> None:
         self._world.store.check_lease()

@@ -10,6 +10,7 @@ from fleetctl.controller import api
 from fleetctl.controller.apply import Applier
 from fleetctl.controller.background import BackgroundTasks
 from fleetctl.controller.budgets import Budgets
+from fleetctl.controller.canary import Canaries
 from fleetctl.controller.create import Creator
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.journal import Journal
@@ -156,6 +157,8 @@ class Controller:
         components.probes.begin(components.records.all)
         refused = components.launcher.take_refused()
         observation = await components.observer.observe(components.records.all, refused=refused)
+        components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
+        components.canaries.begin(desired, observation)
         return desired, replace(observation, shared=components.shared.observed())
 
     def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
@@ -230,6 +233,7 @@ class _Components:
         self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes = Probes(world, self.background, wake)
         self.warmups = Warmups(world, self.background, self.journal)
+        self.canaries = Canaries(world, self.background, wake)
         self.publisher = Publisher(world, self.journal)
         self.budgets = Budgets(world)
         self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
@@ -260,6 +264,7 @@ class _Components:
             resolver=self.resolver,
             probes=self.probes,
             warmups=self.warmups,
+            canaries=self.canaries,
             publisher=self.publisher,
         )
         self.applier = Applier(
@@ -270,6 +275,7 @@ class _Components:
             background=self.background,
             journal=self.journal,
             warmups=self.warmups,
+            canaries=self.canaries,
             probes=self.probes,
             observer=self.observer,
             shared=self.shared,

@@ -16,6 +16,7 @@ from fleetctl.model.slo import Validity
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.controller.canary import Canaries
     from fleetctl.controller.create import Creator
     from fleetctl.controller.intents import Resolver
     from fleetctl.controller.listing import Listing
@@ -48,6 +49,7 @@ class Observer:
         resolver: Resolver,
         probes: Probes,
         warmups: Warmups,
+        canaries: Canaries,
         publisher: Publisher,
     ) -> None:
         self._world = world
@@ -60,6 +62,7 @@ class Observer:
         self._resolver = resolver
         self._probes = probes
         self._warmups = warmups
+        self._canaries = canaries
         self._publisher = publisher
         # A replica's failures at the gateway when it was admitted: only later ones speak against it.
         self._failures_before: dict[str, int] = {}
@@ -128,6 +131,9 @@ class Observer:
             excluded=self._publisher.is_excluded(record.id, gateway),
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
+            silent_s=at_gateway.silent_s if at_gateway else 0.0,
+            prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway else 0.0,
+            canary_missed_s=self._canaries.missed_s(record.id),
             notice_deadline=_notice_deadline(record, node, now),
             notice=node.notice if node else record.notice,
             pending_reason=node.pending_reason if node else "",

@@ -12,7 +12,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from fleetctl.controller.background import BackgroundTasks
     from fleetctl.controller.world import World
@@ -23,6 +23,8 @@ _BOOTING_PROBES_PER_S_MAX = 100.0
 _READY_S = 5.0
 _FAILING_S = 1.0  # once it failed: know soon whether it stays so
 _METRICS_S = 5.0
+_SUSPECT_S = 1.0  # /health and /metrics of a replica of which the gateway hears nothing
+SUSPECT_AFTER_S = 1.5
 _STALE_S = 15.0
 
 _PROBED = (ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING)
@@ -35,6 +37,7 @@ class _ProbeState:
     health_due_s: float = 0.0
     metrics_due_s: float = 0.0
     metrics_at_s: float = 0.0
+    is_suspect: bool = False
     signals: EngineSignals = field(default_factory=EngineSignals)
 
 
@@ -63,6 +66,15 @@ class Probes:
                 self._start(f"health/{record.id}", record, self._probe_health)
             if record.state in _SCRAPED and now_s >= probe.metrics_due_s:
                 self._start(f"metrics/{record.id}", record, self._scrape_metrics)
+
+    def suspect(self, silent_s: Mapping[str, float]) -> None:
+        """Look closely at replicas of which the gateway has heard nothing for a while, as long as that lasts."""
+        now_s = self._world.clock.monotonic_s()
+        for replica_id, probe in self._probe_states.items():
+            probe.is_suspect = silent_s.get(replica_id, 0.0) >= SUSPECT_AFTER_S
+            if probe.is_suspect:
+                probe.health_due_s = min(probe.health_due_s, now_s + _SUSPECT_S)
+                probe.metrics_due_s = min(probe.metrics_due_s, now_s + _SUSPECT_S)
 
     def healthy(self, replica_id: str) -> bool | None:
         """Return the last answer of /health; None: not asked yet."""
@@ -108,7 +120,7 @@ class Probes:
     async def _scrape_metrics(self, record: Replica, probe: _ProbeState) -> None:
         world = self._world
         engine = world.engine_of(record.engine)
-        probe.metrics_due_s = world.clock.monotonic_s() + _METRICS_S
+        probe.metrics_due_s = world.clock.monotonic_s() + (_SUSPECT_S if probe.is_suspect else _METRICS_S)
         try:
             page = await world.engines.metrics(record.host, record.port, engine.metrics_path)
         except UnavailableError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fleetctl.core.reconcile.limits import WARM_FAILURES_MAX
+from fleetctl.core.reconcile.limits import WARM_AGAIN_S, warm_failures_max
 from fleetctl.errors import UnavailableError
 from fleetctl.model.subject import Subject
 
@@ -54,14 +54,16 @@ class Warmups:
 
     async def _attempts(self, record: Replica, served_name: str) -> None:
         path, body = self._world.engine_of(record.engine).warm_body(served_name=served_name)
-        while self.failures(record.id) < WARM_FAILURES_MAX:
+        deadline_s = _DEADLINE_S if record.ready_at is None else WARM_AGAIN_S
+        while self.failures(record.id) < warm_failures_max(record):
             try:
-                async with asyncio.timeout(_DEADLINE_S):
+                async with asyncio.timeout(deadline_s):
                     await self._world.engines.complete(record.host, record.port, path, body)
             except (UnavailableError, TimeoutError) as exc:
                 self._failures[record.id] = self.failures(record.id) + 1
                 self._journal.failed(Subject.replica(record.id), "warm", exc)
-                await self._world.clock.sleep(_AGAIN_S)
+                if self.failures(record.id) < warm_failures_max(record):
+                    await self._world.clock.sleep(_AGAIN_S)
             else:
                 self._warm.add(record.id)
                 self._failures.pop(record.id, None)

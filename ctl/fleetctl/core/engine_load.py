@@ -30,14 +30,25 @@ class LaneEngineLoad:
 
 
 def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
-    """Return `after` with its token rates since `before`; none after a counter reset or an unfit reading."""
+    """Return `after` with its token rates since `before`, and for how long it has stood still.
+
+    Neither is known after a counter reset or an unfit reading.
+    """
     if Validity.OK is not before.validity or Validity.OK is not after.validity or before.at is None or after.at is None:
         return after
     seconds = (after.at - before.at).total_seconds()
     prompt, output = after.prompt_tokens - before.prompt_tokens, after.output_tokens - before.output_tokens
     if seconds <= 0 or prompt < 0 or output < 0:
         return after
-    return replace(after, prefill_tokens_per_s=prompt / seconds, decode_tokens_per_s=output / seconds)
+    stands = before.running > 0 and after.running > 0 and not prompt and not output
+    # Counters that never counted prove nothing.
+    counts = after.prompt_tokens > 0 or after.output_tokens > 0
+    return replace(
+        after,
+        prefill_tokens_per_s=prompt / seconds,
+        decode_tokens_per_s=output / seconds,
+        stalled_s=before.stalled_s + seconds if stands and counts else 0.0,
+    )
 
 
 def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:

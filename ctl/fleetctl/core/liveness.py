@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
+    from fleetctl.model.profile import Profile
     from fleetctl.model.slo import LaneSlo
 
 # A pause of forty gaps is no hiccup. Below three seconds a busy machine, a preemption or a garbage collection would be
@@ -28,6 +29,11 @@ def stall_limit_s(slo: LaneSlo, stall_timeout_s: float) -> float:
     itl = slo.strictest(Metric.ITL)
     limit_s = _STALL_GAPS * (itl.limit_s if itl is not None else _ITL_S_DEFAULT)
     return min(stall_timeout_s, max(_STALL_S_MIN, limit_s))
+
+
+def stall_limits_s(profile: Profile) -> dict[str, float]:
+    """Return every lane's limit, by its name."""
+    return {lane.name: stall_limit_s(lane.slo, profile.gateway.stall_timeout_s) for lane in profile.lanes}
 
 
 def prefill_allowance_s(prefill_tokens: int, planned_tokens_per_s: float, measured_s_per_token: float) -> float:

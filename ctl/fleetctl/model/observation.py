@@ -27,6 +27,7 @@ class EngineSignals:
     output_tokens: float = 0.0  # counter
     prefill_tokens_per_s: float | None = None  # since the reading before; None: there was none fit for it
     decode_tokens_per_s: float | None = None
+    stalled_s: float = 0.0  # requests ran at every reading since, and not one token was counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,9 @@ class ObservedReplica:
     excluded: bool = False  # the gateway has acknowledged a table that keeps new requests away from it
     in_flight: int = 0  # at the gateway
     consecutive_failures: int = 0  # at the gateway, since it was admitted
+    silent_s: float = 0.0  # the gateway has requests there and heard nothing of any for this long
+    prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts the gateway sent
+    canary_missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
     notice_deadline: datetime | None = None  # when its node is taken for certain
     notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words

@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     START_OVERDUE = "start-overdue"
     RECOVERY_OVERDUE = "recovery-overdue"
     UNHEALTHY = "unhealthy"
+    STALLED = "stalled"  # its routes answer, and its engine makes no token
     UNHEALTHY_AGAIN = "unhealthy-again"  # too often: replaced
     MISSING = "missing"  # not listed by the provider for long, and silent
     SPOT_NOTICE = "spot-notice"

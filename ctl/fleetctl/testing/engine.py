@@ -78,6 +78,8 @@ class FakeEngine:
             running=int(figures["running"]),
             waiting=int(figures["waiting"]),
             kv_usage=figures["kv_usage"],
+            prompt_tokens=figures.get("prompt_tokens", 0.0),
+            output_tokens=figures.get("output_tokens", 0.0),
         )
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:

@@ -9,6 +9,7 @@ import msgspec
 
 from fleetctl.core.absence import Counts
 from fleetctl.core.lane_view import LaneView, lane_views
+from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
 from fleetctl.core.reconcile.down import take_down
@@ -60,6 +61,7 @@ def reconcile(
         memory=memory,
         listing_ok=observation.listing_ok,
         stop_deadline_s=observation.stop_deadline_s,
+        stall_limits_s=stall_limits_s(desired.profile) if observation.gateway is not None else {},
     )
     if desired.phase is DesiredPhase.DOWN:
         return take_down(desired, observation, context)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
+from fleetctl.core.reconcile.health import unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
-    GATEWAY_FAILURES_MAX,
     MISSING_BELIEVED_S,
     RECOVER_S,
     STOP_AGAIN_S,
@@ -18,8 +20,8 @@ from fleetctl.core.reconcile.limits import (
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
     UNHEALTHY_MAX,
-    WARM_FAILURES_MAX,
     since_s,
+    warm_failures_max,
 )
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -34,7 +36,7 @@ from fleetctl.model.decision import (
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
-from fleetctl.model.reason import ReasonCode
+from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
@@ -75,6 +77,7 @@ class ReconcileContext:
     memory: Memory
     listing_ok: bool
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
+    stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
 
 
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -205,7 +208,7 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             state=ReplicaState.READY,
             action=AdmitReplica(replica_id=record.id, code=ReasonCode.WARMED, reason=reason),
         )
-    if replica.warm_failures >= WARM_FAILURES_MAX:
+    if replica.warm_failures >= warm_failures_max(record):
         return _stop_faulty(replica, ReasonCode.WARM_UP_FAILED, f"{replica.warm_failures} warm-up completions failed")
     # Late but healthy, it is given one attempt to prove itself.
     overdue = _overdue(replica, context) if replica.warm_failures else None
@@ -278,25 +281,26 @@ def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
             replica,
             context,
             ReasonCode.UNHEALTHY_AGAIN,
-            f"{unhealthy}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight",
+            f"{unhealthy.message}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight",
         )
     if unhealthy:
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.BOOTING,
-            action=MarkBooting(replica_id=record.id, code=ReasonCode.UNHEALTHY, reason=unhealthy),
+            action=MarkBooting(replica_id=record.id, code=unhealthy.code, reason=unhealthy.message),
             origin=Origin.CONTROLLER,
         )
     return _stay(replica)
 
 
-def _unhealthy_reason(replica: ObservedReplica, context: ReconcileContext) -> str:
-    unhealthy_s = since_s(context.memory.unhealthy_since.get(replica.record.id), context.now)
-    if unhealthy_s >= UNHEALTHY_AFTER_S:
-        return f"/health fails for {format_duration(unhealthy_s)}"
-    if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
-        return f"{replica.consecutive_failures} requests in a row failed at the gateway"
-    return ""
+def _unhealthy_reason(replica: ObservedReplica, context: ReconcileContext) -> Reason | None:
+    record, memory = replica.record, context.memory
+    return unhealthy_reason(
+        replica,
+        unhealthy_since=memory.unhealthy_since.get(record.id),
+        now=context.now,
+        stall_limit_s=context.stall_limits_s.get(record.lane, math.inf),
+    )
 
 
 def drain(

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.model.replica import Replica
 
 WARM_FAILURES_MAX = 3
+# A replica that has served and is to prove that it has recovered: it is warm, so it answers soon or is replaced.
+WARM_AGAIN_FAILURES_MAX = 1
+WARM_AGAIN_S = 10.0
 UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of rotation
 GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
 UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
@@ -25,6 +32,11 @@ BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0
 GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh
 GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
+
+
+def warm_failures_max(record: Replica) -> int:
+    """Return after how many failed warm-up completions a replica is given up."""
+    return WARM_FAILURES_MAX if record.ready_at is None else WARM_AGAIN_FAILURES_MAX
 
 
 def backoff_s(failures: int) -> float:

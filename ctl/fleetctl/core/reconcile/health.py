@@ -1,0 +1,57 @@
+"""Whether a replica in rotation still works, by everything that may speak against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.reconcile.limits import GATEWAY_FAILURES_MAX, UNHEALTHY_AFTER_S, since_s
+from fleetctl.model.reason import Reason, ReasonCode
+from fleetctl.model.slo import Validity
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.model.observation import ObservedReplica
+
+# Two readings with this much between them and no token: the gateway's word that nothing comes is then believed.
+_STALL_CONFIRMED_S = 1.0
+
+
+def unhealthy_reason(
+    replica: ObservedReplica, *, unhealthy_since: datetime | None, now: datetime, stall_limit_s: float
+) -> Reason | None:
+    """Return why a replica is to be taken out of rotation. None: nothing speaks against it.
+
+    `stall_limit_s` is how long an engine of its lane may stand still; it gets longer with the prompts that the gateway
+    has sent there.
+    """
+    limit_s = stall_limit_s + replica.prefill_allowance_s
+    unhealthy_s = since_s(unhealthy_since, now)
+    # An engine that answers neither /health nor any request need not be waited for.
+    if unhealthy_s >= UNHEALTHY_AFTER_S or (replica.healthy is False and replica.silent_s >= limit_s):
+        return ReasonCode.UNHEALTHY.because(f"/health fails for {format_duration(unhealthy_s)}")
+    if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
+        failures = replica.consecutive_failures
+        return ReasonCode.UNHEALTHY.because(f"{failures} requests in a row failed at the gateway")
+    return _stall(replica, limit_s)
+
+
+def _stall(replica: ObservedReplica, limit_s: float) -> Reason | None:
+    """Return how an engine stands still whose routes all answer. One whose figures are unfit is not judged."""
+    engine = replica.engine
+    if engine.validity is not Validity.OK:
+        return None
+    stalled_s = engine.stalled_s
+    if stalled_s >= _STALL_CONFIRMED_S:
+        stalled_s = max(stalled_s, replica.silent_s)
+    if stalled_s >= limit_s:
+        return ReasonCode.STALLED.because(
+            f"its engine says it runs {engine.running} requests, and no token came for {stalled_s:.1f}s "
+            f"(limit {limit_s:.1f}s)"
+        )
+    if replica.canary_missed_s and not engine.running:
+        return ReasonCode.STALLED.because(
+            f"nothing ran there, and a canary completion was not answered in {replica.canary_missed_s:.1f}s"
+        )
+    return None
