@@ -54,6 +54,12 @@ class FakeSite:
         assert desired is not None
         return replace(stored_status(self.site, desired), controller_alive=True, controller_pid=CONTROLLER_PID)
 
+    def ready_status(self, fleet: str) -> FleetStatus:
+        """Return what the controller of a fleet says once everything is as its record wants it."""
+        seen = self.live_status(fleet)
+        lanes = tuple(replace(lane, ready=lane.wanted) for lane in seen.lanes)
+        return replace(seen, lanes=lanes, gateway_alive=True, gateway_generation=seen.generation)
+
     def _provider(self, name: str) -> Provider:
         if name != self.provider.name:
             raise NotFoundError(f"no provider named {name!r} is installed")

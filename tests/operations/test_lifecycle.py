@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.errors import BudgetExceededError, ConfigError, LockHeldError, NotFoundError, UnavailableError
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.profile import CapacitySpec, GatewaySpec
@@ -12,6 +13,8 @@ from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.lifecycle import Change
 from fleetctl.operations.pending import pending_changes
+from fleetctl.operations.profiles import as_brought_up
+from fleetctl.operations.readiness import missing
 from fleetctl.ports.store import IntentState
 from fleetctl.testing import samples
 
@@ -99,20 +102,87 @@ def test_one_operation_at_a_time_works_on_a_fleet(site, store, host):
 def test_following_up_ends_at_ready_and_says_what_was_missing_at_the_deadline(site, store, host):
     lifecycle.up(site, samples.profile(), samples.plan())
     with pytest.raises(UnavailableError, match="not ready after 0 s"):
-        list(lifecycle.follow_up(site, "demo", timeout_s=0))
+        list(lifecycle.follow_up(site, "demo", timeout_s=0, generation=1))
 
 
 def test_following_up_waits_its_whole_timeout(site, clock):
     lifecycle.up(site, samples.profile(), samples.plan())
     with pytest.raises(UnavailableError, match="not ready after 60 s"):
-        list(lifecycle.follow_up(site, "demo", timeout_s=60))
+        list(lifecycle.follow_up(site, "demo", timeout_s=60, generation=1))
     assert clock.monotonic_s() == pytest.approx(60, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"generation": 1}, "the controller works by generation 1, this is 2"),
+        ({"gateway_generation": 1}, "the gateway works by the rules of generation 1, this is 2"),
+        ({"gateway_alive": False}, "the gateway does not answer"),
+        ({"lanes": 0}, "replicas ready: short 0 of 2"),
+    ],
+)  # fmt: skip
+def test_a_changed_fleet_is_not_ready_before_its_own_generation_is_in_force(changed, said, site, store, fakes):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    lifecycle.up(site, samples.profile(), replace(samples.plan(), cautions=("changed",)))
+    seen = fakes.ready_status("demo")
+    if "lanes" in changed:
+        changed = {"lanes": (replace(seen.lanes[0], ready=0, wanted=2), *seen.lanes[1:])}
+    assert missing(site, replace(seen, **changed), generation=2) == said
+    assert missing(site, seen, generation=2) == ""
+
+
+def test_an_address_is_claimed_only_where_somebody_answers(site, fakes, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    host.is_accepting = False
+    assert (
+        missing(site, fakes.ready_status("demo"), generation=1) == "nobody takes connections at http://127.0.0.1:8080"
+    )
+
+
+def test_a_living_gateway_is_not_moved_and_nothing_is_written(site, store, host):
+    profile, plan = samples.profile(), samples.plan()
+    lifecycle.up(site, profile, plan)
+    moved = replace(profile, gateway=replace(profile.gateway, port=9090))
+    with pytest.raises(ConfigError, match=r"cannot move to http://127\.0\.0\.1:9090 while it runs") as caught:
+        lifecycle.up(site, moved, plan)
+    assert "--port 8080" in caught.value.hint
+    assert store.fleet("demo").generation == 1
+    host.controllers.clear()
+    assert lifecycle.up(site, moved, plan).change is Change.UPDATED
+
+
+def test_a_port_given_by_option_is_remembered_until_another_is_given(site):
+    named = samples.profile()
+    given = replace(named, gateway=replace(named.gateway, port=9090, port_is_given=True))
+    assert as_brought_up(site, named) == named
+    lifecycle.up(site, given, samples.plan())
+    assert as_brought_up(site, named) == given
+    assert pending_changes(site, as_brought_up(site, named), samples.plan()).is_empty
+    other = replace(named, gateway=replace(named.gateway, port=9091, port_is_given=True))
+    assert as_brought_up(site, other) == other
+
+
+def test_replicas_that_keep_their_launch_settings_stay_pending_until_they_are_replaced(site, store):
+    profile, plan = samples.profile(), samples.plan()
+    lifecycle.up(site, profile, plan)
+    started_as = launch_digest(profile, plan, "short")
+    replica = samples.replica("r1", lane="short", state=ReplicaState.READY, launch_digest=started_as)
+    store.begin_replica(replica, samples.node_request(), now=samples.EPOCH)
+    assert pending_changes(site, profile, plan).is_empty
+    launch = replace(plan.lanes[0].launch, max_num_seqs=7)
+    changed = replace(plan, lanes=(replace(plan.lanes[0], launch=launch), *plan.lanes[1:]))
+    assert pending_changes(site, profile, changed).outdated == ("r1",)
+    lifecycle.up(site, profile, changed)
+    pending = pending_changes(site, profile, changed)
+    assert (pending.is_applied, pending.is_empty) == (True, False)
+    store.settle_intent("token-1", IntentState.DONE, replica=replace(replica, drain_requested=True))
+    assert pending_changes(site, profile, changed).is_empty
 
 
 def test_following_up_revives_a_controller_that_died(site, host):
     lifecycle.up(site, samples.profile(), samples.plan())
     seen = []
-    for status in lifecycle.follow_up(site, "demo", timeout_s=60):
+    for status in lifecycle.follow_up(site, "demo", timeout_s=60, generation=1):
         seen.append(status.controller_alive)
         if len(seen) == 1:
             del host.controllers["demo"]

@@ -107,9 +107,9 @@ def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
     progress.note(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
-    lifecycle.up(site, profile, planned, findings=findings)
+    result = lifecycle.up(site, profile, planned, findings=findings)
     note_findings(findings, progress)
-    wait_ready(site, profile.name, progress, timeout_s=_READY_S)
+    wait_ready(site, result.desired, progress, timeout_s=_READY_S)
     progress.note(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
 
 

@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
-from fleetctl.cli.plan_view import pending_section, pending_value, plan_sections, preflight_section
+from fleetctl.cli.plan_view import outdated_section, pending_section, pending_value, plan_sections, preflight_section
 from fleetctl.cli.progress import Progress, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
@@ -21,10 +21,10 @@ from fleetctl.operations.lookup import fleet_names
 from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.planning import plan_profile, save_plan
 from fleetctl.operations.preflight import preflight
-from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.profiles import as_brought_up, find_profile
 from fleetctl.units import parse_duration_s, parse_usd
 
-_EXIT_PENDING = 2  # as terraform says it
+EXIT_PENDING = 2  # as terraform says it
 
 
 def plan(
@@ -41,6 +41,7 @@ def plan(
     ] = "",
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Save the plan; `up --plan FILE` applies it.")] = "",
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Plan under another fleet name.")] = "",
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit 2 if the running fleet would change.")
     ] = False,
@@ -53,7 +54,7 @@ def plan(
     interval, cost. An SLO no plan can keep exits 4 and names the nearest feasible one.
     """
     site = site_of(ctx)
-    found = find_profile(profile, fleet=name)
+    found = as_brought_up(site, find_profile(profile, fleet=name, port=port))
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
@@ -79,7 +80,7 @@ def plan(
             progress.caution(caution)
         note_findings(findings, progress)
     if detailed_exitcode and not changes.is_empty:
-        raise typer.Exit(_EXIT_PENDING)
+        raise typer.Exit(EXIT_PENDING)
 
 
 def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges, findings: tuple[Finding, ...] = ()) -> View:
@@ -92,5 +93,6 @@ def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges, findin
         *plan_sections(profile, planned),
         preflight_section(profile.provider, findings),
         pending_section(planned.fleet, changes),
+        outdated_section(planned.fleet, changes),
     )
     return View(value=value, names=names, sections=sections)

@@ -62,13 +62,28 @@ def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:
     """Return what `up` would change."""
     if pending.is_new:
         return lines(f"{fleet} is not up yet: all of this is new")
-    if pending.is_empty:
+    if pending.is_applied:
         return lines(f"{fleet} is up like this: nothing would change")
     rows = [(change.lane or "fleet", change.field.value, *_sides(change)) for change in pending.plan]
-    if pending.profile:
-        rows.append(("fleet", "profile", "", "its limits, matches or gateway differ"))
+    rows += [("fleet", change.key, change.old, change.new) for change in pending.profile]
+    if pending.is_profile_other and not pending.profile:
+        rows.append(("fleet", "profile", "", "differs by less than is printed"))
     rows += [("fleet", "by hand", text, "as the controller sees fit") for text in override_clauses(pending.overrides)]
     return section(text_table("LANE WHAT NOW AFTER", rows), title=f"Changes to {fleet}")
+
+
+def outdated_section(fleet: str, pending: PendingChanges) -> OutputSection:
+    """Return which running replicas would keep their launch settings; nothing where none would."""
+    return lines(outdated_line(fleet, pending.outdated)) if pending.outdated else lines()
+
+
+def outdated_line(fleet: str, outdated: tuple[str, ...]) -> str:
+    """Return that replicas keep the launch settings they were started with, and what to type."""
+    keep = "keeps the launch settings it was" if len(outdated) == 1 else "keep the launch settings they were"
+    return (
+        f"{', '.join(outdated)} {keep} started with; only new replicas get the changed ones. "
+        f"Replace one: fleetctl drain {outdated[0]} -f {fleet}"
+    )
 
 
 def pending_value(pending: PendingChanges) -> dict[str, object]:
@@ -81,7 +96,8 @@ def pending_value(pending: PendingChanges) -> dict[str, object]:
     return {
         "is_new": pending.is_new,
         "plan": changes,
-        "profile": pending.profile,
+        "profile": [{"key": change.key, "old": change.old, "new": change.new} for change in pending.profile],
+        "outdated_replicas": list(pending.outdated),
         "overrides": list(override_clauses(pending.overrides)),
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _COLUMNS = 100
 _OWN_CODES = {
     0: "Done.",
-    2: "Wrong usage; also `plan --detailed-exitcode` with changes pending.",
+    2: "Wrong usage; also changes pending: `plan --detailed-exitcode`, and `up` where running replicas keep old launch settings.",
     EXIT_BUG: "A bug in fleetctl; the traceback is on stderr.",
     EXIT_INTERRUPTED: "Ctrl-C. A fleet that was coming up or going down goes on.",
     EXIT_PIPE_CLOSED: "The reader of stdout went away, as with `fleetctl events | head`.",

@@ -10,16 +10,18 @@ import typer
 
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
-from fleetctl.cli.plan_view import pending_section, plan_summary
+from fleetctl.cli.plan import EXIT_PENDING
+from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_section, plan_summary
 from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
+from fleetctl.model.desired import Desired
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
-from fleetctl.operations.pending import pending_changes
+from fleetctl.operations.pending import outdated_replicas, pending_changes
 from fleetctl.operations.planning import load_plan, plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.profiles import as_brought_up, find_profile
 from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
@@ -43,12 +45,13 @@ def up(
     """Bring a fleet up, or change a running one to match its profile: plan, ask, apply, wait until it is ready.
 
     Doing it again changes nothing. What was set by hand (scale, shed) ends with it. Prints the base URL for OpenAI
-    clients. Ctrl-C detaches: the fleet goes on.
+    clients, once replicas, the gateway's rules and its port are as the profile says; exits 2 where running replicas
+    keep launch settings that have changed. Ctrl-C detaches: the fleet goes on.
     """
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
     site = site_of(ctx)
-    found = find_profile(profile, fleet=name, port=port)
+    found = as_brought_up(site, find_profile(profile, fleet=name, port=port))
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
@@ -61,25 +64,30 @@ def up(
         findings = asyncio.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
-        shown = View(value=planned, sections=(*plan_summary(found, planned), pending_section(found.name, changes)))
+        pending = (pending_section(found.name, changes), outdated_section(found.name, changes))
+        shown = View(value=planned, sections=(*plan_summary(found, planned), *pending))
         progress.note(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
     refuse_failures(found, planned_nodes(site, found, planned), findings)
     note_findings(findings, progress)
     if dry_run:
         progress.note("dry run: nothing was changed")
         return
-    if not changes.is_empty and not confirm(f"Bring {found.name} up like this?", yes=yes):
+    if not changes.is_applied and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
     with progress:
         try:
             result = lifecycle.up(site, found, planned, findings=findings)
             progress.note(_CHANGED[result.change].format(fleet=found.name))
             if not detach:
-                wait_ready(site, found.name, progress, timeout_s=timeout_s)
+                wait_ready(site, result.desired, progress, timeout_s=timeout_s)
         except KeyboardInterrupt:
             _note_detached(site, found.name, progress)
             raise
     write(f"{found.gateway.url}/v1\n")
+    outdated = outdated_replicas(site, result.desired)
+    if outdated:
+        progress.caution(outdated_line(found.name, outdated))
+        raise typer.Exit(EXIT_PENDING)
 
 
 _CHANGED = {
@@ -89,10 +97,10 @@ _CHANGED = {
 }
 
 
-def wait_ready(site: Site, fleet: str, progress: Progress, *, timeout_s: float) -> None:
-    """Show how far the fleet is until it is ready."""
-    begun_s = site.clock.monotonic_s()
-    for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s):
+def wait_ready(site: Site, desired: Desired, progress: Progress, *, timeout_s: float) -> None:
+    """Show how far the fleet is until this record of it is in force, and ready."""
+    fleet, begun_s = desired.fleet, site.clock.monotonic_s()
+    for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s, generation=desired.generation):
         progress.update(f"{fleet}: {_how_far(seen)}")
     progress.note(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
 

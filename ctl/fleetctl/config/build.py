@@ -7,7 +7,16 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from fleetctl.config.section import ProfileSection
-from fleetctl.model.profile import EmulatorSpec, LaneMatch, LaneSpec, LaunchOverrides, ModelSpec, Profile, WorkloadSpec
+from fleetctl.model.profile import (
+    EmulatorSpec,
+    GatewaySpec,
+    LaneMatch,
+    LaneSpec,
+    LaunchOverrides,
+    ModelSpec,
+    Profile,
+    WorkloadSpec,
+)
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         model=build(ModelSpec, section.model, path=_absolute(section.model.path, base_dir)),
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section) for name, lane in section.lanes.items()),
+        gateway=build(GatewaySpec, section.gateway, port_is_given=False),
     )
 
 

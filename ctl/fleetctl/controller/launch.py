@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from fleetctl.core.placement import next_offering
+from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import EntryKind, LaunchReplica
@@ -99,6 +100,7 @@ class Launcher:
             changed_at=now,
             reason=action.reason,
             capacity=self._capacity(desired, action.lane),
+            launch_digest=launch_digest(desired.profile, desired.plan, action.lane),
         )
         request = NodeRequest(
             token=token_of(world.store.owner, record),

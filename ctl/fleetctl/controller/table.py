@@ -44,6 +44,7 @@ def build_table(  # all that a table is made of
     return RoutingTable(
         fleet=desired.fleet,
         version=version,
+        generation=desired.generation,
         model=profile.model.name,
         lanes=tuple(_lane(desired, spec, memory, records) for spec in profile.lanes),
         replicas=tuple(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.lane_view import current_traffic
 from fleetctl.core.overload import effective_step
+from fleetctl.core.plan.launch_identity import is_outdated
 from fleetctl.core.slo.budget import error_budget
 from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.core.slo.judge import judge_live
@@ -77,6 +78,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_pid=known.controller_pid or known.silent_controller_pid,
         controller_seen_at=known.controller_seen_at,
         gateway_pid=gateway.pid if gateway else known.gateway_pid,
+        gateway_generation=gateway.table_generation if gateway else 0,
         cost_usd_per_hour=cost,
         max_cost_usd_per_hour=profile.capacity.max_cost_usd_per_hour,
         cost_usd_per_1m_tokens=_cost_per_1m_tokens(cost, gateway, known.at) if gateway else None,
@@ -164,6 +166,7 @@ def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
     return tuple(
         ReplicaStatus(
             record=record,
+            is_outdated=is_outdated(record, known.desired),
             engine=seen[record.id].engine if record.id in seen else unseen,
             in_flight=seen[record.id].in_flight if record.id in seen else 0,
             pending_reason=seen[record.id].pending_reason if record.id in seen else "",

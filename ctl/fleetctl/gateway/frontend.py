@@ -92,6 +92,7 @@ class Frontend:
             at=self._wall.now(),
             started_at=self._started_at,
             table_version=table.version if table is not None else 0,
+            table_generation=table.generation if table is not None else 0,
             pid=pid,
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
             replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),

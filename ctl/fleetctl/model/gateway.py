@@ -60,6 +60,7 @@ class RoutingTable(RequestRules):
     lanes: tuple[RouteLane, ...]
     replicas: tuple[RouteReplica, ...]
     epoch: int = 0
+    generation: int = 0  # of the fleet's record it was made from
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
 
     @property
@@ -160,3 +161,4 @@ class GatewaySnapshot:
     pid: int
     lanes: tuple[LaneSnapshot, ...]
     replicas: tuple[ReplicaSnapshot, ...]
+    table_generation: int = 0  # of the fleet's record that its table was made from; 0: it has none

@@ -213,6 +213,7 @@ class GatewaySpec(RequestRules):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    port_is_given: bool = False  # by an option at `up`, which outlasts what the profile's file says
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
 
     @property

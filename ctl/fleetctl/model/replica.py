@@ -80,6 +80,7 @@ class Replica:
     gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
     members: tuple[str, ...] = ()  # provider ids of its other machines
     is_price_known: bool = True  # False: of another offering than was ordered; caps reckon with what was ordered
+    launch_digest: str = ""  # of all it was started with; empty: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
 
     @property

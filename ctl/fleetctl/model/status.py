@@ -54,6 +54,7 @@ class ReplicaStatus:
     record: Replica
     engine: EngineSignals
     in_flight: int
+    is_outdated: bool = False  # it runs with other launch settings than its lane's next one would
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
     boot: BootProgress | None = None  # None: its node runs, or does not say
 
@@ -68,7 +69,7 @@ class FleetStatus:
     mode: Mode
     model: str
     provider: str
-    generation: int
+    generation: int  # that the controller works by
     gateway_url: str
     gateway_alive: bool
     controller_alive: bool
@@ -81,6 +82,7 @@ class FleetStatus:
     replicas: tuple[ReplicaStatus, ...]
     decisions: tuple[JournalEntry, ...]  # newest last, at most 50
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
+    gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
 

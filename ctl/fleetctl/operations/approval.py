@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.config.profile import profile_hash
 from fleetctl.errors import BudgetExceededError, ConfigError
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations.multi_node import check_multi_node
 from fleetctl.units import format_usd
 
@@ -23,6 +24,7 @@ def check_plan(
     Raises ConfigError, BudgetExceededError, NotFoundError.
     """
     site.providers(profile.provider)
+    _refuse_move(site, profile)
     check_multi_node(site, profile)
     _refuse_keyrings(profile)
     if plan.fleet != profile.name or (is_exact and plan.profile_hash != profile_hash(profile)):
@@ -40,6 +42,19 @@ def check_plan(
         raise BudgetExceededError(
             f"the plan takes {plan.nodes} nodes, over the cap of {profile.capacity.max_nodes}",
             hint="raise capacity.max_nodes, or relax the SLO",
+        )
+
+
+def _refuse_move(site: Site, profile: Profile) -> None:
+    """Refuse another port or address for a gateway that lives: its clients hold the old one, and so does its socket."""
+    before = site.store.fleet(profile.name)
+    if before is None or before.phase is not DesiredPhase.UP or not site.host.processes(profile.name).is_any:
+        return
+    old, new = before.profile.gateway, profile.gateway
+    if (old.host, old.port) != (new.host, new.port):
+        raise ConfigError(
+            f"the gateway of {profile.name} listens at {old.url} and cannot move to {new.url} while it runs",
+            hint=f"keep its address: --port {old.port}; or take the fleet down first: fleetctl down {profile.name}",
         )
 
 

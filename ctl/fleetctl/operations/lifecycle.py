@@ -16,10 +16,12 @@ from fleetctl.operations.commands import ensure_controller, exclusive, holds_nod
 from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
+from fleetctl.operations.readiness import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fleetctl.core.conditions import Condition
     from fleetctl.model.plan import Plan
     from fleetctl.model.preflight import Finding
     from fleetctl.model.profile import Profile
@@ -88,18 +90,22 @@ def down(site: Site, fleet: str) -> Desired:
     return desired
 
 
-def follow_up(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
-    """Yield statuses until the fleet is ready. Raises UnavailableError after `timeout_s`; nothing is undone then."""
+def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> Iterator[FleetStatus]:
+    """Yield statuses until this generation of the fleet's record is in force, and ready.
+
+    Raises UnavailableError after `timeout_s`; nothing is undone then.
+    """
     deadline_s = site.clock.monotonic_s() + timeout_s
     while True:
         seen = status(site, fleet)
         yield seen
         condition = fleet_condition(seen)
-        if is_ready(seen):
+        lacking = missing(site, seen, generation=generation)
+        if not lacking:
             return
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
-                f"fleet {fleet} is not ready after {timeout_s:g} s: {condition.message or condition.type}",
+                f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition)}",
                 hint=f"it goes on coming up; see why: fleetctl why -f {fleet}",
             )
         if condition.type is ConditionType.STALE:
@@ -133,10 +139,11 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
         site.clock.sleep_blocking(_POLL_S)
 
 
-def is_ready(seen: FleetStatus) -> bool:
-    """Say whether every lane has the replicas it wants and the gateway serves them."""
-    alive = seen.controller_alive and seen.gateway_alive
-    return alive and all(lane.ready >= lane.wanted for lane in seen.lanes)
+def _why_not(lacking: str, condition: Condition) -> str:
+    """Return what is missing, and what is the case with the fleet where that is not READY."""
+    if condition.type is ConditionType.READY or not condition.message:
+        return lacking
+    return f"{condition.message} ({lacking})"
 
 
 def is_over(site: Site, fleet: str) -> bool:

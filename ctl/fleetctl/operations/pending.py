@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.config.profile_changes import ProfileChange, diff_profiles
 from fleetctl.core.plan.changes import PlanChange, diff_plans
+from fleetctl.core.plan.launch_identity import is_outdated
 from fleetctl.model.desired import DesiredPhase, Overrides
 
 if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
@@ -20,13 +23,20 @@ class PendingChanges:
 
     is_new: bool  # no such fleet is up
     plan: tuple[PlanChange, ...] = ()
-    profile: bool = False  # the profile says something else that no plan shows: a limit, a match, a port
+    profile: tuple[ProfileChange, ...] = ()  # what the profile says otherwise: an SLO, a match, a limit
+    is_profile_other: bool = False  # in anything at all
+    outdated: tuple[str, ...] = ()  # live replicas that keep other launch settings than their lane's next one
     overrides: Overrides = field(default_factory=Overrides)  # what was set by hand and would be let go
 
     @property
     def is_empty(self) -> bool:
         """Whether `up` would change nothing."""
-        return not (self.is_new or self.plan or self.profile or self.overrides != Overrides())
+        return self.is_applied and not self.outdated
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the fleet's record says the same already."""
+        return not (self.is_new or self.plan or self.is_profile_other or self.overrides != Overrides())
 
 
 def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
@@ -37,6 +47,20 @@ def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
     return PendingChanges(
         is_new=False,
         plan=diff_plans(desired.plan, plan),
-        profile=desired.profile != profile,
+        profile=diff_profiles(desired.profile, profile),
+        is_profile_other=_said(desired.profile) != _said(profile),
+        outdated=outdated_replicas(site, replace(desired, profile=profile, plan=plan)),
         overrides=desired.overrides,
     )
+
+
+def outdated_replicas(site: Site, desired: Desired) -> tuple[str, ...]:
+    """Return the live replicas that were started with other settings than `desired` has for their lane."""
+    records = site.store.replicas(desired.fleet)
+    staying = (r for r in records if r.state.counts_as_capacity and not r.drain_requested)
+    return tuple(record.id for record in staying if is_outdated(record, desired))
+
+
+def _said(profile: Profile) -> Profile:
+    """Return a profile without where its port came from, which nobody would see changing."""
+    return replace(profile, gateway=replace(profile.gateway, port_is_given=False))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.config.profile import load_profile, parse_profile, profile_hash
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import NotFoundError
+from fleetctl.model.desired import DesiredPhase
 
 if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -45,8 +47,19 @@ def find_profile(file_or_name: str, *, fleet: str = "", port: int | None = None)
     """
     profile = _load(file_or_name, fleet=fleet)
     if port is not None:
-        profile = replace(profile, gateway=replace(profile.gateway, port=port))
+        profile = replace(profile, gateway=replace(profile.gateway, port=port, port_is_given=True))
     return replace(profile, name=fleet) if fleet else profile
+
+
+def as_brought_up(site: Site, profile: Profile) -> Profile:
+    """Return the profile with the port that its fleet was brought up with by an option, where no option is given now."""
+    desired = site.store.fleet(profile.name)
+    if desired is None or desired.phase is not DesiredPhase.UP or profile.gateway.port_is_given:
+        return profile
+    if not desired.profile.gateway.port_is_given:
+        return profile
+    given = replace(profile.gateway, port=desired.profile.gateway.port, port_is_given=True)
+    return replace(profile, gateway=given)
 
 
 def _load(file_or_name: str, *, fleet: str) -> Profile:

@@ -174,6 +174,10 @@ class Host(Protocol):
         """Return if a gateway could listen there now. Raises UnavailableError."""
         ...
 
+    def accepts(self, address: str, port: int) -> bool:
+        """Whether somebody takes connections there, asked by making one, within 2 s."""
+        ...
+
     def free_port(self, address: str) -> int:
         """Return a port a gateway could listen on now. Raises UnavailableError."""
         ...

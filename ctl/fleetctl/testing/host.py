@@ -33,6 +33,7 @@ class FakeHost:
     on_start: Callable[[str], None] | None = None  # starts a fleet's controller; None: none can be started
     held: set[tuple[str, str]] = field(default_factory=set)  # (fleet, operation) somebody else is at
     taken_ports: set[int] = field(default_factory=set)
+    is_accepting: bool = True  # whether connections are taken
     has_ports: bool = True  # False: none can be bound
     orphaned: tuple[OrphanedProcess, ...] = ()
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
@@ -91,6 +92,11 @@ class FakeHost:
         """Return if the port is not among `taken_ports`. Raises UnavailableError."""
         if port in self.taken_ports:
             raise UnavailableError(f"port {port} on {address} is in use", hint="choose another: --port N")
+
+    def accepts(self, address: str, port: int) -> bool:
+        """Return what the test says."""
+        del address, port
+        return self.is_accepting
 
     def free_port(self, address: str) -> int:
         """Return a port that is not among `taken_ports`. Raises UnavailableError."""

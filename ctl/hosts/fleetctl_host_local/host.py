@@ -80,6 +80,10 @@ class LocalHost:
         """Return if the port can be bound. Raises UnavailableError."""
         public_port.check_port(address, port)
 
+    def accepts(self, address: str, port: int) -> bool:
+        """Whether a connection can be made there."""
+        return public_port.accepts(address, port)
+
     def free_port(self, address: str) -> int:
         """Return a port that can be bound. Raises UnavailableError."""
         return public_port.free_port(address)

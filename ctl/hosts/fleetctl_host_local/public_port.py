@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 from fleetctl.errors import UnavailableError
 
 _BACKLOG = 4096
+_CONNECT_S = 2.0
 
 
 def resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
@@ -30,6 +32,18 @@ def listen(host: str, port: int) -> socket.socket:
 def check_port(host: str, port: int) -> None:
     """Return if a gateway could listen there now. Raises UnavailableError."""
     _bound(host, port).close()
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether a connection can be made; one that listens on every address is asked on loopback."""
+    family, (address, _) = resolve(host, port)
+    if ipaddress.ip_address(address).is_unspecified:
+        address = "::1" if family is socket.AF_INET6 else "127.0.0.1"
+    try:
+        socket.create_connection((address, port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port(host: str) -> int:

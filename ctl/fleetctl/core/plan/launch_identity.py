@@ -1,0 +1,35 @@
+"""What a replica was started as, so that one started by an older profile can be told."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from fleetctl.codec import encode
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.model.replica import Replica
+
+_DIGITS = 16
+
+
+def launch_digest(profile: Profile, plan: Plan, lane: str) -> str:
+    """Return the sha256, in short, of everything a lane's replicas are started with: equal digests, equal engines."""
+    spec, planned = profile.lane(lane), plan.lane(lane)
+    started_with = (planned.engine, spec.emulator, planned.launch, planned.gpu, planned.offering.instance_type)
+    return hashlib.sha256(encode(started_with)).hexdigest()[:_DIGITS]
+
+
+def is_outdated(record: Replica, desired: Desired) -> bool:
+    """Whether a live replica runs with other settings than its lane's next one would.
+
+    One that was moved to its lane from another keeps what it was started with by design, and one of which it was never
+    recorded cannot be judged.
+    """
+    lanes = {lane.name for lane in desired.profile.lanes}
+    if not (record.state.is_live and record.launch_digest and record.lane in lanes) or record.assigned_at is not None:
+        return False
+    return record.launch_digest != launch_digest(desired.profile, desired.plan, record.lane)

@@ -1,0 +1,44 @@
+"""Whether what an `up` wrote down is in force, and what is still missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.operations.site import Site
+
+
+def is_ready(seen: FleetStatus) -> bool:
+    """Say whether every lane has the replicas it wants and the gateway serves them."""
+    alive = seen.controller_alive and seen.gateway_alive
+    return alive and all(lane.ready >= lane.wanted for lane in seen.lanes)
+
+
+def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
+    """Return what keeps this generation of a fleet's record from being in force; empty: it is, and serves.
+
+    The port is asked last, and by a connection: an address is only claimed where somebody answers.
+    """
+    if not seen.controller_alive:
+        return "the controller does not answer"
+    if seen.generation < generation:
+        return f"the controller works by generation {seen.generation}, this is {generation}"
+    lanes = [f"{lane.name} {lane.ready} of {lane.wanted}" for lane in seen.lanes if lane.ready < lane.wanted]
+    if lanes:
+        return f"replicas ready: {', '.join(lanes)}"
+    if not seen.gateway_alive:
+        return "the gateway does not answer"
+    if seen.gateway_generation < generation:
+        return f"the gateway works by the rules of generation {seen.gateway_generation}, this is {generation}"
+    return _closed_port(site, seen.fleet)
+
+
+def _closed_port(site: Site, fleet: str) -> str:
+    desired = site.store.fleet(fleet)
+    if desired is None:
+        return "the fleet was taken down meanwhile"
+    gateway = desired.profile.gateway
+    if site.host.accepts(gateway.host, gateway.port):
+        return ""
+    return f"nobody takes connections at {gateway.url}"
