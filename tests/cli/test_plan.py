@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.plan_files import load_plan
+from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.testing import samples
 from tests.sites import plugins_site
@@ -71,6 +72,14 @@ def test_up_refuses_what_it_should_not_do(fleetctl, home):
     assert ran.code == 6
     assert "over the cap of $0.50/h" in ran.err
     assert fleetctl("ls", "-o", "name").out == ""
+
+
+def test_a_saved_plans_edited_price_gets_past_no_cap(fleetctl, home):
+    file = home / "chat.plan"
+    assert fleetctl("plan", "chat", "--out", str(file)).code == 0
+    file.write_text(file.read_text().replace('"replicas": ', '"replicas": 1'))
+    ran = fleetctl("up", "chat", "--plan", str(file), "--max-cost", "$1", "--dry-run")
+    assert (ran.code, "was changed after it was saved" in ran.err) == (3, True)
 
 
 def test_a_saved_plan_is_accepted_under_another_name_and_port(fleetctl, home):

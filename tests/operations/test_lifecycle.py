@@ -113,7 +113,7 @@ def test_following_up_waits_its_whole_timeout(site, clock):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"generation": 1}, "the controller works by generation 1, this is 2"),
         ({"gateway_generation": 1}, "the gateway works by the rules of generation 1, this is 2"),
@@ -121,13 +121,13 @@ def test_following_up_waits_its_whole_timeout(site, clock):
         ({"lanes": 0}, "replicas ready: short 0 of 2"),
     ],
 )  # fmt: skip
-def test_a_changed_fleet_is_not_ready_before_its_own_generation_is_in_force(changed, said, site, store, fakes):
+def test_a_changed_fleet_is_not_ready_before_its_own_generation_is_in_force(changed, message, site, store, fakes):
     lifecycle.up(site, samples.profile(), samples.plan())
     lifecycle.up(site, samples.profile(), replace(samples.plan(), cautions=("changed",)))
     seen = fakes.ready_status("demo")
     if "lanes" in changed:
         changed = {"lanes": (replace(seen.lanes[0], ready=0, wanted=2), *seen.lanes[1:])}
-    assert missing(site, replace(seen, **changed), generation=2) == said
+    assert missing(site, replace(seen, **changed), generation=2) == message
     assert missing(site, seen, generation=2) == ""
 
 

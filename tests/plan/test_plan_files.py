@@ -16,7 +16,9 @@ from fleetctl.core.plan.changes import PlanChange, PlanField, ReplicaSplit, diff
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.plan import Sizing
-from fleetctl.operations.planning import load_plan, plan_profile, save_plan
+from fleetctl.operations.plan_files import load_plan, price_now, save_plan
+from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.profiles import find_profile
 from tests.plan.profiles import planned, profile_with
 from tests.sites import plugins_site
 
@@ -45,9 +47,51 @@ def test_a_truncated_plan_is_refused(tmp_path_factory: pytest.TempPathFactory, c
 def test_another_formats_plan_is_refused_by_its_version(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     save_plan(PLAN, path)
-    path.write_text(json.dumps({"version": 2, "plan": {"of": "the future"}}))
-    with pytest.raises(ConfigError, match="format 2"):
+    path.write_text(json.dumps({"version": 3, "plan": {"of": "the future"}}))
+    with pytest.raises(ConfigError, match="format 3"):
         load_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("cost_usd_per_hour", 0.01), ("profile_hash", "another"), ("cautions", ["all is well"])]
+)
+def test_a_plan_edited_by_hand_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "plan.json"
+    save_plan(PLAN, path)
+    file = json.loads(path.read_text())
+    file["plan"][key] = value
+    path.write_text(json.dumps(file))
+    with pytest.raises(ConfigError, match="was changed after it was saved") as caught:
+        load_plan(path)
+    assert "plan again" in caught.value.hint
+
+
+def test_a_plan_laid_out_otherwise_is_the_same_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    save_plan(PLAN, path)
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert load_plan(path) == PLAN
+
+
+async def test_a_saved_plan_costs_what_its_provider_asks_now_whatever_the_file_says() -> None:
+    profile = find_profile("chat")
+    plan = await plan_profile(plugins_site(), profile)
+    cheap = replace(plan.lanes[0], cost_usd_per_hour=0.01)
+    edited = replace(plan, lanes=(cheap, *plan.lanes[1:]), cost_usd_per_hour=0.01)
+    priced = await price_now(plugins_site(), profile, edited)
+    assert priced.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour)
+    assert [lane.cost_usd_per_hour for lane in priced.lanes] == pytest.approx(
+        [lane.cost_usd_per_hour for lane in plan.lanes]
+    )
+
+
+async def test_a_plan_on_what_is_no_longer_sold_is_refused() -> None:
+    profile = find_profile("chat")
+    plan = await plan_profile(plugins_site(), profile)
+    lane = plan.lanes[0]
+    gone = replace(plan, lanes=(replace(lane, offering=replace(lane.offering, instance_type="retired.1x")),))
+    with pytest.raises(ConfigError, match="no longer sold"):
+        await price_now(plugins_site(), profile, gone)
 
 
 def test_a_missing_plan_and_an_unwritable_place_are_said(tmp_path: Path) -> None:

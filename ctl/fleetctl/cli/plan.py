@@ -19,7 +19,8 @@ from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
 from fleetctl.operations.lookup import fleet_names
 from fleetctl.operations.pending import PendingChanges, pending_changes
-from fleetctl.operations.planning import plan_profile, save_plan
+from fleetctl.operations.plan_files import save_plan
+from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import preflight
 from fleetctl.operations.profiles import as_brought_up, find_profile
 from fleetctl.units import parse_duration_s, parse_usd

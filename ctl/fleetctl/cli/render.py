@@ -10,7 +10,8 @@ from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
-from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.plan_files import load_plan
+from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.rendering import render_to
 

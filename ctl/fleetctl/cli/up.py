@@ -15,11 +15,14 @@ from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_sect
 from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.model.desired import Desired
+from fleetctl.model.plan import Plan
+from fleetctl.model.profile import Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.pending import outdated_replicas, pending_changes
-from fleetctl.operations.planning import load_plan, plan_profile
+from fleetctl.operations.plan_files import load_plan, price_now
+from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.profiles import as_brought_up, find_profile
 from fleetctl.operations.site import Site
@@ -55,9 +58,7 @@ def up(
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
-        planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
-    if name:
-        planned = replace(planned, fleet=name)
+        planned = replace(asyncio.run(_planned(site, found, plan)), fleet=found.name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
     with progress:
         progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
@@ -84,9 +85,19 @@ def up(
             _note_detached(site, found.name, progress)
             raise
     write(f"{found.gateway.url}/v1\n")
-    outdated = outdated_replicas(site, result.desired)
+    _tell_outdated(site, result.desired, progress)
+
+
+async def _planned(site: Site, profile: Profile, file: str) -> Plan:
+    """Return the plan saved in `file` at what it costs now, or a new one."""
+    return await price_now(site, profile, load_plan(Path(file))) if file else await plan_profile(site, profile)
+
+
+def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:
+    """Exit as `plan --detailed-exitcode` does where running replicas keep launch settings that have changed."""
+    outdated = outdated_replicas(site, desired)
     if outdated:
-        progress.caution(outdated_line(found.name, outdated))
+        progress.caution(outdated_line(desired.fleet, outdated))
         raise typer.Exit(EXIT_PENDING)
 
 

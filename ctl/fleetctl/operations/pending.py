@@ -48,7 +48,7 @@ def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
         is_new=False,
         plan=diff_plans(desired.plan, plan),
         profile=diff_profiles(desired.profile, profile),
-        is_profile_other=_said(desired.profile) != _said(profile),
+        is_profile_other=_without_source(desired.profile) != _without_source(profile),
         outdated=outdated_replicas(site, replace(desired, profile=profile, plan=plan)),
         overrides=desired.overrides,
     )
@@ -61,6 +61,6 @@ def outdated_replicas(site: Site, desired: Desired) -> tuple[str, ...]:
     return tuple(record.id for record in staying if is_outdated(record, desired))
 
 
-def _said(profile: Profile) -> Profile:
+def _without_source(profile: Profile) -> Profile:
     """Return a profile without where its port came from, which nobody would see changing."""
     return replace(profile, gateway=replace(profile.gateway, port_is_given=False))

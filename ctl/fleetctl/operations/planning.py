@@ -1,4 +1,4 @@
-"""Plans a profile, and keeps plans in files: what `plan`, `render` and `up` share."""
+"""Plans a profile: what `plan`, `render` and `up` share."""
 
 from __future__ import annotations
 
@@ -6,42 +6,24 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from fleetctl import codec
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.weights import check_precisions
-from fleetctl.errors import ConfigError, NotFoundError, ProviderError, ThrottledError
-from fleetctl.files import write_whole
-from fleetctl.model.plan import Plan, Sizing
+from fleetctl.errors import ConfigError, ProviderError, ThrottledError
+from fleetctl.model.plan import Sizing
 from fleetctl.operations.multi_node import check_multi_node
 
 if TYPE_CHECKING:
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.catalogue import Offering
+    from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
-PLAN_VERSION = 1
 _THROTTLED_S_MAX = 60.0
 _THROTTLED_WAIT_S_MIN = 0.1
-_PLAN_BYTES_MAX = 4 * 1024 * 1024
-
-
-class PlanFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved plan, with the version of its shape."""
-
-    version: int
-    plan: Plan
-
-
-class _Header(msgspec.Struct, frozen=True):
-    """What every version of the file begins with."""
-
-    version: int
 
 
 async def plan_profile(
@@ -55,7 +37,7 @@ async def plan_profile(
     """Return the plan for a profile, on what its provider sells now. The trace, if it names one, is read here.
 
     `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs. Raises ConfigError,
-    InfeasiblePlanError, BudgetExceededError, NotFoundError, ProviderError.
+    InfeasiblePlanError, BudgetExceededError, ProviderError.
     """
     if sizing is Sizing.FULL and not (service_time_s is None and price_usd_per_hour is None):
         raise ConfigError(
@@ -102,36 +84,6 @@ async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:
             if site.clock.monotonic_s() + wait_s - started_s > _THROTTLED_S_MAX:
                 raise
             await site.clock.sleep(wait_s)
-
-
-def save_plan(plan: Plan, path: Path) -> None:
-    """Write a plan to a file, whole or not at all. Raises ConfigError when the place cannot be written."""
-    raw = msgspec.json.format(codec.encode(PlanFile(version=PLAN_VERSION, plan=plan)), indent=2) + b"\n"
-    try:
-        write_whole(path, raw, mode=0o644)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def load_plan(path: Path) -> Plan:
-    """Return a saved plan. Raises NotFoundError, and ConfigError for a damaged file or another version's."""
-    if not path.is_file():
-        raise NotFoundError(f"no plan at {path}", hint="save one: fleetctl plan PROFILE --out FILE")
-    again = "plan again: fleetctl plan PROFILE --out FILE"
-    try:
-        if path.stat().st_size > _PLAN_BYTES_MAX:
-            raise ConfigError(f"{path}: is too large to be a plan", hint=again)
-        raw = path.read_bytes()
-        version = codec.decode(_Header, raw).version
-        if version != PLAN_VERSION:
-            raise ConfigError(
-                f"{path}: was written in plan format {version}, and this fleetctl reads {PLAN_VERSION}", hint=again
-            )
-        return codec.decode(PlanFile, raw).plan
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not a saved plan, or is damaged: {error}", hint=again) from error
 
 
 def _check_positive(name: str, value: float | None) -> None:
