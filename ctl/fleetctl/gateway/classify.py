@@ -105,9 +105,22 @@ def message_texts(body: bytes) -> list[tuple[str, bytes]]:
 
 def _chat_prompt(read: _Body) -> tuple[bytes, PromptSize]:
     # Templates put the tools before the first message, so prompts that share them share a prefix.
-    pieces = [bytes(raw) for raw in (read.tools, read.functions) if raw is not _EMPTY and bytes(raw) not in _ABSENT]
+    pieces: list[bytes] = []
+    if read.tools is not _EMPTY or read.functions is not _EMPTY:
+        pieces += [bytes(raw) for raw in (read.tools, read.functions) if bytes(raw) not in _ABSENT]
     images = image_tokens = 0
     for message in read.messages:
+        # Most are a text and nothing else, and there may be hundreds of them.
+        if (
+            message.name is _EMPTY
+            and message.tool_calls is _EMPTY
+            and message.reasoning_content is _EMPTY
+            and message.function_call is _EMPTY
+        ):
+            content = bytes(message.content)
+            if not content.startswith(b"["):
+                pieces.append(content)
+                continue
         texts, details = _texts(message)
         pieces += texts
         for tokens in details:

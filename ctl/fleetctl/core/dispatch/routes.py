@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
@@ -113,16 +112,18 @@ class RoutingState:
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
-        choose = partial(
-            self._choice.choose,
-            header=header,
-            batch_hint=batch_hint,
-            uncached_prompt_tokens=uncached,
-            stream=stream,
-        )
-        chosen = choose(request_tokens=tokens.expected)
+        def choose(request_tokens: int) -> RouteLane | Refusal:
+            return self._choice.choose(
+                header=header,
+                batch_hint=batch_hint,
+                uncached_prompt_tokens=uncached,
+                stream=stream,
+                request_tokens=request_tokens,
+            )
+
+        chosen = choose(tokens.expected)
         if chosen is Refusal.CONTEXT_LENGTH:
-            chosen = choose(request_tokens=tokens.least)
+            chosen = choose(tokens.least)
         return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
 
     def pick(self, request: ActiveRequest, now_s: float, *, beyond_limit: bool = False) -> Candidate | None:
