@@ -51,14 +51,7 @@ class FileLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it, and leave our name in the file."""
-        if self.is_mine:
-            return True
-        for attempt in range(_PROBE_RETRIES):
-            if attempt:
-                SYSTEM_CLOCK.sleep_blocking(_PROBE_RETRY_S)
-            if self._try_once():
-                return True
-        return False
+        return self.is_mine or self._try()
 
     def acquire(self, *, wait_s: float, on_wait: Callable[[str], None] = lambda _: None) -> None:
         """Take the lock within `wait_s`, and say once for whom it waits. Raises LockHeldError naming the holder."""
@@ -99,7 +92,7 @@ class FileLock:
         if self._is_current(self._fd) or not self.path.parent.is_dir():
             return True
         removed = self._fd
-        if not self._try_once():
+        if not self._try():
             return False
         os.close(removed)
         return True
@@ -128,6 +121,14 @@ class FileLock:
             return decode(Holder, self.path.read_bytes())
         except (msgspec.DecodeError, FileNotFoundError):
             return None
+
+    def _try(self) -> bool:
+        for attempt in range(_PROBE_RETRIES):
+            if attempt:
+                SYSTEM_CLOCK.sleep_blocking(_PROBE_RETRY_S)
+            if self._try_once():
+                return True
+        return False
 
     def _try_once(self) -> bool:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.e2e import cron
-from tests.e2e.one_controller import CAUSES, Watched, Witness, try_once
+from tests.e2e.one_controller import CAUSES, FLEET, Watched, Witness, try_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,13 +57,33 @@ def test_every_environment_sees_the_same_fleet(watched):
     assert len(watched.controllers()) == 1
 
 
-def test_the_fenced_controller_says_so_and_ends_with_its_own_code(watched):
-    with Witness(watched) as witness:
-        trial = try_once(watched, witness, "controller stopped, robbed, continued", "cron-like", random.Random(0))
-    assert trial.wrong == (), f"{trial}\n{watched.logs()}"
-    log = (watched.place / "logs" / "controller.log").read_text()
-    assert "the lease of epoch" in log
-    assert "is over: process" in log
+def test_a_fenced_controller_says_so_and_ends_with_its_own_code(watched):
+    def take_over() -> subprocess.Popen[str]:
+        """Start a controller that finds the lock free: as the file is gone, and its holder does not run to notice."""
+        before = [*watched.controllers(), *watched.pids("gateway")]  # the gateway would start one of its own
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        (watched.place / "controller.lock").unlink()
+        started = subprocess.Popen(
+            [sys.executable, "-m", "fleetctl.controller", FLEET], env=watched.environments["unit"], cwd="/",
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            until(lambda: started.pid in watched.controllers(), within_s=30, what="another controller")
+            until(lambda: watched.status()["controller_pid"] == started.pid, within_s=30, what="its answer")
+        finally:
+            for pid in before:
+                os.kill(pid, signal.SIGCONT)
+        return started
+
+    with take_over() as first, take_over() as second:
+        _, log = first.communicate(timeout=30)
+        assert first.returncode == 14
+        assert f"is over: process {second.pid} on " in log
+        until(watched.is_right, within_s=30, what="one controller")
+        second.terminate()
+        second.communicate(timeout=30)
+    until(watched.is_right, within_s=30, what="the gateway has started another")
 
 
 JOB = """\

@@ -133,6 +133,8 @@ async def test_the_controller_puts_tables_and_reads_snapshots(paths, rig):
         assert await gateway.put(table) == 200
         assert await gateway.put(table) == 200
         assert await gateway.put(replace(table, version=4)) == 409
+        assert await gateway.put(replace(table, epoch=2, version=5)) == 200
+        assert await gateway.put(replace(table, epoch=1, version=9)) == 409, "of a controller that was fenced"
         async with gateway.admin.put("http://gateway/v1/table", data=b"{}") as response:
             assert response.status == 400
             assert "missing" in (await response.json())["error"]
