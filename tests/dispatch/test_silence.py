@@ -55,7 +55,8 @@ def test_a_stream_on_a_hung_replica_moves_within_the_lanes_limit_where_another_i
     assert exchange.ends == ["answered", "over"]
     # All of it stood still, so that nobody else is sent there to find out.
     assert dispatcher.routes.replicas["r1"].candidate.ejected_until_s > 0.0
-    assert dispatcher.routes.replicas["r1"].snapshot(heap.now_s).consecutive_failures == 3
+    snapshot = dispatcher.routes.replicas["r1"].snapshot(heap.now_s)
+    assert (snapshot.consecutive_failures, snapshot.is_stalled) == (3, True)
 
 
 def test_a_stream_on_the_only_replica_waits_for_it_until_the_stall_timeout():

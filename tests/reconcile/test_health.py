@@ -46,6 +46,7 @@ def judge(**view: Any) -> Reason | None:
         # Neither /health nor anything else answers.
         ({"engine": engine(0), "healthy": False, "silent_s": 4.1}, ReasonCode.UNHEALTHY),
         ({"engine": engine(0), "healthy": False, "silent_s": 3.0}, None),
+        ({"engine": engine(0), "is_stalled": True}, ReasonCode.STALLED),
         ({"engine": engine(0), "consecutive_failures": 3}, ReasonCode.UNHEALTHY),
     ],
 )

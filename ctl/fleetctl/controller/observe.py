@@ -131,6 +131,7 @@ class Observer:
             excluded=self._publisher.is_excluded(record.id, gateway),
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
+            is_stalled=self._is_stalled(record, at_gateway),
             silent_s=at_gateway.silent_s if at_gateway else 0.0,
             prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway else 0.0,
             canary_missed_s=self._canaries.missed_s(record.id),
@@ -146,6 +147,11 @@ class Observer:
             return 0
         before = self._failures_before.setdefault(record.id, at_gateway.failures)
         return min(at_gateway.consecutive_failures, at_gateway.failures - before)
+
+    def _is_stalled(self, record: Replica, at_gateway: ReplicaSnapshot | None) -> bool:
+        if at_gateway is None or record.state is not ReplicaState.READY:
+            return False
+        return at_gateway.is_stalled and at_gateway.failures > self._failures_before.get(record.id, 0)
 
     def _node_state(self, record: Replica, node: Node | None, token: str) -> NodeState | None:
         """Return the node's state; readings older than the record's own state cannot deny it."""

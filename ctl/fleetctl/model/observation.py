@@ -47,6 +47,7 @@ class ObservedReplica:
     excluded: bool = False  # the gateway has acknowledged a table that keeps new requests away from it
     in_flight: int = 0  # at the gateway
     consecutive_failures: int = 0  # at the gateway, since it was admitted
+    is_stalled: bool = False  # at the gateway all that it carried stood still, since it was admitted
     silent_s: float = 0.0  # the gateway has requests there and heard nothing of any for this long
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts the gateway sent
     canary_missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has

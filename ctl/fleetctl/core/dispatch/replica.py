@@ -24,7 +24,7 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "requests",
+        "_s_per_prefill_token", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "is_stalled", "requests",
         "route", "signals_until_s",
     )  # fmt: skip
 
@@ -35,6 +35,7 @@ class DispatchReplica:
         self.failures = 0
         self.busy_since_s = 0.0  # its first request since it had none
         self.heard_s = 0.0  # when it last said something of any request, as of the last sweep
+        self.is_stalled = False  # all that it carried stood still, and it has answered nobody since
         self.has_whole_requests = False  # some of its requests are silent until they are whole, as of the last sweep
         self._s_per_prefill_token = 0.0  # the slowest lately; 0: not measured yet
         self.candidate = Candidate(
@@ -82,6 +83,7 @@ class DispatchReplica:
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""
+        self.is_stalled = True
         self.ejection.failures = max(self.ejection.failures, CONSECUTIVE_FAILURES - 1)
 
     @property
@@ -103,6 +105,7 @@ class DispatchReplica:
     def answered(self) -> None:
         """Count an answer: whatever was wrong is over."""
         if self.ejection.failures:
+            self.is_stalled = False
             self.ejection.answered()
             self.candidate.ejected_until_s = 0.0
 
@@ -113,6 +116,7 @@ class DispatchReplica:
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
+            is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )

@@ -34,6 +34,8 @@ def unhealthy_reason(
     if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
         failures = replica.consecutive_failures
         return ReasonCode.UNHEALTHY.because(f"{failures} requests in a row failed at the gateway")
+    if replica.is_stalled:
+        return ReasonCode.STALLED.because(f"all that the gateway had there stood still for over {stall_limit_s:.1f}s")
     return _stall(replica, limit_s)
 
 
