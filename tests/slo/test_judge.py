@@ -106,6 +106,15 @@ def test_a_breach_does_not_come_and_go_with_the_last_streams_it_hurt():
     assert Compliance.KEPT not in during[3:]
 
 
+def test_a_last_stream_that_was_hurt_begins_no_breach_anew():
+    lane = Lane()
+    lane.run(60, every_s=0.5)
+    lane.run(10, every_s=0.5, ttft_s=1.2)
+    lane.run(30, every_s=0.5)
+    lane.run(1, every_s=2.0, ttft_s=1.2)
+    assert Compliance.MISSED not in lane.run(60, every_s=0.5)
+
+
 def test_few_late_requests_of_many_are_forgotten_within_a_minute_too():
     lane = Lane()
     lane.run(60, every_s=0.5)

@@ -28,8 +28,8 @@ RUN_CONFIDENCE = 0.95  # a finished run is judged once
 SHORT_S = 10.0
 LONG_S = 60.0
 # A breach ends when the short window has been inside the promise for so long. At once would be too soon: streams that
-# were hurt end, and count, half a minute after their cause has gone, and the breach would come back with each.
-_QUIET = timedelta(seconds=30)
+# were hurt end, and count, many seconds after their cause has gone, and the breach would come back with each.
+_QUIET = timedelta(seconds=15)
 _ROUNDING = 1e-9  # 1 - 0.99 is a little more than 0.01 in binary
 
 
@@ -116,7 +116,8 @@ def _live(short: Evidence, long: Evidence, *, goes_on: bool) -> SloFinding:
     if now is Compliance.MISSED:
         return _finding(long if lately is Compliance.MISSED else short, Compliance.MISSED)
     if lately is Compliance.MISSED:
-        is_missed = now is Compliance.UNDECIDED or goes_on
+        # One stream that was hurt before and ends now begins no breach; two misses in the last seconds are news.
+        is_missed = goes_on or (now is Compliance.UNDECIDED and short.missed > 1)
         return _finding(long, Compliance.MISSED) if is_missed else _finding(short, now)
     return _finding(long, lately)
 
