@@ -9,7 +9,10 @@
     |- NotFoundError             no such fleet, lane, replica                      exit 8
     |- UnavailableError          the controller, gateway or an engine is silent    exit 9
     |- FencedError               this controller's: a newer one has the fleet      exit 14
-    |- StateError                the state file is damaged or from the future      exit 1
+    |- StateError                the state file cannot be used, or is from the future  exit 1
+    |  |- MissingStateError      its file was deleted or moved under a controller   exit 1
+    |  |- DamagedStateError      it is broken: restore it, or set it aside            exit 1
+    |  `- DiskFullError          no room to write: make some, the rest goes by itself exit 1
     `- ProviderError             a provider refused or failed                      exit 10
        |- ThrottledError         asked too often: the same call again, later      exit 10
        |- UnobtainableError      some offerings cannot be had: try the next one    exit 10
@@ -24,7 +27,10 @@ Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own:
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+MAKE_ROOM = "make room on that disk; nothing else is needed"
 
 
 class FleetctlError(Exception):
@@ -93,7 +99,28 @@ class FencedError(FleetctlError):
 
 
 class StateError(FleetctlError):
-    """The state store is damaged, or was written by a newer fleetctl."""
+    """The state store cannot be used as it is, or was written by a newer fleetctl."""
+
+
+class MissingStateError(StateError):
+    """The state file that is open is not at its path any more: it was deleted or moved, perhaps for a moment."""
+
+
+class DamagedStateError(StateError):
+    """The state file is no database any more, or a broken one."""
+
+
+class DiskFullError(StateError):
+    """There is no room for what should be written; the same write succeeds once there is."""
+
+    retryable = True
+
+
+def state_error(path: object, fault: OSError) -> StateError:
+    """Return the error for a file of the state that could not be read or written."""
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFullError(f"{path}: disk full ({fault.strerror})", hint=MAKE_ROOM)
+    return StateError(f"{path}: {fault.strerror or fault}", hint="set XDG_STATE_HOME to a directory of yours")
 
 
 class ProviderError(FleetctlError):

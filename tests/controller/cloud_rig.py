@@ -23,7 +23,7 @@ from fleetctl.testing.clocks import LoopClock
 from fleetctl.testing.engine import FakeEngine
 from fleetctl.testing.fault_provider import CloudFaults, FaultProvider
 from fleetctl.testing.samples import EPOCH
-from tests.controller.rig import FLEET, FakeGateway
+from tests.controller.rig import FLEET, FakeGateway, behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ class Cloud:
         world = World(
             fleet=FLEET,
             paths=FleetPaths(fleet=FLEET),
-            store=cast("StateStore", Mortal(self.store, life)),
+            store=behind(cast("StateStore", Mortal(self.store, life)), self.clock),
             provider=cast("Provider", Mortal(self.provider, life)),
             engine_of=lambda _: self.engine,
             policy_of=lambda _: reconcile,

@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.loop import Controller
+from fleetctl.controller.store_access import InlineAccess
 from fleetctl.controller.world import World
+from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import DesiredPhase
@@ -33,8 +35,14 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica, ReplicaState
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.policy import Policy
+    from fleetctl.ports.store import StateStore
 
 FLEET = "demo"
+
+
+def behind(store: StateStore, clock: LoopClock) -> WriteBehindStore:
+    """Return a controller's way to a store that answers at once."""
+    return WriteBehindStore(InlineAccess(store), FLEET, clock)
 
 
 @dataclass(slots=True)
@@ -191,7 +199,7 @@ class Rig:
         self.world = World(
             fleet=FLEET,
             paths=FleetPaths(fleet=FLEET),
-            store=self.store,
+            store=behind(self.store, self.clock),
             provider=self.provider,
             engine_of=lambda _: FakeEngine(),
             policy_of=lambda _: policy,

@@ -16,7 +16,7 @@ from fleetctl.controller.records import Records
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.virtual_time import run_virtual
-from tests.controller.rig import FLEET, Rig
+from tests.controller.rig import FLEET, Rig, behind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_what_a_batch_made_is_settled_in_one_transaction(tmp_path: Path) -> None
         rig.provider.capabilities = replace(rig.provider.capabilities, batch_max=20)
         rig.up()
         with closing(CountingStore(tmp_path / "state.db", rig)) as store:
-            controller = asyncio.ensure_future(Controller(replace(rig.world, store=store)).run())
+            controller = asyncio.ensure_future(Controller(replace(rig.world, store=behind(store, rig.clock))).run())
             await rig.clock.sleep(5.0)
             controller.cancel()
             await asyncio.gather(controller, return_exceptions=True)
@@ -71,12 +71,12 @@ def test_an_order_that_could_not_be_begun_is_not_taken_for_one_on_its_way(tmp_pa
         creator = Creator(
             world,
             calls=ProviderCalls(
-                rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET, check_lease=rig.store.check_lease
+                rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET, verify_lease=rig.world.store.verify_lease
             ),
             cache=NodeCache(lag_s=0.0, stop_again_s=20.0),
-            records=Records(rig.store, FLEET),
+            records=Records(rig.world.store),
             background=cast("BackgroundTasks", Busy()),
-            journal=Journal(rig.store, FLEET, rig.clock),
+            journal=Journal(rig.world.store, FLEET, rig.clock),
         )
         record = samples.replica()
         intent = rig.store.begin_replica(record, samples.node_request(replica_id=record.id), now=rig.clock.now())

@@ -14,7 +14,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.lease import LeaseHolder
 from fleetctl.testing.samples import EPOCH
 from fleetctl.testing.virtual_time import run_virtual
-from tests.controller.rig import FLEET, Rig
+from tests.controller.rig import FLEET, Rig, behind
 from tests.controller.stopping import StoppableGroup
 
 _CHANGES = ("create", "stop", "prepare", "teardown")
@@ -28,7 +28,7 @@ class Leased:
         lease = rig.store.acquire_lease(FLEET, holder, now=rig.clock.now())
         self.epoch = lease.epoch
         self.group = StoppableGroup()
-        world = replace(rig.world, store=rig.store.under(lease), pid=pid, epoch=lease.epoch)
+        world = replace(rig.world, store=behind(rig.store.under(lease), rig.clock), pid=pid, epoch=lease.epoch)
         with self.group.members():
             self.task = asyncio.ensure_future(Controller(world).run())
 

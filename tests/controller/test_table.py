@@ -145,7 +145,7 @@ class TestPublishing:
             rig.gateway.up_at = 0.0
             records = (replica("r1", STATE.READY),)
             for number, version in enumerate(versions_at_work):
-                journal = Journal(rig.store, FLEET, rig.clock)
+                journal = Journal(rig.world.store, FLEET, rig.clock)
                 snapshot = None if version is None else await claimed(rig, version)
                 changed = Memory(lanes={"short": LaneMemory(step=tuple(LadderStep)[number % 2])})
                 await Publisher(rig.world, journal).publish(desired(), records, changed, gateway=snapshot)
@@ -193,7 +193,7 @@ def test_a_gateway_whose_keys_cannot_be_read_stays_shut(tmp_path):
     async def scenario() -> RoutingTable:
         rig = Rig(tmp_path)
         rig.gateway.up_at = 0.0
-        publisher = Publisher(rig.world, Journal(rig.store, FLEET, rig.clock))
+        publisher = Publisher(rig.world, Journal(rig.world.store, FLEET, rig.clock))
         snapshot = await rig.gateway.snapshot()
         await publisher.publish(desired(api_keys=("env:NOT_SET_ANYWHERE",)), (), Memory(), gateway=snapshot)
         rig.store.close()

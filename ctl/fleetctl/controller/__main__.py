@@ -17,8 +17,10 @@ from fleetctl.controller import api
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.publish import table_epoch
+from fleetctl.controller.store_access import ThreadedAccess
 from fleetctl.controller.world import World
-from fleetctl.errors import FleetctlError, LockHeldError, NotFoundError, StateError
+from fleetctl.controller.write_behind import WriteBehindStore
+from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
 from fleetctl.state.sqlite import SqliteStore
@@ -26,8 +28,12 @@ from fleetctl.unix_server import UnixServer
 
 if TYPE_CHECKING:
     from fleetctl.ports.host import ControllerRuntime
+    from fleetctl.ports.lease import Lease
 
 _log = logging.getLogger("fleetctl.controller")
+# SQLite's own wait for a lock; a write that does not get it is tried again, and the status says so meanwhile.
+_BUSY_S = 2.0
+_AGAIN_S = 1.0
 
 
 def main() -> int:
@@ -55,21 +61,21 @@ def main() -> int:
 
 async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
     paths = FleetPaths(fleet=fleet)
-    store = SqliteStore(state_db())
+    store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
+    reader = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
     try:
         desired = store.fleet(fleet)
         if desired is None:
             raise NotFoundError(f"there is no fleet {fleet!r} to keep", hint="bring one up: fleetctl up PROFILE")
-        lease = store.acquire_lease(
-            fleet, runtime.lease_holder(), now=SYSTEM_CLOCK.now(), after=table_epoch(paths.routing_table)
-        )
+        lease = await _acquire_lease(store, fleet, runtime, paths)
         _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
         leased = store.under(lease)
+        access = ThreadedAccess(leased, reader.under(lease))
         async with AsyncExitStack() as stack:
             world = World(
                 fleet=fleet,
                 paths=paths,
-                store=leased,
+                store=WriteBehindStore(access, fleet, SYSTEM_CLOCK),
                 epoch=lease.epoch,
                 provider=load_provider(desired.profile.provider),
                 engine_of=lru_cache(load_engine),
@@ -80,12 +86,25 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
             )
-            while await _serve(world, runtime):
+            while await _serve(world, runtime, leased):
                 if _is_forgotten(leased, fleet):
                     break
-        leased.release_lease(now=SYSTEM_CLOCK.now())
+        _release(leased)
     finally:
         store.close()
+        reader.close()
+
+
+async def _acquire_lease(store: SqliteStore, fleet: str, runtime: ControllerRuntime, paths: FleetPaths) -> Lease:
+    """Take the fleet over, as soon as the state can be written."""
+    while True:
+        try:
+            return store.acquire_lease(
+                fleet, runtime.lease_holder(), now=SYSTEM_CLOCK.now(), after=table_epoch(paths.routing_table)
+            )
+        except (LockHeldError, DiskFullError) as exc:
+            _log.error("the fleet cannot be taken over yet: %s; tried again each second", exc.message)
+            await SYSTEM_CLOCK.sleep(_AGAIN_S)
 
 
 def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
@@ -98,7 +117,16 @@ def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
     return True
 
 
-async def _serve(world: World, runtime: ControllerRuntime) -> bool:
+def _release(leased: SqliteStore) -> None:
+    try:
+        leased.release_lease(now=SYSTEM_CLOCK.now())
+    except FencedError:
+        raise
+    except FleetctlError as exc:
+        _log.error("the lease cannot be released: %s", exc.message)  # it is as good as over: its holder has gone
+
+
+async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore) -> bool:
     """Keep the fleet and answer the faces; return whether it is down."""
     controller = Controller(world)
     application = api.app(controller.status, controller.broadcast, controller.wake)
@@ -116,7 +144,7 @@ async def _serve(world: World, runtime: ControllerRuntime) -> bool:
         return False
     else:
         _log.info("fleet %s is down", world.fleet)
-        with world.store.while_leased():
+        with leased.while_leased():
             world.paths.routing_table.unlink(missing_ok=True)
             world.paths.gateway_socket.unlink(missing_ok=True)
         return True

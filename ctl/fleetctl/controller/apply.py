@@ -33,7 +33,7 @@ from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import GATEWAY, Subject
-from fleetctl.ports.store import IntentState, Tombstone
+from fleetctl.ports.store import IntentState, Settlement, Tombstone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _GATEWAY_STOP_S = 12.0
 _GATEWAY = "gateway"
+_GATEWAY_START = "gateway-start"
 
 
 class Applier:
@@ -88,7 +89,7 @@ class Applier:
         self._probes = probes
         self._observer = observer
         self._shared = shared
-        self._memory = world.store.memory(world.fleet)
+        self._memory = world.store.memory()
 
     @property
     def memory(self) -> Memory:
@@ -108,7 +109,7 @@ class Applier:
         lanes = {Subject.replica(r.id): Subject.lane(r.lane) for r in self._records.all} if decision.actions else {}
         self._journal.decided(decision, actions, lanes)
         if decision.memory != self._memory:
-            self._world.store.put_memory(self._world.fleet, decision.memory)
+            self._world.store.put_memory(decision.memory)
             self._memory = decision.memory
         self._note_notices(observation)
         for action in actions:
@@ -161,7 +162,7 @@ class Applier:
             case LaunchReplica():
                 pass  # ordered together when all else is done
             case StartGateway():
-                self._start_gateway(desired)
+                self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))
             case StopGateway():
                 self._background.start(_GATEWAY, self._stop_gateway)
             case StopOrphanedNode():
@@ -210,10 +211,10 @@ class Applier:
         token = token_of(store.owner, record)
         may_be_there = bool(record.node_id)
         if record.state is ReplicaState.PENDING:
-            for intent in store.open_intents(self._world.fleet):
+            for intent in store.open_intents():
                 if intent.token == token:
                     may_be_there = bool(intent.request.argv)
-                    store.settle_intent(token, IntentState.ABANDONED)
+                    store.settle_intents((Settlement(token=token, state=IntentState.ABANDONED),))
         node = self._cache.node(token, now=now)
         if not may_be_there or (node is not None and node.state is NodeState.GONE):
             return
@@ -255,11 +256,11 @@ class Applier:
         self._canaries.forget(replica_id)
 
     async def _stop_gateway(self) -> None:
-        self._world.store.check_lease()
+        await self._world.store.verify_lease()
         await self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S)
 
-    def _start_gateway(self, desired: Desired) -> None:
-        self._world.store.check_lease()
+    async def _start_gateway(self, desired: Desired) -> None:
+        await self._world.store.verify_lease()
         try:
             pid = self._world.gateway_host.start(desired)
         except FleetctlError as exc:

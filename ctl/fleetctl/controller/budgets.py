@@ -21,7 +21,7 @@ class Budgets:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._ledgers = self._stored = world.store.ledgers(world.fleet)
+        self._ledgers = self._stored = world.store.ledgers()
         self._stored_s = float("-inf")
 
     def count(self, desired: Desired, gateway: GatewaySnapshot | None) -> dict[str, BudgetLedger]:
@@ -44,5 +44,5 @@ class Budgets:
     def _store(self) -> None:
         now_s = self._world.clock.monotonic_s()
         if self._ledgers != self._stored and now_s - self._stored_s >= _STORE_INTERVAL_S:
-            self._world.store.put_ledgers(self._world.fleet, self._ledgers)
+            self._world.store.put_ledgers(self._ledgers)
             self._stored, self._stored_s = self._ledgers, now_s

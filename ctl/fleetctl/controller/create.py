@@ -128,6 +128,7 @@ class Creator:
         """Give the orders their engines' commands, and send them in batches."""
         ready: tuple[Intent, ...] = ()
         try:
+            await self._world.store.committed()
             # One question at a time: until an address is noted, the provider would give it to another order too.
             async with self._addressing:
                 ready = await self._addressed(desired, intents)
@@ -143,7 +144,9 @@ class Creator:
 
     async def _carry_out(self, desired: Desired, batch: tuple[Intent, ...]) -> None:
         try:
-            left = batch
+            # No order is sent before its intent, with the command in it, is on the disk.
+            await self._world.store.committed()
+            left = batch if self._is_wanted() else ()
             while left:
                 left = self._settle(desired, left, await self._results(left))
                 # Throttled orders are sent again, unless the fleet is to end: then nothing was made for them.
@@ -251,7 +254,7 @@ class Creator:
                 self.close(intent, error.message, is_final=False)
 
     def _is_wanted(self) -> bool:
-        desired = self._world.store.fleet(self._world.fleet)
+        desired = self._world.store.fleet()
         return desired is not None and desired.phase is DesiredPhase.UP
 
 

@@ -59,7 +59,7 @@ class Resolver:
         self._settled_by = {}
         if not any(r.state is ReplicaState.PENDING for r in self._records.all):
             return
-        for intent in self._world.store.open_intents(self._world.fleet):
+        for intent in self._world.store.open_intents():
             if not self._creator.is_creating(intent.replica_id):
                 self._resolve(desired, intent)
 

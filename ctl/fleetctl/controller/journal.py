@@ -11,9 +11,9 @@ from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
+    from fleetctl.controller.write_behind import WriteBehindStore
     from fleetctl.model.decision import Decision
     from fleetctl.model.subject import Subject
-    from fleetctl.ports.store import StateStore
 
 _log = logging.getLogger("fleetctl.controller")
 # The same error again within this is the same news.
@@ -24,7 +24,7 @@ _RECENT_MAX = 500
 class Journal:
     """Writes the fleet's decision journal: actions, failures and notices, each with its reason and inputs."""
 
-    def __init__(self, store: StateStore, fleet: str, clock: Clock, *, epoch: int = 0) -> None:
+    def __init__(self, store: WriteBehindStore, fleet: str, clock: Clock, *, epoch: int = 0) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock

@@ -57,7 +57,7 @@ class Launcher:
         self._blocked = why
 
     def launch(self, desired: Desired, actions: Sequence[LaunchReplica]) -> None:
-        """Commit an intent for each replica and begin their creates. What could not be ordered is journalled."""
+        """Write an intent for each replica and begin their creates. What could not be ordered is journalled."""
         if self._blocked:
             for action in actions:
                 self._refuse(action, ProviderError(self._blocked), ReasonCode.LAUNCH_BLOCKED)
@@ -86,7 +86,7 @@ class Launcher:
         offering, *others = self._choices(desired, action, begun)
         now = world.clock.now()
         record = Replica(
-            id=f"r{world.store.next_replica_number(world.fleet)}",
+            id=f"r{world.store.next_replica_number()}",
             fleet=world.fleet,
             lane=action.lane,
             engine=lane_plan.engine,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FencedError, FleetctlError
+from fleetctl.errors import FencedError
 
 if TYPE_CHECKING:
     from fleetctl.controller.world import World
 
-_log = logging.getLogger("fleetctl.controller")
 # How old a controller's last sign of life may be when it is asked since when it is gone.
 _RENEW_S = 5.0
 
@@ -18,12 +16,7 @@ _RENEW_S = 5.0
 async def keep_lease(world: World) -> None:
     """Leave a sign of life for ever. Raises FencedError once another controller has the fleet."""
     while True:
-        try:
-            world.store.renew_lease(now=world.clock.now())
-        except FencedError:
-            raise
-        except FleetctlError as exc:
-            _log.error("the lease cannot be renewed: %s", exc.message)  # still ours: whoever takes it over can write
+        world.store.renew_lease(now=world.clock.now())
         await world.clock.sleep(_RENEW_S)
 
 

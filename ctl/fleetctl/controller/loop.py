@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.controller.world import World
-    from fleetctl.model.decision import Decision, JournalEntry
+    from fleetctl.model.decision import Decision
     from fleetctl.model.desired import Desired
     from fleetctl.model.observation import Observation
     from fleetctl.model.status import FleetStatus
@@ -62,7 +62,6 @@ class Controller:
         self._woken = asyncio.Event()
         self._known: FleetKnowledge | None = None
         self._requeue_at: datetime | None = None
-        self._shown: tuple[JournalEntry, ...] = ()
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
         self.broadcast = api.Broadcast()
@@ -75,10 +74,7 @@ class Controller:
         """Return what the last tick saw and decided; None before the first."""
         if self._known is None:
             return None
-        after = self._shown[-1].seq if self._shown else 0
-        new = self._world.store.journal(self._world.fleet, after=after, limit=DECISIONS_SHOWN)
-        self._shown = (*self._shown, *new)[-DECISIONS_SHOWN:]
-        return fleet_status(self._known, self._shown)
+        return fleet_status(self._known, self._world.store.entries()[-DECISIONS_SHOWN:])
 
     async def run(self) -> None:
         """Keep the fleet until it is down. Cancelled, it leaves everything running.
@@ -86,6 +82,7 @@ class Controller:
         Raises FencedError as soon as another controller has taken the fleet over.
         """
         try:
+            await self._world.store.open()
             async with asyncio.TaskGroup() as group:
                 await self._keep(_Components(self._world, group, self.wake))
         except BaseExceptionGroup as failure:
@@ -96,6 +93,7 @@ class Controller:
 
     async def _keep(self, components: _Components) -> None:
         try:
+            components.background.start("store", self._world.store.run, wakes=False)
             components.background.start("lease", lambda: keep_lease(self._world), wakes=False)
             await self._look_first(components)
             while not await self._tick_safely(components):
@@ -106,6 +104,7 @@ class Controller:
         finally:
             # What was begun at the provider is given a moment to be noted; else its intent stays open.
             await components.background.settle("create/", within_s=_SETTLE_S)
+            await self._world.store.written_soon(_SETTLE_S)
             components.background.cancel_all()
 
     async def _look_first(self, components: _Components) -> None:
@@ -141,12 +140,14 @@ class Controller:
         desired, observation = loaded
         decision = self._decide(components, desired, observation)
         await self._apply(components, desired, observation, decision)
+        await self._world.store.refresh_journal()
         self.broadcast.announce()
-        return decision.is_down
+        # What ended is on record before anybody forgets the fleet.
+        return decision.is_down and await self._world.store.written_soon()
 
     async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
-        self._world.store.check_lease()
-        desired = self._world.store.fleet(self._world.fleet)
+        await self._world.store.refresh()
+        desired = self._world.store.fleet()
         if desired is None:
             return None
         self._tick_s = desired.profile.control.tick_s
@@ -159,7 +160,8 @@ class Controller:
         observation = await components.observer.observe(components.records.all, refused=refused)
         components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
         components.canaries.begin(desired, observation)
-        return desired, replace(observation, shared=components.shared.observed())
+        condition = self._world.store.condition
+        return desired, replace(observation, shared=components.shared.observed(), store_condition=condition)
 
     def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)
@@ -222,7 +224,7 @@ class _Components:
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records = Records(world.store, world.fleet)
+        self.records = Records(world.store)
         self.events = world.provider.capabilities.events
         pace = world.provider.pace
         self.cache = NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
@@ -298,5 +300,5 @@ class _Components:
 def _provider_calls(world: World) -> ProviderCalls:
     store = world.store
     return ProviderCalls(
-        world.provider, world.clock, owner=store.owner, fleet=world.fleet, check_lease=store.check_lease
+        world.provider, world.clock, owner=store.owner, fleet=world.fleet, verify_lease=store.verify_lease
     )

@@ -33,6 +33,7 @@ _SHOWN_S = 180.0
 # Without credentials nothing is ordered for this long; then one more attempt shows whether they were mended.
 _CREDENTIALS_AGAIN_S = 60.0
 _RETRY_AFTER_S_MIN = 0.1
+_CHANGES = frozenset({"create", "stop", "prepare", "teardown"})
 _OPEN_S = 1e-3  # a shorter wait may be lost in the rounding of a clock, and never end
 _FAULTS: tuple[tuple[type[FleetctlError], ProviderFault], ...] = (
     (CredentialsError, ProviderFault.CREDENTIALS),
@@ -46,10 +47,16 @@ class ProviderCalls:
     """The provider as the controller calls it: no call outlasts its deadline, none is made while it is throttled."""
 
     def __init__(
-        self, provider: Provider, clock: Clock, *, owner: str, fleet: str, check_lease: Callable[[], None]
+        self,
+        provider: Provider,
+        clock: Clock,
+        *,
+        owner: str,
+        fleet: str,
+        verify_lease: Callable[[], Coroutine[object, object, None]],
     ) -> None:
         self._provider = provider
-        self._check_lease = check_lease
+        self._verify_lease = verify_lease
         self._clock = clock
         self._owner = owner
         self._fleet = fleet
@@ -138,7 +145,8 @@ class ProviderCalls:
     async def _call(self, operation: str, deadline_s: float, call: Callable[[], Coroutine[object, object, T]]) -> T:
         await self._wait_until_open(operation)
         # Whoever has lost the fleet meanwhile orders and ends nothing more.
-        self._check_lease()
+        if operation in _CHANGES:
+            await self._verify_lease()
         try:
             async with asyncio.timeout(deadline_s):
                 answer = await call()

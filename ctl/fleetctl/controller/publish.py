@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,7 @@ import msgspec
 from fleetctl.codec import decode, encode
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
-from fleetctl.errors import ConfigError, UnavailableError
-from fleetctl.files import write_whole
+from fleetctl.errors import AmbiguousOutcomeError, ConfigError, UnavailableError
 from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, RoutingTable, SignalFeed
 from fleetctl.model.slo import Validity
 from fleetctl.model.subject import GATEWAY
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 # No key hashes to this: a gateway whose keys cannot be read refuses every request.
+_FILE_FIRST_S = 0.25
 _SHUT = ("unreadable",)
 
 
@@ -56,11 +57,11 @@ class Publisher:
         at_work = gateway.table_version if gateway is not None else 0
         table = self._next(desired, records, memory, at_work)
         if table != self._table:
-            self._world.paths.routing_table.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._world.store.while_leased():
-                write_whole(self._world.paths.routing_table, encode(table), mode=0o600)
             self._table = table
             self._note_rotation()
+            self._world.store.put_file(self._world.paths.routing_table, encode(table))
+            # A gateway that is restarted should read no older table than was at work; rotation waits for no disk.
+            await self._world.store.written_soon(_FILE_FIRST_S)
         if gateway is not None and at_work != table.version:
             await self._push(table)
 
@@ -74,7 +75,6 @@ class Publisher:
         taken_at = {replica_id: at for replica_id, _, at in sound}
         if observation.gateway is None or taken_at == self._signals_at:
             return
-        self._world.store.check_lease()
         feed = SignalFeed(
             replicas=tuple(
                 ReplicaSignals(
@@ -125,7 +125,9 @@ class Publisher:
         self._out_since = {rid: self._out_since.get(rid, table.version) for rid in out}
 
     async def _push(self, table: RoutingTable) -> None:
-        self._world.store.check_lease()
+        # A store that does not say leaves it to the gateway, which refuses a table of an older epoch.
+        with suppress(AmbiguousOutcomeError):
+            await self._world.store.verify_lease()
         try:
             await self._world.gateway.put_table(table)
         except UnavailableError as exc:

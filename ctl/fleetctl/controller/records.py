@@ -9,23 +9,23 @@ from fleetctl.core.transitions import node_seen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.controller.write_behind import WriteBehindStore
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node
     from fleetctl.model.replica import Replica
-    from fleetctl.ports.store import Settlement, StateStore
+    from fleetctl.ports.store import Settlement
 
 
 class Records:
     """Holds the fleet's replica records by id. Operators change only `drain_requested`, which the store itself never loses."""
 
-    def __init__(self, store: StateStore, fleet: str) -> None:
+    def __init__(self, store: WriteBehindStore) -> None:
         self._store = store
-        self._fleet = fleet
         self._by_id: dict[str, Replica] = {}
 
     def read(self) -> tuple[Replica, ...]:
         """Return the records as the store has them now, ended ones included."""
-        found = self._store.replicas(self._fleet)
+        found = self._store.replicas()
         self._by_id = {record.id: record for record in found}
         return found
 
@@ -60,7 +60,7 @@ class Records:
                 self.put(seen)
 
     def settle(self, settled: tuple[Settlement, ...]) -> None:
-        """Close intents and store their replicas' new records, in one transaction."""
+        """Close intents and change their replicas' records, in one transaction."""
         self._store.settle_intents(settled)
         for settlement in settled:
             if settlement.replica is not None:

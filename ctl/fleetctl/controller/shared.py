@@ -43,7 +43,7 @@ class SharedOperations:
         self._calls = calls
         self._background = background
         self._journal = journal
-        self._intents = {intent.token: intent for intent in world.store.shared_intents(world.fleet)}
+        self._intents = {intent.token: intent for intent in world.store.shared_intents()}
         # An earlier controller may have asked right before it died, and what it asked for may still come.
         settles_at = world.clock.now() + self._settles
         still_open = [token for token, intent in self._intents.items() if intent.state.is_open]
@@ -126,6 +126,7 @@ class SharedOperations:
         self._background.start(_KEY + resource.token, lambda: self._carry_out(intent))
 
     async def _carry_out(self, intent: SharedIntent) -> None:
+        await self._world.store.committed()
         self._count(intent)
         is_prepare = intent.state is SharedState.PREPARING
         call = self._calls.prepare if is_prepare else self._calls.teardown
@@ -149,7 +150,7 @@ class SharedOperations:
 
     def _goes_on(self, intent: SharedIntent) -> bool:
         """Whether a throttled attempt is still wanted, and not given up."""
-        desired = self._world.store.fleet(self._world.fleet)
+        desired = self._world.store.fleet()
         is_up = desired is not None and desired.phase is DesiredPhase.UP
         if intent.state is SharedState.PREPARING:
             return is_up

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
+from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import GatewayHost
 from fleetctl.ports.policy import Policy
 from fleetctl.ports.provider import Provider
-from fleetctl.ports.store import StateStore
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
@@ -56,7 +56,7 @@ class World:
 
     fleet: str
     paths: FleetPaths
-    store: StateStore
+    store: WriteBehindStore
     provider: Provider
     engine_of: Callable[[str], Engine]
     policy_of: Callable[[str], Policy]  # by the name in the profile

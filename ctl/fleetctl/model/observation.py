@@ -76,6 +76,26 @@ class ProviderCondition:
     message: str
 
 
+class StoreFault(StrEnum):
+    """The kinds of fault the state can have."""
+
+    MISSING = "state missing"  # its file is not where it was
+    DAMAGED = "state damaged"
+    DISK_FULL = "disk full"
+    LOCKED = "state locked"  # by another process
+    UNWRITABLE = "state unwritable"
+    SILENT = "state slow"  # it has not answered yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCondition:
+    """What keeps the controller from writing or reading the state now; it serves on meanwhile, and creates nothing."""
+
+    fault: StoreFault
+    message: str
+    since: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything one decision sees. `listing_ok` False: no young listing, so nothing is believed absent."""
@@ -95,4 +115,5 @@ class Observation:
     offerings_known: bool = True  # the provider has said what it sells
     stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
+    store_condition: StoreCondition | None = None  # None: the state can be read and written
     shared: tuple[ObservedShared, ...] = ()  # needed by the fleet or left of it, in the order of preparing

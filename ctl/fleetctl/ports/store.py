@@ -53,6 +53,18 @@ class Intent:
     request: NodeRequest
     created_at: datetime
 
+    @classmethod
+    def opened(cls, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
+        """Return the OPEN intent to create a replica's node."""
+        return cls(
+            token=request.token,
+            fleet=replica.fleet,
+            replica_id=replica.id,
+            state=IntentState.OPEN,
+            request=request,
+            created_at=now,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
@@ -105,6 +117,10 @@ class StateStore(Protocol):
     @property
     def owner(self) -> str:
         """The store's uuid, made with it: tags every node."""
+        ...
+
+    def is_in_place(self) -> bool:
+        """Whether what is open is still what others find: False once its file was deleted, moved or replaced."""
         ...
 
     def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
@@ -228,6 +244,10 @@ class StateStore(Protocol):
 
     def next_replica_number(self, fleet: str) -> int:
         """Return a number never given before, not even in an earlier fleet of this name."""
+        ...
+
+    def last_replica_number(self, fleet: str) -> int:
+        """Return the number given last; 0 before the first."""
         ...
 
     def memory(self, fleet: str) -> Memory:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import LockHeldError, StateError
+from fleetctl.errors import MAKE_ROOM, DamagedStateError, DiskFullError, LockHeldError, StateError, state_error
 from fleetctl.locks import FileLock
 from fleetctl.state.migrations import STEPS, Step, check, migrate, version_of
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Default BEGIN lost 375 of 800 writes of eight processes to "database is locked"; IMMEDIATE with 30 s lost none.
 _BUSY_TIMEOUT_S = 30.0
+_NO_FILE = (0, 0)
+
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -36,7 +38,7 @@ class Database:
         self._turn = threading.Lock()
         self._steps = steps
         self._busy_timeout_s = busy_timeout_s
-        self._identity = (0, 0)
+        self._identity = _NO_FILE
         self._connection = _empty(steps) if path is None else None
         if self._connection is None and not opens_on_use:
             with self._translated():
@@ -68,7 +70,17 @@ class Database:
             found = self.path.stat()
         except OSError:
             return False
-        return self._identity not in ((0, 0), (found.st_dev, found.st_ino))
+        return self._identity not in (_NO_FILE, (found.st_dev, found.st_ino))
+
+    def is_in_place(self) -> bool:
+        """Whether the open file is the one at its path; so is one that was not opened yet, or is in memory."""
+        if self._identity == _NO_FILE:
+            return True
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return self._identity == (found.st_dev, found.st_ino)
 
     def close(self) -> None:
         """Close the file."""
@@ -127,15 +139,17 @@ class Database:
                     f"{self.path} stayed locked for {self._busy_timeout_s:g} s",
                     hint=f"see who holds it with `fuser {self.path}`, then retry",
                 ) from exc
+            if (getattr(exc, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_FULL:
+                raise DiskFullError(f"{self.path}: disk full", hint=MAKE_ROOM) from exc
             raise StateError(f"{self.path}: {exc}", hint="check that the disk has room and the file is yours") from exc
         except sqlite3.DatabaseError as exc:
-            raise StateError(
+            raise DamagedStateError(
                 f"{self.path} is damaged: {exc}",
                 hint=f"restore a copy, or `mv {self.path} {self.path}.damaged` and run `fleetctl up` again; "
                 "replicas the old file knew stay up until they are stopped by hand",
             ) from exc
         except OSError as exc:
-            raise StateError(f"{self.path}: {exc.strerror}", hint="set XDG_STATE_HOME to a directory of yours") from exc
+            raise state_error(self.path, exc) from exc
 
 
 @contextmanager

@@ -108,14 +108,7 @@ def begin_replica(db: sqlite3.Connection, replica: Replica, request: NodeRequest
             f"replica {replica.id} or its token {request.token} was begun before",
             hint="a replica's number and token are used once; take the next number",
         )
-    intent = Intent(
-        token=request.token,
-        fleet=replica.fleet,
-        replica_id=replica.id,
-        state=IntentState.OPEN,
-        request=request,
-        created_at=now,
-    )
+    intent = Intent.opened(replica, request, now=now)
     write_replica(db, replica)
     write_intent(db, intent)
     return intent

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
-from fleetctl.errors import FencedError, NotFoundError, StateError
+from fleetctl.errors import FencedError, MissingStateError, NotFoundError, StateError
 from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.lease import Lease, LeaseHolder
     from fleetctl.ports.store import SharedIntent
 
+_END = "fleetctl gc"
 _ENDED_KEPT = timedelta(hours=1)
 _JOURNAL_ENTRIES_MAX = 100_000  # a fleet
 _JOURNAL_TRIM_EVERY = 256  # entries; counting on each append would walk the whole index
@@ -80,6 +81,10 @@ class SqliteStore:
         if not self._owner:
             self._owner = self._read_owner() or self._make_owner()
         return self._owner
+
+    def is_in_place(self) -> bool:
+        """Whether the file that is open is still the one at its path."""
+        return self._database.is_in_place()
 
     # Leases
 
@@ -133,10 +138,11 @@ class SqliteStore:
             yield db
 
     def _check_lease(self, db: sqlite3.Connection, lease: Lease) -> None:
+        path = self._database.path
         if self._database.is_replaced():
-            raise FencedError(
-                f"{self._database.path} is another file than the one this controller of {lease.fleet} has open"
-            )
+            raise FencedError(f"{path} is another file than the one this controller of {lease.fleet} has open")
+        if not self._database.is_in_place():
+            raise MissingStateError(f"{path} is gone", hint=f"move it back; what runs can be ended by: {_END}")
         leases.check(db, lease)
 
     # Fleets
@@ -328,6 +334,12 @@ class SqliteStore:
                 (fleet,),
             ).fetchone()
         return int(row[0])
+
+    def last_replica_number(self, fleet: str) -> int:
+        """Return the number given last; 0 before the first."""
+        with self._database.read() as db:
+            row = db.execute("SELECT last FROM replica_numbers WHERE fleet = ?", (fleet,)).fetchone()
+        return int(row[0]) if row else 0
 
     # The controller's memory and the journal
 

@@ -1,0 +1,323 @@
+"""The store as the controller has it: in memory at once, on disk behind it, others' writes brought in each tick.
+
+The controller is the only writer of its fleet's replicas, intents and memory, and the lease holds it to that, so what
+it wrote last is so although the store may not have it yet. What must be durable before it is acted on, such as the
+intent of a create, is waited for with `committed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.controller.write_queue import LATE_S, WriteQueue, fault_of
+from fleetctl.errors import AmbiguousOutcomeError, FencedError, FleetctlError, NotFoundError, state_error
+from fleetctl.files import write_whole
+from fleetctl.model.decision import Memory
+from fleetctl.model.desired import Desired
+from fleetctl.model.observation import StoreCondition, StoreFault
+from fleetctl.model.replica import Replica
+from fleetctl.ports.store import Intent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+    from pathlib import Path
+
+    from fleetctl.clock import Clock
+    from fleetctl.controller.store_access import StoreAccess
+    from fleetctl.model.budget import BudgetLedger
+    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.node import NodeRequest
+    from fleetctl.ports.store import Settlement, SharedIntent, StateStore, Tombstone
+
+_VERIFIED_WITHIN_S = 2.0
+_SHOWN_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What the store held at one reading."""
+
+    desired: Desired | None
+    replicas: tuple[Replica, ...]
+    intents: tuple[Intent, ...]
+    is_in_place: bool
+
+
+class WriteBehindStore:
+    """Answers from memory and never blocks; `open` first, and `run` for as long as it is used."""
+
+    def __init__(self, access: StoreAccess, fleet: str, clock: Clock) -> None:
+        self._access = access
+        self._fleet = fleet
+        self._clock = clock
+        self._queue = WriteQueue(access, clock)
+        self._desired: Desired | None = None
+        self._replicas: dict[str, Replica] = {}
+        self._intents: dict[str, Intent] = {}
+        self._shared: tuple[SharedIntent, ...] = ()
+        self._memory = Memory()
+        self._ledgers: dict[str, BudgetLedger] = {}
+        self._last_number = 0
+        self._touched: dict[str, int] = {}  # replica id or token -> ticket of the last write about it
+        self._entries: tuple[JournalEntry, ...] = ()
+        self._reading: asyncio.Future[_View] | None = None
+        self._read_ticket = 0
+        self._read_fault: StoreCondition | None = None
+        self._is_in_place = True
+
+    @property
+    def owner(self) -> str:
+        """The store's uuid."""
+        return self._access.owner
+
+    @property
+    def condition(self) -> StoreCondition | None:
+        """What is wrong with the store now; None: nothing."""
+        return self._queue.condition or self._read_fault
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the store's file is still where it was opened, as last read."""
+        return self._is_in_place
+
+    # Others' writes, and the order of ours
+
+    async def open(self) -> None:
+        """Read everything; what an earlier use did not write is forgotten. Raises FleetctlError."""
+        self._queue.clear()
+        self._touched.clear()
+        self._entries, self._reading, self._read_fault = (), None, None
+        fleet = self._fleet
+        self._put_view(await self._access.read(lambda store: _view(store, fleet)), 0)
+        self._shared = await self._access.read(lambda store: store.shared_intents(fleet))
+        self._memory = await self._access.read(lambda store: store.memory(fleet))
+        self._ledgers = await self._access.read(lambda store: store.ledgers(fleet))
+        self._last_number = await self._access.read(lambda store: store.last_replica_number(fleet))
+        await self.refresh_journal()
+
+    async def run(self) -> None:
+        """Write what is queued, for ever. Raises FencedError."""
+        await self._queue.run()
+
+    async def refresh(self) -> None:
+        """Bring in what others wrote; what does not come in a moment comes later. Raises FencedError, StateError.
+
+        StateError says that a write of ours was refused: what is in memory is not what is so, and is opened anew.
+        """
+        self._queue.check()
+        if self._reading is None:
+            self._read_ticket = self._queue.committed
+            self._reading = asyncio.ensure_future(self._read())
+        # A store that answers at once has done so after one turn of the loop.
+        await asyncio.wait([self._reading], timeout=0.0 if self._read_fault else LATE_S)
+        if not self._reading.done():
+            message = "the state cannot be read in time"
+            self._read_fault = StoreCondition(fault=StoreFault.SILENT, message=message, since=self._clock.now())
+            return
+        reading, self._reading = self._reading, None
+        self._take(reading)
+
+    async def refresh_journal(self) -> None:
+        """Bring in the newest lines of the journal, once ours are written."""
+        await self._queue.wait_briefly(LATE_S)
+        if self.condition is not None:
+            return
+        fleet, after = self._fleet, self._entries[-1].seq if self._entries else 0
+        new = await self._access.read(lambda store: store.journal(fleet, after=after, limit=_SHOWN_MAX))
+        self._entries = (*self._entries, *new)[-_SHOWN_MAX:]
+
+    async def committed(self) -> None:
+        """Return when everything written so far is in the store. Raises StateError when it never will be."""
+        await self._queue.wait(self._queue.ticket)
+
+    async def written_soon(self, within_s: float = LATE_S) -> bool:
+        """Give what is queued a moment; return whether all of it is in the store."""
+        await self._queue.wait_briefly(within_s)
+        return self._queue.committed >= self._queue.ticket
+
+    async def verify_lease(self) -> None:
+        """Return if the lease is the newest. Raises FencedError; AmbiguousOutcomeError where the store does not say."""
+        try:
+            async with asyncio.timeout(_VERIFIED_WITHIN_S):
+                await self._access.read(lambda store: store.check_lease())
+        except TimeoutError as exc:
+            raise AmbiguousOutcomeError("the state does not answer, so nothing is ordered or ended") from exc
+        except FencedError:
+            raise
+        except FleetctlError as exc:
+            raise AmbiguousOutcomeError(f"the lease cannot be read: {exc.message}", hint=exc.hint) from exc
+
+    def renew_lease(self, *, now: datetime) -> None:
+        """Note that the holder of the lease lives."""
+        self._queue.put(lambda store: store.renew_lease(now=now), key="lease")
+
+    # Desired state and records, as they are now
+
+    def fleet(self) -> Desired | None:
+        """Return the fleet's desired state as last read, or None."""
+        return self._desired
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """Return the fleet's replicas, oldest first; ended ones for an hour."""
+        return tuple(self._replicas.values())
+
+    def put_replica(self, replica: Replica) -> None:
+        """Change a replica's record."""
+        self._put_replica(replica, lambda store: store.put_replica(replica), key=f"replica/{replica.id}")
+
+    def next_replica_number(self) -> int:
+        """Return a number never given before."""
+        fleet = self._fleet
+        self._last_number += 1
+        self._queue.put(lambda store: store.next_replica_number(fleet))
+        return self._last_number
+
+    def begin_replicas(self, begun: tuple[tuple[Replica, NodeRequest], ...], *, now: datetime) -> tuple[Intent, ...]:
+        """Add PENDING replicas and the OPEN intents to create their nodes; await `committed` before they are sent."""
+        intents = tuple(Intent.opened(replica, request, now=now) for replica, request in begun)
+        for (replica, _), intent in zip(begun, intents, strict=True):
+            self._replicas[replica.id] = replica
+            self._intents[intent.token] = intent
+        self._queue.put(lambda store: store.begin_replicas(begun, now=now))
+        self._touch([replica.id for replica, _ in begun] + [intent.token for intent in intents])
+        return intents
+
+    def amend_intents(self, intents: tuple[Intent, ...]) -> None:
+        """Complete the requests of OPEN intents; await `committed` before they are sent. Raises NotFoundError."""
+        for intent in intents:
+            if intent.token not in self._intents:
+                raise NotFoundError(f"no open intent has the token {intent.token}")
+        self._intents.update({intent.token: intent for intent in intents})
+        self._queue.put(lambda store: store.amend_intents(intents))
+        self._touch(intent.token for intent in intents)
+
+    def settle_intents(self, settled: tuple[Settlement, ...]) -> None:
+        """Close intents, and change their replicas' records."""
+        if not settled:
+            return
+        for settlement in settled:
+            self._intents.pop(settlement.token, None)
+            if settlement.replica is not None:
+                self._replicas[settlement.replica.id] = settlement.replica
+        self._queue.put(lambda store: store.settle_intents(settled))
+        self._touch(settlement.token for settlement in settled)
+        self._touch(settlement.replica.id for settlement in settled if settlement.replica is not None)
+
+    def open_intents(self) -> tuple[Intent, ...]:
+        """Return what must be resolved before anything else, oldest first."""
+        return tuple(self._intents.values())
+
+    # What nodes share, tombstones, memory, the journal
+
+    def shared_intents(self) -> tuple[SharedIntent, ...]:
+        """Return what the fleet's nodes share, as it was when the store was opened."""
+        return self._shared
+
+    def put_shared(self, intent: SharedIntent) -> None:
+        """Store how far a shared resource has come; await `committed` before the provider is asked."""
+        self._shared = (*(each for each in self._shared if each.token != intent.token), intent)
+        self._queue.put(lambda store: store.put_shared(intent))
+
+    def end_shared(self, token: str, *, tombstone: Tombstone | None = None) -> None:
+        """Forget a shared resource that was torn down, or bury it."""
+        self._shared = tuple(each for each in self._shared if each.token != token)
+        self._queue.put(lambda store: store.end_shared(token, tombstone=tombstone))
+
+    def bury(self, tombstone: Tombstone) -> None:
+        """Remember an order whose node was not seen to have ended."""
+        self._queue.put(lambda store: store.bury(tombstone))
+
+    def memory(self) -> Memory:
+        """Return the controller's memory; empty for a new fleet."""
+        return self._memory
+
+    def put_memory(self, memory: Memory) -> None:
+        """Change the controller's memory."""
+        fleet, self._memory = self._fleet, memory
+        self._queue.put(lambda store: store.put_memory(fleet, memory), key="memory")
+
+    def ledgers(self) -> dict[str, BudgetLedger]:
+        """Return the error-budget ledgers by lane."""
+        return self._ledgers
+
+    def put_ledgers(self, ledgers: dict[str, BudgetLedger]) -> None:
+        """Change the ledgers; those of other lanes go."""
+        fleet, self._ledgers = self._fleet, ledgers
+        self._queue.put(lambda store: store.put_ledgers(fleet, ledgers), key="ledgers")
+
+    def append(self, entries: tuple[JournalEntry, ...]) -> None:
+        """Append to the journal. While a great many writes wait, lines go to the log alone."""
+        if entries and self._queue.has_room:
+            self._queue.put(lambda store: store.append(entries))
+
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """Return the newest lines of the journal as last read, oldest first."""
+        return self._entries
+
+    def put_file(self, path: Path, raw: bytes) -> None:
+        """Replace a file that belongs to the lease, in the order of the writes."""
+
+        def write(store: StateStore) -> None:
+            with store.while_leased():
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    write_whole(path, raw, mode=0o600)
+                except OSError as exc:
+                    raise state_error(path, exc) from exc
+
+        self._queue.put(write, key=f"file/{path}")
+
+    async def _read(self) -> _View:
+        fleet = self._fleet
+        return await self._access.read(lambda store: _view(store, fleet))
+
+    def _take(self, reading: asyncio.Future[_View]) -> None:
+        try:
+            view = reading.result()
+        except FencedError:
+            raise
+        except FleetctlError as exc:
+            self._read_fault = StoreCondition(fault=fault_of(exc), message=exc.message, since=self._clock.now())
+            return
+        self._read_fault = None
+        self._put_view(view, self._read_ticket)
+
+    def _put_view(self, view: _View, read_ticket: int) -> None:
+        """Take over what was read, except for what was written since, or not written yet."""
+        self._is_in_place = view.is_in_place
+        if not view.is_in_place:
+            return
+        self._desired = view.desired
+        self._touched = {name: ticket for name, ticket in self._touched.items() if ticket > read_ticket}
+        mine = {name: record for name, record in self._replicas.items() if name in self._touched}
+        theirs = {record.id: record for record in view.replicas}
+        for name, record in mine.items():
+            asked = name in theirs and theirs[name].drain_requested
+            theirs[name] = replace(record, drain_requested=True) if asked else record
+        self._replicas = theirs
+        open_then = {intent.token: intent for intent in view.intents if intent.token not in self._touched}
+        open_since = {token: intent for token, intent in self._intents.items() if token in self._touched}
+        self._intents = open_then | open_since
+
+    def _put_replica(self, replica: Replica, work: Callable[[StateStore], object], *, key: str) -> None:
+        self._replicas[replica.id] = replica
+        self._queue.put(work, key=key)
+        self._touch((replica.id,))
+
+    def _touch(self, names: Iterable[str]) -> None:
+        self._touched.update(dict.fromkeys(names, self._queue.ticket))
+
+
+def _view(store: StateStore, fleet: str) -> _View:
+    if not store.is_in_place():
+        return _View(desired=None, replicas=(), intents=(), is_in_place=False)
+    store.check_lease()
+    return _View(
+        desired=store.fleet(fleet),
+        replicas=store.replicas(fleet),
+        intents=store.open_intents(fleet),
+        is_in_place=True,
+    )
