@@ -126,8 +126,9 @@ class Publisher:
 
     async def _push(self, table: RoutingTable) -> None:
         # A store that does not say leaves it to the gateway, which refuses a table of an older epoch.
-        with suppress(AmbiguousOutcomeError):
-            await self._world.store.verify_lease()
+        if self._world.store.condition is None:
+            with suppress(AmbiguousOutcomeError):
+                await self._world.store.verify_lease(within_s=_FILE_FIRST_S)
         try:
             await self._world.gateway.put_table(table)
         except UnavailableError as exc:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.write_queue import LATE_S, WriteQueue, fault_of
-from fleetctl.errors import AmbiguousOutcomeError, FencedError, FleetctlError, NotFoundError, state_error
+from fleetctl.errors import AmbiguousOutcomeError, FencedError, FleetctlError, NotFoundError, StateError, state_error
 from fleetctl.files import write_whole
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.store import Settlement, SharedIntent, StateStore, Tombstone
 
 _VERIFIED_WITHIN_S = 2.0
+# Longer than a reading takes on a machine with twice the work it can do; a tick waits no longer for it.
+_READ_S = 0.25
 _SHOWN_MAX = 50
 
 
@@ -112,7 +114,7 @@ class WriteBehindStore:
             self._read_ticket = self._queue.committed
             self._reading = asyncio.ensure_future(self._read())
         # A store that answers at once has done so after one turn of the loop.
-        await asyncio.wait([self._reading], timeout=0.0 if self._read_fault else LATE_S)
+        await asyncio.wait([self._reading], timeout=0.0 if self._read_fault else _READ_S)
         if not self._reading.done():
             message = "the state cannot be read in time"
             self._read_fault = StoreCondition(fault=StoreFault.SILENT, message=message, since=self._clock.now())
@@ -122,11 +124,15 @@ class WriteBehindStore:
 
     async def refresh_journal(self) -> None:
         """Bring in the newest lines of the journal, once ours are written."""
-        await self._queue.wait_briefly(LATE_S)
+        await self.written_soon()
         if self.condition is not None:
             return
         fleet, after = self._fleet, self._entries[-1].seq if self._entries else 0
-        new = await self._access.read(lambda store: store.journal(fleet, after=after, limit=_SHOWN_MAX))
+        try:
+            async with asyncio.timeout(_READ_S):
+                new = await self._access.read(lambda store: store.journal(fleet, after=after, limit=_SHOWN_MAX))
+        except (TimeoutError, StateError):
+            return  # the next tick's reading says what is wrong
         self._entries = (*self._entries, *new)[-_SHOWN_MAX:]
 
     async def committed(self) -> None:
@@ -135,13 +141,14 @@ class WriteBehindStore:
 
     async def written_soon(self, within_s: float = LATE_S) -> bool:
         """Give what is queued a moment; return whether all of it is in the store."""
-        await self._queue.wait_briefly(within_s)
+        if self._read_fault is None:
+            await self._queue.wait_briefly(within_s)
         return self._queue.committed >= self._queue.ticket
 
-    async def verify_lease(self) -> None:
+    async def verify_lease(self, within_s: float = _VERIFIED_WITHIN_S) -> None:
         """Return if the lease is the newest. Raises FencedError; AmbiguousOutcomeError where the store does not say."""
         try:
-            async with asyncio.timeout(_VERIFIED_WITHIN_S):
+            async with asyncio.timeout(within_s):
                 await self._access.read(lambda store: store.check_lease())
         except TimeoutError as exc:
             raise AmbiguousOutcomeError("the state does not answer, so nothing is ordered or ended") from exc

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetctl.controller")
 _AGAIN_S = 0.5
 # A write that takes longer keeps nobody waiting: the tick goes on with what is in memory.
-LATE_S = 0.5
+LATE_S = 0.3
 _SAID_AGAIN_S = 60.0
 # Lines of the journal that may wait; while it cannot be written, later ones go to the log alone.
 _WAITING_MAX = 2000

@@ -16,6 +16,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.model.observation import StoreCondition
     from fleetctl.model.status import FleetStatus, LaneStatus
 
 
@@ -37,6 +38,7 @@ class ConditionReason(StrEnum):
     CONTROLLER_MISSING = "controller-missing"
     CONTROLLER_SILENT = "controller-silent"
     GATEWAY_SILENT = "gateway-silent"
+    STATE_FAULT = "state-fault"  # nothing can be written down: no new node is made
     NO_FIGURES = "no-figures"  # of a lane, as the gateway is silent
     GOING_DOWN = "going-down"
     NOTHING_LEFT = "nothing-left"
@@ -73,6 +75,8 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
         return (_without_controller(status),)
     lanes = [(lane.name, found) for lane in status.lanes for found in lane_conditions(lane)]
     named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
+    if status.store_condition is not None:
+        named.append(_state_fault(status.store_condition))
     found = _worst_first(named or [_READY])
     if status.gateway_alive:
         return found
@@ -156,6 +160,11 @@ def _without_controller(status: FleetStatus) -> Condition:
         reason_code=ConditionReason.CONTROLLER_MISSING if missing else ConditionReason.CONTROLLER_SILENT,
         message=f"{_absence(status)}; shown is what it last wrote down",
     )
+
+
+def _state_fault(found: StoreCondition) -> Condition:
+    message = f"{found}; serving goes on, nothing new is created"
+    return _condition(ConditionType.DEGRADED, ConditionReason.STATE_FAULT, message)
 
 
 def _going_down(status: FleetStatus) -> Condition:

@@ -16,7 +16,7 @@ from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
-from fleetctl.model.observation import EngineSignals, Observation
+from fleetctl.model.observation import EngineSignals, Observation, StoreCondition
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import ReasonCode, join_messages
 from fleetctl.model.replica import Replica, ReplicaState
@@ -53,6 +53,11 @@ class FleetKnowledge:
     trouble: str = ""  # what went wrong in the last tick, if anything
 
     @property
+    def store_condition(self) -> StoreCondition | None:
+        """What is wrong with the state, as the last tick found it."""
+        return self.observation.store_condition if self.observation else None
+
+    @property
     def gateway(self) -> GatewaySnapshot | None:
         """The gateway's own figures, where it answered."""
         return self.observation.gateway if self.observation else None
@@ -86,6 +91,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         replicas=_replicas(known),
         decisions=decisions,
         shared_left=known.shared_left,
+        store_condition=known.store_condition,
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )
 

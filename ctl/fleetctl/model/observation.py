@@ -95,6 +95,10 @@ class StoreCondition:
     message: str
     since: datetime | None = None
 
+    def __str__(self) -> str:
+        """Return it in words."""
+        return self.message if self.fault.value in self.message else f"{self.fault.value}: {self.message}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:

@@ -11,7 +11,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
-from fleetctl.model.observation import EngineSignals
+from fleetctl.model.observation import EngineSignals, StoreCondition
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, join_messages
 from fleetctl.model.replica import Replica
@@ -84,6 +84,7 @@ class FleetStatus:
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
+    store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
 
     @property

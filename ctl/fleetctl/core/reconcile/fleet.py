@@ -18,7 +18,7 @@ from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, next_step, stop
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
-from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons
+from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
@@ -106,7 +106,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         reasons={
             **{Subject.lane(name): _reasons(desired, result) for name, result in results.items()},
             GATEWAY: (gateway_reason,),
-            FLEET: (*provider_reasons(observation), *shared.reasons),
+            FLEET: (*store_reasons(observation), *provider_reasons(observation), *shared.reasons),
         },
         inputs={name: _inputs(result) for name, result in results.items()},
     )

@@ -1,4 +1,4 @@
-"""What is wrong with the provider: what it keeps from being done, and how it is said."""
+"""What is wrong with the provider or the state: what it keeps from being done, and how it is said."""
 
 from __future__ import annotations
 
@@ -26,8 +26,17 @@ def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
 
+def store_reasons(observation: Observation) -> tuple[Reason, ...]:
+    """Return what is wrong with the state; none while nothing is."""
+    if observation.store_condition is None:
+        return ()
+    return (ReasonCode.STATE_TROUBLE.because(f"{observation.store_condition}; nothing new is created"),)
+
+
 def launches_blocked(observation: Observation, now: datetime) -> str:
     """Return why no new node may be ordered now; empty when one may."""
+    if observation.store_condition is not None:
+        return str(observation.store_condition)  # what cannot be written down is not created
     for condition in observation.provider_conditions:
         if condition.fault is ProviderFault.CREDENTIALS:
             return condition.message
