@@ -277,3 +277,17 @@ def test_a_store_in_memory_keeps_what_it_is_given_and_touches_no_file(
     assert store.owner == store.owner
     assert not any(tmp_path.iterdir())
     store.close()
+
+
+def test_a_second_connection_of_a_process_leaves_the_log_to_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    first, second = SqliteStore(path), SqliteStore(path)
+    first.put_fleet(samples.profile(), samples.plan(), now=EPOCH)
+    log = path.with_name("state.db-wal")
+    before = log.stat().st_ino
+    reader = "import sys; from pathlib import Path; from fleetctl.state.sqlite import SqliteStore; "
+    reader += "SqliteStore(Path(sys.argv[1])).close()"
+    subprocess.run([sys.executable, "-c", reader, str(path)], check=True)
+    assert log.stat().st_ino == before
+    second.close()
+    first.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,4 +175,7 @@ def _empty(steps: Sequence[Step]) -> sqlite3.Connection:
 def _make_private(path: Path) -> None:
     """Create the file readable by its owner alone; SQLite gives the log beside it the same mode."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # A file that is there is not opened: closing it would end every lock this process has on it by POSIX's rules, and
+    # another process would then take itself for the last user and delete the log under our other connections.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
