@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _POLL_S = 0.05
+# No machine is up for ten years; the wall clock's seconds are past fifty.
+_MONOTONIC_S_MAX = 10 * 365 * 86_400.0
 _SILENT_S = 1.0  # a wait that is over by then is not worth a word
 # is_held() asks by holding a shared lock for some microseconds, so one refusal is no proof of a holder.
 _PROBE_RETRIES = 4
@@ -96,6 +98,20 @@ class FileLock:
             return False
         os.close(removed)
         return True
+
+    def beat(self, monotonic_s: float) -> None:
+        """Leave a sign of life on the file, for `beaten_at_s`; nothing if the lock is not ours."""
+        if self.is_mine:
+            os.utime(self._fd, ns=(time_ns := int(monotonic_s * 1e9), time_ns))
+
+    def beaten_at_s(self) -> float | None:
+        """Return the holder's last sign of life on CLOCK_MONOTONIC; None: it leaves none, or there is no file."""
+        try:
+            beaten_s = self.path.stat().st_mtime_ns / 1e9
+        except OSError:
+            return None
+        # A time of the wall clock, decades later: written by a version that left no signs of life, or not begun yet.
+        return beaten_s if beaten_s < _MONOTONIC_S_MAX else None
 
     def is_held(self) -> bool:
         """Whether any process, this one included, holds the lock."""

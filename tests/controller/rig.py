@@ -19,6 +19,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable, SignalFeed
 from fleetctl.model.node import NodeState
 from fleetctl.paths import FleetPaths
+from fleetctl.ports.host import Stall, StallKind
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.clocks import LoopClock
@@ -102,6 +103,8 @@ class FakeGateway:
     up_at: float | None = None
     hangs: bool = False
     dies_at_once: bool = False
+    stalled_at: float | None = None
+    stops: list[float] = field(default_factory=list)  # within_s of each
     table: RoutingTable | None = None
     tables: list[tuple[float, RoutingTable]] = field(default_factory=list)
     feeds: list[SignalFeed] = field(default_factory=list)
@@ -120,6 +123,11 @@ class FakeGateway:
     def is_alive(self) -> bool:
         return self.up_at is not None
 
+    def stall(self) -> Stall | None:
+        if self.stalled_at is None or not self.is_alive():
+            return None
+        return Stall(pid=4242, kind=StallKind.STOPPED, for_s=self.clock.monotonic_s() - self.stalled_at)
+
     def start(self, desired: Desired) -> int:
         assert not self.is_alive(), "a second gateway was started"
         assert desired.fleet == FLEET
@@ -130,11 +138,12 @@ class FakeGateway:
         return 4242
 
     async def stop(self, *, within_s: float) -> None:
+        self.stops.append(within_s)
         await self.clock.sleep(min(1.0, within_s))
         self.kill()
 
     def kill(self) -> None:
-        self.up_at, self.table, self.hangs = None, None, False
+        self.up_at, self.table, self.hangs, self.stalled_at = None, None, False, None
         if self.on_exit is not None:
             self.on_exit()
 

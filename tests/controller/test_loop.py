@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import CapacityError, CredentialsError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import EntryKind
@@ -416,5 +417,23 @@ def test_an_idle_fleet_writes_nothing(on_rig):
             assert (len(rig.journal()), len(rig.gateway.tables)) == (lines, tables)
             assert rig.store.replicas(FLEET) == records
             assert replace(rig.store.memory(FLEET), lanes={}) == replace(memory, lanes={})
+
+    on_rig(scenario)
+
+
+def test_a_gateway_that_does_not_progress_is_ended_at_once_and_replaced(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller() as controller:
+            await rig.clock.sleep(10)
+            rig.gateway.hangs, rig.gateway.stalled_at = True, rig.clock.monotonic_s()
+            await rig.clock.sleep(1.0)
+            status = controller.status()
+            assert status is not None
+            assert "process 4242 is stopped" in fleet_condition(status).message
+            await rig.clock.sleep(5)
+            assert [within_s < 1.0 for within_s in rig.gateway.stops] == [True]
+            assert len(rig.gateway.starts) == 2
+            assert rig.gateway.table is not None
 
     on_rig(scenario)

@@ -89,10 +89,10 @@ def test_a_hung_store_delays_neither_rotation_nor_notices_and_is_caught_up_with(
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "shown"),
     [(DiskFullError("state.db: disk full"), "disk full"), (LockHeldError("state.db stayed locked"), "state locked")],
 )
-def test_a_store_that_refuses_every_write_neither_ends_nor_blinds_the_controller(on_rig, fault, said):
+def test_a_store_that_refuses_every_write_neither_ends_nor_blinds_the_controller(on_rig, fault, shown):
     async def scenario(rig: Rig) -> None:
         rig.up()
         store = FaultyStore(rig.store)
@@ -103,7 +103,7 @@ def test_a_store_that_refuses_every_write_neither_ends_nor_blinds_the_controller
         await lose_one(rig, kept)
         await rig.clock.sleep(60)
         assert not kept.task.done()
-        assert said in kept.condition()
+        assert shown in kept.condition()
         assert kept.creates() == creates
         store.fault = None
         await rig.clock.sleep(8)

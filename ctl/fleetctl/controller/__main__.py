@@ -27,6 +27,8 @@ from fleetctl.state.sqlite import SqliteStore
 from fleetctl.unix_server import UnixServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.ports.host import ControllerRuntime
     from fleetctl.ports.lease import Lease
 
@@ -34,6 +36,7 @@ _log = logging.getLogger("fleetctl.controller")
 # SQLite's own wait for a lock; a write that does not get it is tried again, and the status says so meanwhile.
 _BUSY_S = 2.0
 _AGAIN_S = 1.0
+_BEAT_S = 0.5
 
 
 def main() -> int:
@@ -61,6 +64,8 @@ def main() -> int:
 
 async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
     paths = FleetPaths(fleet=fleet)
+    heart = _Heart(runtime)
+    beating = asyncio.get_running_loop().create_task(heart.beat())
     store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
     reader = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
     try:
@@ -86,13 +91,29 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
             )
-            while await _serve(world, runtime, leased):
+            while await _serve(world, runtime, leased, heart):
                 if _is_forgotten(leased, fleet):
                     break
         _release(leased)
     finally:
+        beating.cancel()
         store.close()
         reader.close()
+
+
+class _Heart:
+    """Leaves a sign of life every half second while the loop turns and its ticks end."""
+
+    def __init__(self, runtime: ControllerRuntime) -> None:
+        self._runtime = runtime
+        self.is_progressing: Callable[[], bool] = lambda: True
+
+    async def beat(self) -> None:
+        """Beat for ever."""
+        while True:
+            if self.is_progressing():
+                self._runtime.beat(SYSTEM_CLOCK.monotonic_s())
+            await SYSTEM_CLOCK.sleep(_BEAT_S)
 
 
 async def _acquire_lease(store: SqliteStore, fleet: str, runtime: ControllerRuntime, paths: FleetPaths) -> Lease:
@@ -126,9 +147,10 @@ def _release(leased: SqliteStore) -> None:
         _log.error("the lease cannot be released: %s", exc.message)  # it is as good as over: its holder has gone
 
 
-async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore) -> bool:
+async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore, heart: _Heart) -> bool:
     """Keep the fleet and answer the faces; return whether it is down."""
     controller = Controller(world)
+    heart.is_progressing = lambda: controller.is_progressing
     application = api.app(controller.status, controller.broadcast, controller.wake)
     server = UnixServer(application, world.paths, lambda paths: paths.controller_socket)
     await server.start()

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 _GATEWAY_STOP_S = 12.0
+_STALLED_GATEWAY_STOP_S = 0.5
 _GATEWAY = "gateway"
 _GATEWAY_START = "gateway-start"
 
@@ -164,7 +165,8 @@ class Applier:
             case StartGateway():
                 self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))
             case StopGateway():
-                self._background.start(_GATEWAY, self._stop_gateway)
+                within_s = _STALLED_GATEWAY_STOP_S if action.at_once else _GATEWAY_STOP_S
+                self._background.start(_GATEWAY, lambda: self._stop_gateway(within_s))
             case StopOrphanedNode():
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
             case SetStep():
@@ -255,9 +257,9 @@ class Applier:
         self._warmups.forget(replica_id)
         self._canaries.forget(replica_id)
 
-    async def _stop_gateway(self) -> None:
+    async def _stop_gateway(self, within_s: float) -> None:
         await self._world.store.verify_lease()
-        await self._world.gateway_host.stop(within_s=_GATEWAY_STOP_S)
+        await self._world.gateway_host.stop(within_s=within_s)
 
     async def _start_gateway(self, desired: Desired) -> None:
         await self._world.store.verify_lease()

@@ -50,6 +50,8 @@ _FAILED_TICK_S_MAX = 30.0
 # A gateway that does not come back for this long: better to refuse clients than to let them wait in the backlog.
 _PORT_HELD_S = 30.0
 _SETTLE_S = 2.0
+# All that a tick waits for has deadlines of its own, together about 4 s.
+_TICK_S_MAX = 15.0
 _FIRST_LOOK_S = 1.0
 _DEFAULT_TICK_S = 1.0
 
@@ -64,7 +66,14 @@ class Controller:
         self._requeue_at: datetime | None = None
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
+        self._tick_begun_s: float | None = None
         self.broadcast = api.Broadcast()
+
+    @property
+    def is_progressing(self) -> bool:
+        """Whether ticks come and end; one that never ends is a bug that only a new process mends."""
+        begun_s = self._tick_begun_s
+        return begun_s is None or self._world.clock.monotonic_s() - begun_s < _TICK_S_MAX
 
     def wake(self) -> None:
         """Decide soon instead of at the next tick."""
@@ -119,6 +128,7 @@ class Controller:
             return
 
     async def _tick_safely(self, components: _Components) -> bool:
+        self._tick_begun_s = self._world.clock.monotonic_s()
         try:
             is_over = await self._tick(components)
         except FencedError:
@@ -129,6 +139,8 @@ class Controller:
             if self._known is not None:
                 self._known = replace(self._known, trouble=f"the last tick failed: {exc}")
             return False
+        finally:
+            self._tick_begun_s = None
         self._failed_ticks = 0
         return is_over
 

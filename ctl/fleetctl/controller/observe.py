@@ -74,8 +74,10 @@ class Observer:
         live = [record for record in records if record.state.is_live]
         self._failures_before = {r.id: self._failures_before[r.id] for r in live if r.id in self._failures_before}
         at_gateway = {replica.id: replica for replica in gateway.replicas} if gateway else {}
+        stall = self._world.gateway_host.stall()
         return Observation(
             at=now,
+            gateway_stall=str(stall or ""),
             listing_ok=self._listing.is_young,
             listing_awaited=self._listing.is_awaited,
             replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),

@@ -257,7 +257,7 @@ class WriteBehindStore:
 
     def append(self, entries: tuple[JournalEntry, ...]) -> None:
         """Append to the journal. While a great many writes wait, lines go to the log alone."""
-        if entries and self._queue.has_room:
+        if entries and self._queue.takes_journal:
             self._queue.put(lambda store: store.append(entries))
 
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -302,8 +302,8 @@ class WriteBehindStore:
         mine = {name: record for name, record in self._replicas.items() if name in self._touched}
         theirs = {record.id: record for record in view.replicas}
         for name, record in mine.items():
-            asked = name in theirs and theirs[name].drain_requested
-            theirs[name] = replace(record, drain_requested=True) if asked else record
+            drains = name in theirs and theirs[name].drain_requested
+            theirs[name] = replace(record, drain_requested=True) if drains else record
         self._replicas = theirs
         open_then = {intent.token: intent for intent in view.intents if intent.token not in self._touched}
         open_since = {token: intent for token, intent in self._intents.items() if token in self._touched}

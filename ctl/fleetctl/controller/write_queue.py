@@ -29,7 +29,7 @@ _log = logging.getLogger("fleetctl.controller")
 _AGAIN_S = 0.5
 # A write that takes longer keeps nobody waiting: the tick goes on with what is in memory.
 LATE_S = 0.3
-_SAID_AGAIN_S = 60.0
+_LOGGED_AGAIN_S = 60.0
 # Lines of the journal that may wait; while it cannot be written, later ones go to the log alone.
 _WAITING_MAX = 2000
 _FAULTS: tuple[tuple[type[FleetctlError], StoreFault], ...] = (
@@ -59,7 +59,7 @@ class WriteQueue:
         self._progress = asyncio.Event()
         self._work = asyncio.Event()
         self._condition: StoreCondition | None = None
-        self._said: dict[StoreFault, float] = {}
+        self._logged_s: dict[StoreFault, float] = {}
         self._broken: Exception | None = None
 
     @property
@@ -106,7 +106,7 @@ class WriteQueue:
             self._work.set()
 
     @property
-    def has_room(self) -> bool:
+    def takes_journal(self) -> bool:
         """Whether what may be left out of the store, such as a line of the journal, may be queued too."""
         return len(self._waiting) < _WAITING_MAX // 2
 
@@ -194,8 +194,8 @@ class WriteQueue:
             since = self._condition.since or since
         self._condition = StoreCondition(fault=fault, message=error.message, since=since)
         now_s = self._clock.monotonic_s()
-        if now_s - self._said.get(fault, float("-inf")) >= _SAID_AGAIN_S:
-            self._said[fault] = now_s
+        if now_s - self._logged_s.get(fault, float("-inf")) >= _LOGGED_AGAIN_S:
+            self._logged_s[fault] = now_s
             _log.error("%s: %s; serving goes on, nothing new is created", fault.value, error.message)
 
 

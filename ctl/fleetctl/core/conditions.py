@@ -80,6 +80,9 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
     found = _worst_first(named or [_READY])
     if status.gateway_alive:
         return found
+    if status.gateway_stall:
+        stalled = f"the gateway, {status.gateway_stall}; it is replaced"
+        return (replace(_NO_GATEWAY, message=stalled), *found)
     # While the first replicas boot the gateway may still be on its way too; later its users get nothing.
     is_first_start = found[0].type is ConditionType.STARTING and not any(lane.ready for lane in status.lanes)
     return (*found, _NO_GATEWAY) if is_first_start else (_NO_GATEWAY, *found)
@@ -140,10 +143,20 @@ def _absence(status: FleetStatus) -> str:
         return ""
     if not status.is_unattended:
         since = _since(status.controller_seen_at, status.at)
+        if status.controller_stall:
+            return f"the controller, {status.controller_stall}{since}; {_way_on(status)}"
         return f"the controller, process {status.controller_pid}, does not answer{since}"
     return no_controller(
         status.fleet, status.phase, at=status.at, seen_at=status.controller_seen_at, has_gateway=status.gateway_alive
     )
+
+
+def _way_on(status: FleetStatus) -> str:
+    """Return who replaces a controller that does not progress."""
+    if status.gateway_alive and not status.gateway_stall:
+        return "the gateway replaces it"
+    gateway = f"the gateway, {status.gateway_stall}; " if status.gateway_stall else ""
+    return f"{gateway}end it: kill -9 {status.controller_pid}"
 
 
 def _since(seen_at: datetime | None, at: datetime) -> str:

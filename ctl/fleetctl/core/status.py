@@ -50,6 +50,8 @@ class FleetKnowledge:
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
     shared_left: int = 0  # shared resources that are prepared, or may be
     ledgers: dict[str, BudgetLedger] = field(default_factory=dict)  # by lane
+    controller_stall: str = ""  # by its heartbeat, where it does not answer itself
+    gateway_stall: str = ""
     trouble: str = ""  # what went wrong in the last tick, if anything
 
     @property
@@ -91,6 +93,8 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         replicas=_replicas(known),
         decisions=decisions,
         shared_left=known.shared_left,
+        controller_stall=known.controller_stall,
+        gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
         store_condition=known.store_condition,
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )

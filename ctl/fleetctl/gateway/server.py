@@ -135,7 +135,8 @@ async def _every(interval_s: float, clock: Clock, act: Callable[[], object]) -> 
 def _check_processes(
     frontend: Frontend, runtime: GatewayRuntime, clock: Clock, sockets: list[socket.socket], stopped: asyncio.Event
 ) -> None:
-    """Start a missing controller; make room for another gateway that has taken our place."""
+    """Leave a sign of life; start a missing controller; make room for another gateway that has taken our place."""
+    runtime.beat(clock.monotonic_s())
     if not runtime.is_claimed():
         _log.error("another gateway has taken this fleet; finishing what is in flight, then ending")
         stopped.set()

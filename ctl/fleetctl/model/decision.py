@@ -260,6 +260,7 @@ class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
     """Stop the gateway: the fleet is down and no replica is left, or it lives and does not answer."""
 
     order: ClassVar[int] = 100
+    at_once: bool = False  # it does not progress: nothing in flight can finish
 
 
 ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica

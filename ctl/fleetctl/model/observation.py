@@ -111,6 +111,7 @@ class Observation:
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE
     gateway_alive: bool = False  # its process holds gateway.lock, or was just started
+    gateway_stall: str = ""  # what keeps its process from progressing: "stopped", "hung"
     refused: dict[str, str] = field(
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider

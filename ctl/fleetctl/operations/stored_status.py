@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def stored_status(site: Site, desired: Desired) -> FleetStatus:
     """Return the fleet's status from its records alone; figures only its processes know are absent."""
     processes, lease = site.host.processes(desired.fleet), site.store.lease(desired.fleet)
+    controller_stall, gateway_stall = site.host.stalls(desired.fleet)
     known = FleetKnowledge(
         at=site.clock.now(),
         desired=desired,
@@ -24,6 +25,8 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
         shared_left=len(site.store.shared_intents(desired.fleet)),
         gateway_pid=processes.gateway_pid or 0,
         silent_controller_pid=processes.controller_pid or 0,
+        controller_stall=str(controller_stall or ""),
+        gateway_stall=str(gateway_stall or ""),
         controller_seen_at=lease.last_seen_at if lease is not None else None,
     )
     return fleet_status(known, site.store.journal(desired.fleet, limit=DECISIONS_SHOWN))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+
+from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     import socket
@@ -16,6 +19,28 @@ if TYPE_CHECKING:
     from fleetctl.ports.lease import LeaseHolder
 
 STATUS_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
+
+
+class StallKind(StrEnum):
+    """The ways in which a process lives and does not progress."""
+
+    STOPPED = "stopped"  # by SIGSTOP, or a debugger
+    HUNG = "hung"  # its loop stands still
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A process that holds its lock and does not progress."""
+
+    pid: int
+    kind: StallKind
+    for_s: float
+
+    def __str__(self) -> str:
+        """Return it in words, the process's number among them."""
+        if self.kind is StallKind.STOPPED:
+            return f"process {self.pid} is stopped, for {format_duration(self.for_s)}"
+        return f"process {self.pid} hangs: no progress for {format_duration(self.for_s)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +82,10 @@ class GatewayHost(Protocol):
         """Whether a gateway process lives, ours or one we adopted."""
         ...
 
+    def stall(self) -> Stall | None:
+        """Return what keeps the gateway's process from progressing; asked every tick; None: nothing."""
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
         ...
@@ -89,6 +118,10 @@ class ControllerRuntime(Protocol):
         """Return what tells this process from every other."""
         ...
 
+    def beat(self, now_s: float) -> None:
+        """Leave a sign of life, about once a second; `now_s` on CLOCK_MONOTONIC."""
+        ...
+
     def release(self) -> None:
         """Let another controller be; also happens when this process dies."""
         ...
@@ -107,6 +140,10 @@ class GatewayRuntime(Protocol):
 
     def is_claimed(self) -> bool:
         """Whether nobody has claimed it since; a mark of the claim that was removed is put back."""
+        ...
+
+    def beat(self, now_s: float) -> None:
+        """Leave a sign of life, about once a second; `now_s` on CLOCK_MONOTONIC."""
         ...
 
     def release(self) -> None:
@@ -152,6 +189,10 @@ class Host(Protocol):
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what lives of the fleet, at once."""
+        ...
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return what keeps the fleet's controller and its gateway from progressing, at once; None: nothing."""
         ...
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:

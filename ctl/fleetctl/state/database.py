@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import MAKE_ROOM, DamagedStateError, DiskFullError, LockHeldError, StateError, state_error
+from fleetctl.errors import (
+    MAKE_ROOM,
+    DamagedStateError,
+    DiskFullError,
+    FencedError,
+    LockHeldError,
+    MissingStateError,
+    StateError,
+    state_error,
+)
 from fleetctl.locks import FileLock
 from fleetctl.state.migrations import STEPS, Step, check, migrate, version_of
 
@@ -81,6 +91,13 @@ class Database:
         except OSError:
             return False
         return self._identity == (found.st_dev, found.st_ino)
+
+    def check_place(self) -> None:
+        """Return if `is_in_place`. Raises FencedError where another file is there, MissingStateError where none is."""
+        if self.is_replaced():
+            raise FencedError(f"{self.path} is another file than the one this process has open")
+        if not self.is_in_place():
+            raise MissingStateError(f"{self.path} is gone", hint="move it back, and all goes on as it was")
 
     def close(self) -> None:
         """Close the file."""
@@ -177,5 +194,8 @@ def _make_private(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # A file that is there is not opened: closing it would end every lock this process has on it by POSIX's rules, and
     # another process would then take itself for the last user and delete the log under our other connections.
-    with suppress(FileExistsError):
+    try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path)) from None

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK, Clock
-from fleetctl.errors import FencedError, MissingStateError, NotFoundError, StateError
+from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.decision import JournalEntry, Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fleetctl.ports.lease import Lease, LeaseHolder
     from fleetctl.ports.store import SharedIntent
 
-_END = "fleetctl gc"
 _ENDED_KEPT = timedelta(hours=1)
 _JOURNAL_ENTRIES_MAX = 100_000  # a fleet
 _JOURNAL_TRIM_EVERY = 256  # entries; counting on each append would walk the whole index
@@ -106,10 +105,11 @@ class SqliteStore:
         return bound
 
     def check_lease(self) -> None:
-        """Return while the lease this store is bound to is the newest, or if it is bound to none. Raises FencedError."""
+        """Return while the lease this store is bound to is the newest, or if it is bound to none."""
         if self._lease is not None:
             with self._database.read() as db:
-                self._check_lease(db, self._lease)
+                self._database.check_place()
+                leases.check(db, self._lease)
 
     def renew_lease(self, *, now: datetime) -> None:
         """Note that the holder of the lease lives. Raises FencedError."""
@@ -134,16 +134,9 @@ class SqliteStore:
         """Run a transaction that the lease, if there is one, is checked in before anything is written."""
         with self._database.write(durable=durable) as db:
             if self._lease is not None:
-                self._check_lease(db, self._lease)
+                self._database.check_place()
+                leases.check(db, self._lease)
             yield db
-
-    def _check_lease(self, db: sqlite3.Connection, lease: Lease) -> None:
-        path = self._database.path
-        if self._database.is_replaced():
-            raise FencedError(f"{path} is another file than the one this controller of {lease.fleet} has open")
-        if not self._database.is_in_place():
-            raise MissingStateError(f"{path} is gone", hint=f"move it back; what runs can be ended by: {_END}")
-        leases.check(db, lease)
 
     # Fleets
 

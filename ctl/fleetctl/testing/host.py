@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import Clock
 from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.model.status import FleetStatus
-from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess
+from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -35,6 +35,7 @@ class FakeHost:
     taken_ports: set[int] = field(default_factory=set)
     is_accepting: bool = True  # whether connections are taken
     has_ports: bool = True  # False: none can be bound
+    stalled: dict[str, tuple[Stall | None, Stall | None]] = field(default_factory=dict)  # controller, gateway
     orphaned: tuple[OrphanedProcess, ...] = ()
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
@@ -66,6 +67,10 @@ class FakeHost:
             controller_pid=CONTROLLER_PID if fleet in self.controllers else None,
             gateway_pid=GATEWAY_PID if fleet in self.gateways else None,
         )
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return what the test has said of the fleet's processes."""
+        return self.stalled.get(fleet, (None, None))
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
         """Return at once: what does not live here has exited."""

@@ -12,6 +12,7 @@ import msgspec
 
 from fleetctl.locks import FileLock
 from fleetctl_host_local.exit_watch import ExitWatch
+from fleetctl_host_local.heartbeat import StallWatch, is_stopped
 from fleetctl_host_local.inheritance import inherited_sockets, to_inherit
 from fleetctl_host_local.public_port import listen, resolve
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import GatewaySpec
     from fleetctl.paths import FleetPaths
+    from fleetctl.ports.host import Stall
 
 _POLL_S = 0.05
 # Between taking a lock and writing one's name into it lie microseconds, or as long as a busy machine lets a process wait.
@@ -54,6 +56,7 @@ class GatewayProcess:
         self._child: _DetachedGateway | None = None
         self._listener = _inherited(environ)
         self._exit_watch = ExitWatch()
+        self._stall_watch = StallWatch(self._lock)
 
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; to be repeated, as gateways change."""
@@ -62,6 +65,10 @@ class GatewayProcess:
     def is_alive(self) -> bool:
         """Whether a gateway holds its lock, or one we started has not ended."""
         return self._child_runs() or self._lock.is_held()
+
+    def stall(self) -> Stall | None:
+        """Return what keeps the gateway from progressing."""
+        return self._stall_watch.look(self._clock.monotonic_s())
 
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""
@@ -87,7 +94,9 @@ class GatewayProcess:
         pid = await self._named_pid()
         if pid is None:
             return
-        for number, patience_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, 2.0)):
+        # A process that is stopped takes no signal but the last.
+        finish_s = 0.0 if is_stopped(pid) else within_s
+        for number, patience_s in ((signal.SIGTERM, finish_s), (signal.SIGKILL, 2.0)):
             # The lock is looked at right before: while its holder lives, its pid is nobody else's.
             if not self.is_alive():
                 return

@@ -13,13 +13,14 @@ from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
 from fleetctl_host_local import controller_client, earlier_layout, orphaned_processes, public_port, supervision
+from fleetctl_host_local.heartbeat import current_stall
 from fleetctl_host_local.runtimes import LocalControllerRuntime, LocalGatewayRuntime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from fleetctl.model.status import FleetStatus
-    from fleetctl.ports.host import OrphanedProcess
+    from fleetctl.ports.host import OrphanedProcess, Stall
 
 _POLL_S = 0.05
 
@@ -52,6 +53,12 @@ class LocalHost:
             earlier = earlier_layout.processes_of(fleet)
             controller, gateway = earlier.get("controller"), gateway or earlier.get("gateway")
         return FleetProcesses(controller_pid=controller, gateway_pid=gateway)
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return what one look at the locks' heartbeats tells."""
+        paths, now_s = FleetPaths(fleet=fleet), SYSTEM_CLOCK.monotonic_s()
+        controller, gateway = FileLock(paths.controller_lock), FileLock(paths.gateway_lock)
+        return current_stall(controller, now_s), current_stall(gateway, now_s)
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
         """Wait for processes that have let go of their locks and are about to exit."""

@@ -58,6 +58,10 @@ class LocalControllerRuntime:
         """Whether the lock is still ours; a lock file that was removed is made again."""
         return self._lock.retake()
 
+    def beat(self, now_s: float) -> None:
+        """Leave a sign of life."""
+        self._lock.beat(now_s)
+
     def release(self) -> None:
         """Give the lock back."""
         self._lock.release()
@@ -89,6 +93,10 @@ class LocalGatewayRuntime:
     def is_claimed(self) -> bool:
         """Whether the lock is still ours; a lock file that was removed is made again."""
         return self._lock.retake()
+
+    def beat(self, now_s: float) -> None:
+        """Leave a sign of life."""
+        self._lock.beat(now_s)
 
     def release(self) -> None:
         """Give the lock back."""

@@ -11,15 +11,21 @@ from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl_host_local import controller_client
+from fleetctl_host_local.heartbeat import current_stall, kill_holder
 from fleetctl_host_local.runtimes import controller_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from fleetctl.ports.host import Stall
+
 # The gateway looks once a second, and the controller it starts needs about one second to answer.
 _REVIVAL_S = 3.0
 _START_S = 20.0
+# The gateway sees a controller stand still for some seconds before it kills it.
+_REPLACED_S = 12.0
+_KILLED_S = 2.0
 _POLL_S = 0.1
 _ANSWER_S = 2.0
 _LOG_LINES_SHOWN = 8
@@ -36,7 +42,9 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
     paths = FleetPaths(fleet=fleet)
     paths.make()
     lock, gateway = FileLock(paths.controller_lock), FileLock(paths.gateway_lock)
-    if gateway.is_held() and _within(_REVIVAL_S, lambda: _answers(fleet)):
+    if _replaces_stalled(lock, gateway) and _within(_REPLACED_S, lambda: _answers(fleet)):
+        return
+    if gateway.is_held() and not _stall(gateway) and _within(_REVIVAL_S, lambda: _answers(fleet)):
         return
     started = None if lock.is_held() else start_controller(fleet)
     if not _within(_START_S, lambda: _answers(fleet) or (_has_ended(started) and not lock.is_held())):
@@ -45,6 +53,22 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
     is_done = started is not None and started.returncode == 0 and not is_wanted()
     if not (is_done or _answers(fleet)):
         raise _unavailable(fleet, f"ended with exit code {started.returncode if started else '?'} while starting")
+
+
+def _replaces_stalled(lock: FileLock, gateway: FileLock) -> bool:
+    """Whether the gateway is about to replace a controller that does not progress; with no such gateway, end it here."""
+    stall = _stall(lock)
+    if stall is None:
+        return False
+    if gateway.is_held() and not _stall(gateway):
+        return True
+    kill_holder(lock, stall)
+    _within(_KILLED_S, lambda: not lock.is_held())
+    return False
+
+
+def _stall(lock: FileLock) -> Stall | None:
+    return current_stall(lock, SYSTEM_CLOCK.monotonic_s())
 
 
 def start_controller(fleet: str) -> subprocess.Popen[bytes]:
@@ -92,6 +116,11 @@ def _within(seconds: float, is_done: Callable[[], bool]) -> bool:
 
 
 def _unavailable(fleet: str, what: str) -> UnavailableError:
+    stall = _stall(FileLock(FleetPaths(fleet=fleet).controller_lock))
+    if stall is not None:
+        return UnavailableError(
+            f"the controller of {fleet}, {stall}", hint=f"end it, and run this again: kill -9 {stall.pid}"
+        )
     log = controller_log(fleet)
     tail = log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:] if log.exists() else []
     shown = "".join(f"\n  | {line}" for line in tail)

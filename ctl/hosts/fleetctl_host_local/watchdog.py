@@ -1,4 +1,4 @@
-"""Starts a missing controller while the fleet should be up."""
+"""Starts a missing controller, and replaces one that does not progress, while the fleet should be up."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from fleetctl.locks import FileLock
+from fleetctl_host_local.heartbeat import StallWatch, kill_holder
 from fleetctl_host_local.inheritance import to_inherit
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Watchdog:
     def __init__(self, paths: FleetPaths, argv: list[str]) -> None:
         self._paths = paths
         self._lock = FileLock(paths.controller_lock)
+        self._stall = StallWatch(self._lock)
         self._argv = argv
         self._children: list[subprocess.Popen[bytes]] = []
         self._not_before_s = 0.0
@@ -38,6 +40,8 @@ class Watchdog:
         """Start a controller if one is missing and may be started now, with these sockets; return whether it was."""
         self._children = [child for child in self._children if child.poll() is None]
         can_start = self._argv and self._paths.home.is_dir()
+        if can_start:
+            self._end_stalled(now_s)
         if not can_start or self._lock.is_held():
             if now_s > self._not_before_s + _BACKOFF_S_MAX:
                 self._backoff_s = _BACKOFF_S_START
@@ -48,6 +52,16 @@ class Watchdog:
         self._backoff_s = min(_BACKOFF_S_MAX, self._backoff_s * 2)
         self._start(listeners)
         return True
+
+    def _end_stalled(self, now_s: float) -> None:
+        """Kill a controller that holds its lock and does not progress; its successor is started as any missing one."""
+        stall = self._stall.look(now_s)
+        if stall is not None and kill_holder(self._lock, stall):
+            _log.warning(
+                "the controller, process %d, is %s, without progress for %.0f s; killed, to be replaced",
+                stall.pid, stall.kind.value, stall.for_s,
+            )  # fmt: skip
+            self._not_before_s = now_s
 
     def _start(self, listeners: Sequence[socket.socket]) -> None:
         fds, environ = to_inherit(listeners, os.environ)

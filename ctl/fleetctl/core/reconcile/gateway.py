@@ -23,6 +23,8 @@ def keep_gateway(observation: Observation, memory: Memory, now: datetime) -> tup
         return None, memory, ReasonCode.GATEWAY_READY.because(f"answers, table {observation.gateway.table_version}")
     silent_s = since_s(memory.gateway_missing_since, now)
     started_s = since_s(memory.gateway_started_at, now)
+    if observation.gateway_alive and observation.gateway_stall:
+        return _stalled(observation, memory)
     if observation.gateway_alive:
         return _silent(memory, silent_s, started_s)
     wait_s = backoff_s(memory.gateway_starts - 1) - started_s
@@ -40,6 +42,15 @@ def keep_gateway(observation: Observation, memory: Memory, now: datetime) -> tup
         StartGateway(code=ReasonCode.GATEWAY_MISSING, reason=reason),
         started,
         ReasonCode.GATEWAY_MISSING.because(reason),
+    )
+
+
+def _stalled(observation: Observation, memory: Memory) -> tuple[AnyAction | None, Memory, Reason]:
+    reason = f"{observation.gateway_stall}; ended, to be started afresh"
+    return (
+        StopGateway(code=ReasonCode.GATEWAY_SILENT, reason=reason, at_once=True),
+        replace(memory, gateway_missing_since=None, gateway_started_at=None, gateway_starts=0),
+        ReasonCode.GATEWAY_SILENT.because(reason),
     )
 
 
