@@ -45,7 +45,10 @@ class StallWatch:
             self._pid, self._beat_s, self._since_s, self._looks = pid, beat_s, now_s, 0
         elif now_s - self._looked_s >= _LOOK_S:
             self._looks, self._looked_s = self._looks + 1, now_s
-        if holder is None or beat_s is None or self._looks < _LOOKS_MIN:
+        if holder is None or beat_s is None:
+            return None
+        # That a process is stopped is certain at one look.
+        if self._looks < _LOOKS_MIN and not is_stopped(pid):
             return None
         return stall_of(pid, now_s - self._since_s)
 
