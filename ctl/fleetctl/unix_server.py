@@ -13,7 +13,7 @@ from aiohttp import web
 
 from fleetctl.files import write_whole
 from fleetctl.locks import FileLock
-from fleetctl.paths import has_room_for_sockets
+from fleetctl.paths import has_room_for_sockets, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,8 @@ class UnixServer:
         """Look for the socket for ever, and make it anew where it is gone; not while another process may have it."""
         while True:
             await clock.sleep(_LOOK_AGAIN_S)
-            if not is_ours() or self._is_in_place():
+            # A state directory that was deleted or moved is not made anew in its place: it may come back.
+            if not is_ours() or self._is_in_place() or not state_dir().is_dir():
                 continue
             try:
                 await self._bind()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl.paths import FleetPaths
+from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel
 from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
@@ -134,6 +134,7 @@ def _tags(request: NodeRequest, gpus: tuple[int, ...]) -> dict[str, str]:
     return {
         OWNER_TAG: request.owner,
         "FLEETCTL_FLEET": request.fleet,
+        "FLEETCTL_STATE": str(state_dir()),  # whose node it is where the store that owns it is gone
         TOKEN_TAG: request.token,
         "FLEETCTL_REPLICA": request.replica_id,
         "FLEETCTL_LANE": request.lane,

@@ -24,7 +24,7 @@ def test_a_breach_is_told_with_its_lane_and_reason():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"controller_alive": False}, "the controller does not answer"),
+        ({"controller_alive": False}, "the controller, process 4242, does not answer"),
         ({"gateway_alive": False}, "the gateway does not answer"),
         ({"phase": DesiredPhase.DOWN}, "replicas still hold a node"),
         ({"lanes": (replace(calm().lanes[0], ready=0),)}, "short: none of 2 replicas is ready"),

@@ -7,7 +7,9 @@ from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.operations import fleets, lifecycle
 from fleetctl.operations.lookup import chosen_fleet, fleet_names
+from fleetctl.operations.orphaned_processes import describe, end_orphaned_processes, orphaned_processes
 from fleetctl.operations.site import Site
+from fleetctl.ports.host import OrphanedProcess
 from fleetctl.units import parse_duration_s
 
 
@@ -30,7 +32,11 @@ def down(
     site = site_of(ctx)
     known = fleet_names(site)
     if not known or (fleet and fleet not in known):
-        progress.note(f"there is no fleet{f' {fleet}' if fleet else ''} in {site.store.location}; nothing to do")
+        found = orphaned_processes(site, fleet)
+        if found:
+            _end(site, found, progress, yes=yes, dry_run=dry_run)
+        else:
+            progress.note(f"there is no fleet{f' {fleet}' if fleet else ''} in {site.store.location}; nothing to do")
         return
     name = chosen_fleet(site, fleet)
     seen = fleets.status(site, name)
@@ -58,4 +64,19 @@ def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) ->
     except KeyboardInterrupt:
         progress.note(f"not waiting any longer; {name} goes on going down")
         raise
+    found = orphaned_processes(site, name)
+    if found:
+        progress.note(f"ending what an earlier state left of {name}: {describe(found)}")
+        end_orphaned_processes(site, found)
     progress.note(f"{name} is down; nothing is left")
+
+
+def _end(site: Site, found: tuple[OrphanedProcess, ...], progress: Progress, *, yes: bool, dry_run: bool) -> None:
+    """End processes whose state is gone: nobody else can say any more what they were for."""
+    progress.caution(f"{site.store.location} knows no such fleet, and these run on it: {describe(found)}")
+    if dry_run:
+        return
+    if not confirm(f"End these {len(found)} processes?", yes=yes):
+        raise typer.Exit(1)
+    end_orphaned_processes(site, found)
+    progress.note(f"{len(found)} processes ended; nothing is left")

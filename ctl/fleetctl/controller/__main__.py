@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
+from fleetctl.controller.interruptions import step_since
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.publish import table_epoch
 from fleetctl.controller.store_access import ThreadedAccess
@@ -72,6 +73,7 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
         desired = store.fleet(fleet)
         if desired is None:
             raise NotFoundError(f"there is no fleet {fleet!r} to keep", hint="bring one up: fleetctl up PROFILE")
+        earlier = store.lease(fleet)
         lease = await _acquire_lease(store, fleet, runtime, paths)
         _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
         leased = store.under(lease)
@@ -82,6 +84,7 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 paths=paths,
                 store=WriteBehindStore(access, fleet, SYSTEM_CLOCK),
                 epoch=lease.epoch,
+                clock_step=step_since(earlier, lease.holder, SYSTEM_CLOCK),
                 provider=load_provider(desired.profile.provider),
                 engine_of=lru_cache(load_engine),
                 policy_of=lru_cache(load_policy),

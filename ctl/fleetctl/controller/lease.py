@@ -16,7 +16,7 @@ _RENEW_S = 5.0
 async def keep_lease(world: World) -> None:
     """Leave a sign of life for ever. Raises FencedError once another controller has the fleet."""
     while True:
-        world.store.renew_lease(now=world.clock.now())
+        world.store.renew_lease(now=world.clock.now(), monotonic_s=world.clock.monotonic_s())
         await world.clock.sleep(_RENEW_S)
 
 

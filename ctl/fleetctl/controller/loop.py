@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from fleetctl.controller.budgets import Budgets
 from fleetctl.controller.canary import Canaries
 from fleetctl.controller.create import Creator
 from fleetctl.controller.intents import Resolver
+from fleetctl.controller.interruptions import ClockWatch, RestartError
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.launch import Launcher
 from fleetctl.controller.lease import fenced_error, keep_lease
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import Observation
     from fleetctl.model.status import FleetStatus
 
+_log = logging.getLogger("fleetctl.controller")
 # Wakes come in bunches; this much is gathered into one tick.
 _GATHER_S = 0.05
 _FAILED_TICK_S_MAX = 30.0
@@ -67,6 +70,7 @@ class Controller:
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
         self._tick_begun_s: float | None = None
+        self._clock_watch = ClockWatch(world.clock)
         self.broadcast = api.Broadcast()
 
     @property
@@ -92,17 +96,22 @@ class Controller:
         """
         try:
             await self._world.store.open()
+            if self._world.clock_step is not None:
+                self._world.store.shift_clock(self._world.clock_step)
             async with asyncio.TaskGroup() as group:
-                await self._keep(_Components(self._world, group, self.wake))
+                store = group.create_task(self._world.store.run())
+                while not await self._keep(_Components(self._world, group, self.wake)):
+                    await self._begin_anew()
+                store.cancel()
         except BaseExceptionGroup as failure:
             fenced = fenced_error(failure)
             if fenced is None:
                 raise
             raise fenced from failure
 
-    async def _keep(self, components: _Components) -> None:
+    async def _keep(self, components: _Components) -> bool:
+        """Keep the fleet until it is down: True; False: all that was seen is to be looked at anew."""
         try:
-            components.background.start("store", self._world.store.run, wakes=False)
             components.background.start("lease", lambda: keep_lease(self._world), wakes=False)
             await self._look_first(components)
             while not await self._tick_safely(components):
@@ -110,11 +119,28 @@ class Controller:
         except FencedError:
             components.background.cancel_all()
             raise
+        except RestartError as why:
+            _log.warning("%s: everything is looked at anew", why)
+            return False
+        else:
+            return True
         finally:
             # What was begun at the provider is given a moment to be noted; else its intent stays open.
             await components.background.settle("create/", within_s=_SETTLE_S)
             await self._world.store.written_soon(_SETTLE_S)
             components.background.cancel_all()
+
+    async def _begin_anew(self) -> None:
+        """Return once the state is where it was; serving goes on meanwhile, and nobody decides."""
+        store = self._world.store
+        while not store.is_in_place:
+            if self._known is not None:
+                self._known = replace(self._known, lost_store=store.condition)
+            self.broadcast.announce()
+            await self._world.clock.sleep(self._tick_s)
+            await store.refresh()
+        if store.is_broken:
+            await store.open()
 
     async def _look_first(self, components: _Components) -> None:
         """Give the provider a moment to say what there is; a slow one is not waited for."""
@@ -131,7 +157,7 @@ class Controller:
         self._tick_begun_s = self._world.clock.monotonic_s()
         try:
             is_over = await self._tick(components)
-        except FencedError:
+        except (FencedError, RestartError):
             raise
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
@@ -159,6 +185,7 @@ class Controller:
 
     async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
         await self._world.store.refresh()
+        self._check_ground()
         desired = self._world.store.fleet()
         if desired is None:
             return None
@@ -174,6 +201,17 @@ class Controller:
         components.canaries.begin(desired, observation)
         condition = self._world.store.condition
         return desired, replace(observation, shared=components.shared.observed(), store_condition=condition)
+
+    def _check_ground(self) -> None:
+        """Raise RestartError where the state has gone, a write of ours was refused, or the clock was set."""
+        step = self._clock_watch.step()
+        if not self._world.store.is_in_place:
+            raise RestartError("the state directory was deleted or moved; nothing is decided until it is back")
+        if self._world.store.is_broken:
+            raise RestartError("a write to the state was refused")
+        if step is not None:
+            self._world.store.shift_clock(step)
+            raise RestartError(f"the clock was set by {step.total_seconds():+.0f} s")
 
     def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)

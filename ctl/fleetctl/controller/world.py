@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
@@ -65,4 +66,5 @@ class World:
     gateway_host: GatewayHost
     clock: Clock
     pid: int
+    clock_step: timedelta | None = None  # of the wall clock, since an earlier controller was last at work
     epoch: int = 0  # of the lease the store is bound to

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.write_queue import LATE_S, WriteQueue, fault_of
-from fleetctl.errors import AmbiguousOutcomeError, FencedError, FleetctlError, NotFoundError, StateError, state_error
+from fleetctl.core.clock_steps import shifted, shifted_replica
+from fleetctl.errors import (
+    AmbiguousOutcomeError,
+    FencedError,
+    FleetctlError,
+    MissingStateError,
+    NotFoundError,
+    StateError,
+    state_error,
+)
 from fleetctl.files import write_whole
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired
@@ -22,7 +31,7 @@ from fleetctl.ports.store import Intent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     from fleetctl.clock import Clock
@@ -36,6 +45,7 @@ _VERIFIED_WITHIN_S = 2.0
 # Longer than a reading takes on a machine with twice the work it can do; a tick waits no longer for it.
 _READ_S = 0.25
 _SHOWN_MAX = 50
+_MISSING = "the state directory was deleted or moved: nothing is decided until it is back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,8 @@ class WriteBehindStore:
     @property
     def condition(self) -> StoreCondition | None:
         """What is wrong with the store now; None: nothing."""
+        if not self._is_in_place:
+            return StoreCondition(fault=StoreFault.MISSING, message=_MISSING)
         return self._queue.condition or self._read_fault
 
     @property
@@ -104,12 +116,13 @@ class WriteBehindStore:
         """Write what is queued, for ever. Raises FencedError."""
         await self._queue.run()
 
-    async def refresh(self) -> None:
-        """Bring in what others wrote; what does not come in a moment comes later. Raises FencedError, StateError.
+    @property
+    def is_broken(self) -> bool:
+        """Whether a write was refused: what is in memory is not what is so, and is to be opened anew."""
+        return self._queue.is_broken
 
-        StateError says that a write of ours was refused: what is in memory is not what is so, and is opened anew.
-        """
-        self._queue.check()
+    async def refresh(self) -> None:
+        """Bring in what others wrote; what does not come in a moment comes later. Raises FencedError."""
         if self._reading is None:
             self._read_ticket = self._queue.committed
             self._reading = asyncio.ensure_future(self._read())
@@ -157,9 +170,17 @@ class WriteBehindStore:
         except FleetctlError as exc:
             raise AmbiguousOutcomeError(f"the lease cannot be read: {exc.message}", hint=exc.hint) from exc
 
-    def renew_lease(self, *, now: datetime) -> None:
+    def renew_lease(self, *, now: datetime, monotonic_s: float) -> None:
         """Note that the holder of the lease lives."""
-        self._queue.put(lambda store: store.renew_lease(now=now), key="lease")
+        self._queue.put(lambda store: store.renew_lease(now=now, monotonic_s=monotonic_s), key="lease")
+
+    def shift_clock(self, by: timedelta) -> None:
+        """Move every instant on record along with a wall clock that was set."""
+        for record in self.replicas():
+            if record.state.is_live:
+                self.put_replica(shifted_replica(record, by))
+        self.put_memory(shifted(self._memory, by))
+        self.renew_lease(now=self._clock.now(), monotonic_s=self._clock.monotonic_s())
 
     # Desired state and records, as they are now
 
@@ -319,9 +340,13 @@ class WriteBehindStore:
 
 
 def _view(store: StateStore, fleet: str) -> _View:
-    if not store.is_in_place():
+    try:
+        store.check_lease()
+        is_in_place = store.is_in_place()
+    except MissingStateError:
+        is_in_place = False
+    if not is_in_place:
         return _View(desired=None, replicas=(), intents=(), is_in_place=False)
-    store.check_lease()
     return _View(
         desired=store.fleet(fleet),
         replicas=store.replicas(fleet),

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from fleetctl.errors import (
     DamagedStateError,
@@ -121,11 +121,11 @@ class WriteQueue:
                 await self._access.write(write.work)
             except FencedError:
                 raise
-            except (StateError, LockHeldError) as exc:
-                self._failed(exc)
-                await self._clock.sleep(_AGAIN_S)
-                continue
-            except Exception as exc:  # noqa: BLE001  # a bug, or a write refused: what is in memory is no longer so
+            except Exception as exc:  # noqa: BLE001  # looked at: what passes is tried again, the rest is refused
+                if _passes(exc):
+                    self._failed(exc)
+                    await self._clock.sleep(_AGAIN_S)
+                    continue
                 _log.exception("a write to the state was refused; all is read anew")
                 self._broken = exc
             else:
@@ -150,10 +150,10 @@ class WriteQueue:
         except TimeoutError:
             return
 
-    def check(self) -> None:
-        """Return while every write was taken. Raises StateError after one was refused: memory and store differ then."""
-        if self._broken is not None:
-            raise StateError(f"a write to the state was refused: {self._broken}") from self._broken
+    @property
+    def is_broken(self) -> bool:
+        """Whether a write was refused: memory and store differ then."""
+        return self._broken is not None
 
     def clear(self) -> None:
         """Forget everything that was not written."""
@@ -197,6 +197,13 @@ class WriteQueue:
         if now_s - self._logged_s.get(fault, float("-inf")) >= _LOGGED_AGAIN_S:
             self._logged_s[fault] = now_s
             _log.error("%s: %s; serving goes on, nothing new is created", fault.value, error.message)
+
+
+def _passes(error: Exception) -> TypeGuard[FleetctlError]:
+    """Whether a write may succeed later: it failed by the file or its disk, not by what is in it."""
+    if isinstance(error, StateError | LockHeldError):
+        return fault_of(error) is not StoreFault.UNWRITABLE or error.__cause__ is not None
+    return False
 
 
 def fault_of(error: FleetctlError) -> StoreFault:

@@ -135,7 +135,7 @@ def _pressure(
         spec,
         next((lane for lane in gateway.lanes if lane.name == spec.name), None),
         validity=observation.gateway_validity,
-        uptime_s=(now - gateway.started_at).total_seconds(),
+        uptime_s=gateway.age_s(now),
         objective=desired.profile.objective.fraction,
         verdict=verdict,
         judged_s=judged_s(memory, now),

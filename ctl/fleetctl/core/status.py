@@ -52,12 +52,13 @@ class FleetKnowledge:
     ledgers: dict[str, BudgetLedger] = field(default_factory=dict)  # by lane
     controller_stall: str = ""  # by its heartbeat, where it does not answer itself
     gateway_stall: str = ""
+    lost_store: StoreCondition | None = None  # found since: nothing was observed after it
     trouble: str = ""  # what went wrong in the last tick, if anything
 
     @property
     def store_condition(self) -> StoreCondition | None:
         """What is wrong with the state, as the last tick found it."""
-        return self.observation.store_condition if self.observation else None
+        return self.lost_store or (self.observation.store_condition if self.observation else None)
 
     @property
     def gateway(self) -> GatewaySnapshot | None:
@@ -114,7 +115,7 @@ def wanted_replicas(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int
 def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot, at: datetime) -> float | None:
     windows = [lane.window(_COST_WINDOW_S) for lane in gateway.lanes]
     tokens = sum(window.prompt_tokens + window.output_tokens for window in windows)
-    seconds = min(_COST_WINDOW_S, max(1.0, (at - gateway.started_at).total_seconds()))
+    seconds = min(_COST_WINDOW_S, max(1.0, gateway.age_s(at)))
     return cost_usd_per_hour * seconds / 3600.0 / tokens * 1e6 if tokens else None
 
 

@@ -53,6 +53,7 @@ class Frontend:
         self._fleet = fleet
         self._wall = clock
         self._started_at: datetime = clock.now()
+        self._started_s = clock.monotonic_s()
         self._clients: set[ClientConnection] = set()
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(is_open_without_keys=is_loopback)
@@ -91,6 +92,7 @@ class Frontend:
             fleet=self._fleet,
             at=self._wall.now(),
             started_at=self._started_at,
+            uptime_s=now_s - self._started_s,
             table_version=table.version if table is not None else 0,
             table_generation=table.generation if table is not None else 0,
             pid=pid,

@@ -162,4 +162,9 @@ class GatewaySnapshot:
     pid: int
     lanes: tuple[LaneSnapshot, ...]
     replicas: tuple[ReplicaSnapshot, ...]
+    uptime_s: float | None = None  # on a clock that nobody sets; None: it does not say
     table_generation: int = 0  # of the fleet's record that its table was made from; 0: it has none
+
+    def age_s(self, now: datetime) -> float:
+        """Return how long the gateway has run: its windows hold no more than that."""
+        return (now - self.started_at).total_seconds() if self.uptime_s is None else self.uptime_s

@@ -80,8 +80,14 @@ class Replica:
     gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
     members: tuple[str, ...] = ()  # provider ids of its other machines
     is_price_known: bool = True  # False: of another offering than was ordered; caps reckon with what was ordered
+    order_instant: datetime | None = None  # `created_at` on a clock that was set since; None: it was not
     launch_digest: str = ""  # of all it was started with; empty: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
+
+    @property
+    def ordered_at(self) -> datetime:
+        """When it was ordered, on today's clock."""
+        return self.order_instant or self.created_at
 
     @property
     def zone(self) -> str:

@@ -12,6 +12,7 @@ from fleetctl.operations import checks
 from fleetctl.operations.checks import Check
 from fleetctl.operations.garbage import tombstones_left
 from fleetctl.operations.machine_checks import check_installation, check_surroundings
+from fleetctl.operations.orphaned_processes import describe, orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, provider_findings
 from fleetctl.operations.profiles import find_profile, packaged_profiles
 from fleetctl.state.migrations import STEPS
@@ -29,9 +30,7 @@ _LOOPBACK = "127.0.0.1"
 def diagnose(site: Site) -> tuple[Check, ...]:
     """Return every check's finding; none of them changes anything."""
     fleets = (
-        found
-        for check in (_state, _fleets, _orphaned_processes, _tombstones, _network, _providers)
-        for found in check(site)
+        found for check in (_state, _fleets, _unowned, _tombstones, _network, _providers) for found in check(site)
     )
     return (*check_installation(), *fleets, *check_surroundings())
 
@@ -73,16 +72,15 @@ def _fleets(site: Site) -> Iterator[Check]:
             yield checks.warn(f"fleet {desired.fleet}", found, f"{again} starts what is missing")
 
 
-def _orphaned_processes(site: Site) -> Iterator[Check]:
+def _unowned(site: Site) -> Iterator[Check]:
     try:
-        known = frozenset(desired.fleet for desired in site.store.fleets())
-        found = site.host.orphaned_processes(owner=site.store.owner, fleets=known) if _has_state(site) else ()
+        found = orphaned_processes(site)
     except FleetctlError:
         return  # nothing can be told apart; the state check reports why
     if found:
-        named = ", ".join(f"{p.pid} ({p.role} of {p.fleet})" for p in found)
-        pids = " ".join(str(p.pid) for p in found)
-        yield checks.warn("orphaned processes", f"processes of no fleet: {named}", f"look at them, then: kill {pids}")
+        fleets = " ".join(f"fleetctl down {fleet};" for fleet in sorted({each.fleet for each in found}))
+        advice = f"put the state back where it was, or end them: {fleets.rstrip(';')}"
+        yield checks.warn("orphaned processes", f"processes of no fleet: {describe(found)}", advice)
     else:
         yield checks.ok("orphaned processes", "no process without a fleet")
 

@@ -15,6 +15,7 @@ from fleetctl.operations.approval import check_plan
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
 from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
+from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.readiness import missing
 
@@ -67,6 +68,7 @@ def up(  # what it guards against, each named
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
     found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
     refuse_failures(profile, planned_nodes(site, profile, plan), found)
+    refuse_orphaned_processes(site, profile.name)
     with exclusive(site, profile.name):
         # A fleet whose controller or gateway lives holds its port itself.
         if not site.host.processes(profile.name).is_any:

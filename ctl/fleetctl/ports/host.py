@@ -73,6 +73,7 @@ class OrphanedProcess:
     pid: int
     fleet: str
     role: str  # "controller", "gateway", "replica r1"
+    owner: str = ""  # of a replica: the store that ordered it
 
 
 class GatewayHost(Protocol):
@@ -224,7 +225,14 @@ class Host(Protocol):
         ...
 
     def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
-        """Return this store's controllers, gateways and replicas whose fleet is not among `fleets`."""
+        """Return what runs on this state directory and whose fleet is not among `fleets`, or whose store is another.
+
+        An empty `owner` stands for a state that is gone.
+        """
+        ...
+
+    def end_orphaned(self, processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
+        """End such processes, asked first and made to after `within_s`; return those that live on."""
         ...
 
     def logs(self, fleet: str) -> str:

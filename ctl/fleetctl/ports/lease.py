@@ -25,6 +25,7 @@ class Lease:
     holder: LeaseHolder
     acquired_at: datetime
     renewed_at: datetime  # the last sign of life, some seconds old at most while its holder lives
+    renewed_monotonic_s: float | None = None  # CLOCK_MONOTONIC of the holder's boot at `renewed_at`
     released_at: datetime | None = None  # None: its holder lives, or died without a word
     place: str = ""  # where the store was then; a copy elsewhere is told by it
 

@@ -142,7 +142,7 @@ class StateStore(Protocol):
         """Return while the lease is the newest, or if the store is bound to none. Raises FencedError."""
         ...
 
-    def renew_lease(self, *, now: datetime) -> None:
+    def renew_lease(self, *, now: datetime, monotonic_s: float | None = None) -> None:
         """Note that the holder of the lease lives; nothing without a lease. Raises FencedError."""
         ...
 

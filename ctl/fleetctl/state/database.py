@@ -162,8 +162,8 @@ class Database:
         except sqlite3.DatabaseError as exc:
             raise DamagedStateError(
                 f"{self.path} is damaged: {exc}",
-                hint=f"restore a copy, or `mv {self.path} {self.path}.damaged` and run `fleetctl up` again; "
-                "replicas the old file knew stay up until they are stopped by hand",
+                hint=f"restore a copy; or set it aside whole (`mkdir {self.path.parent}/damaged; "
+                f"mv {self.path}* {self.path.parent}/damaged`), end what it knew (`fleetctl down`), and run `fleetctl up`",
             ) from exc
         except OSError as exc:
             raise state_error(self.path, exc) from exc

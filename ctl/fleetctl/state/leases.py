@@ -53,9 +53,9 @@ def check(db: sqlite3.Connection, lease: Lease) -> None:
     raise FencedError(f"the lease of epoch {lease.epoch} on fleet {lease.fleet} is over: {who}")
 
 
-def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
+def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, monotonic_s: float | None) -> None:
     """Store a sign of life."""
-    _write(db, replace(lease, renewed_at=now))
+    _write(db, replace(lease, renewed_at=now, renewed_monotonic_s=monotonic_s))
 
 
 def release(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:

@@ -111,11 +111,11 @@ class SqliteStore:
                 self._database.check_place()
                 leases.check(db, self._lease)
 
-    def renew_lease(self, *, now: datetime) -> None:
+    def renew_lease(self, *, now: datetime, monotonic_s: float | None = None) -> None:
         """Note that the holder of the lease lives. Raises FencedError."""
         if self._lease is not None:
             with self._write(durable=False) as db:
-                leases.renew(db, self._lease, now=now)
+                leases.renew(db, self._lease, now=now, monotonic_s=monotonic_s)
 
     def release_lease(self, *, now: datetime) -> None:
         """Note that the holder of the lease has ended by itself. Raises FencedError."""

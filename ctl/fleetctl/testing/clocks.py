@@ -6,6 +6,10 @@ import asyncio
 import heapq
 from datetime import datetime, timedelta
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.clock import Clock
 
 
 class ManualClock:
@@ -43,6 +47,10 @@ class ManualClock:
                 await _settle()
         self._elapsed_s = target_s
 
+    def step_wall(self, seconds: float) -> None:
+        """Set the wall clock, and leave the steady one."""
+        self._start += timedelta(seconds=seconds)
+
     def jump(self, seconds: float) -> None:
         """Let time pass for synchronous code; sleepers notice at the next `advance`."""
         self._elapsed_s += seconds
@@ -62,6 +70,10 @@ class LoopClock:
         """Return the start plus the loop's time."""
         return self._start + timedelta(seconds=self.monotonic_s())
 
+    def step_wall(self, seconds: float) -> None:
+        """Set the wall clock, and leave the steady one."""
+        self._start += timedelta(seconds=seconds)
+
     def monotonic_s(self) -> float:
         """Return the loop's time."""
         return asyncio.get_running_loop().time()
@@ -75,6 +87,29 @@ class LoopClock:
             await woken
         finally:
             timer.cancel()
+
+
+class SteadyClock:
+    """Implements Clock on another one's steady time: where that one's wall clock is set, this one's goes on as it did."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._origin: datetime | None = None
+
+    def now(self) -> datetime:
+        """Return the wall time as nobody has set it."""
+        elapsed = timedelta(seconds=self._clock.monotonic_s())
+        if self._origin is None:
+            self._origin = self._clock.now() - elapsed
+        return self._origin + elapsed
+
+    def monotonic_s(self) -> float:
+        """Return the other's steady time."""
+        return self._clock.monotonic_s()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait as the other does."""
+        await self._clock.sleep(seconds)
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

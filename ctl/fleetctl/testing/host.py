@@ -114,6 +114,12 @@ class FakeHost:
         del owner
         return tuple(found for found in self.orphaned if found.fleet not in fleets)
 
+    def end_orphaned(self, processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
+        """Forget them."""
+        del within_s
+        self.orphaned = tuple(each for each in self.orphaned if each not in processes)
+        return ()
+
     def logs(self, fleet: str) -> str:
         """Return a place there is not."""
         return f"fake:{fleet}"

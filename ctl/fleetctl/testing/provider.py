@@ -18,6 +18,7 @@ from fleetctl.model.node import (
     ProviderPace,
 )
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
+from fleetctl.testing.clocks import SteadyClock
 from fleetctl.testing.lives import NodeLife, NodeLives, interruption
 from fleetctl.testing.samples import offering, shared_resources
 
@@ -65,7 +66,9 @@ class FakeProvider(NodeLives):
         stop_s: float = 0.0,
         shared: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(clock)
+        # Its nodes live by their own time, whatever this machine's clock is set to.
+        super().__init__(SteadyClock(clock))
+        self._wall = clock
         self.pace = ProviderPace()
         self.shared_kinds = shared  # what its nodes need around them, in order
         self.shared: dict[str, SharedResource] = {}  # by token: what is there
@@ -115,7 +118,7 @@ class FakeProvider(NodeLives):
 
     async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's nodes, those that ended in the last hour included."""
-        as_of = self._clock.now()
+        as_of = self._wall.now()
         await self._enter("list_nodes", fleet)
         return NodeListing(nodes=tuple(self._seen(life) for life in self._kept(owner, fleet)), as_of=as_of)
 

@@ -97,7 +97,12 @@ class LocalHost:
 
     def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
         """Return processes tagged with this store's owner, or run on its directory, whose fleet is not known."""
-        return tuple(found for found in orphaned_processes.fleet_processes(owner) if found.fleet not in fleets)
+        everybody = orphaned_processes.fleet_processes(owner)
+        return tuple(each for each in everybody if each.fleet not in fleets or each.owner not in ("", owner))
+
+    def end_orphaned(self, processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
+        """End such processes: the controllers first, which would start others."""
+        return orphaned_processes.end(processes, within_s=within_s)
 
     def logs(self, fleet: str) -> str:
         """Return the directory of the fleet's logs."""

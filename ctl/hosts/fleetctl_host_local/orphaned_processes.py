@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     import psutil
 
+_ORDER = ("controller", "gateway", "replica")
+_KILLED_S = 5.0
 _OURS = re.compile(r"fleetctl\.(controller|gateway)$")
 
 
@@ -32,11 +36,41 @@ def fleet_processes(owner: str) -> Iterator[OrphanedProcess]:
             yield found
 
 
+def end(processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
+    """End processes, asked first and made to after `within_s`; return those that live on."""
+    import psutil
+
+    left: list[OrphanedProcess] = []
+    for role in _ORDER:
+        handles = {p: each for each in processes if each.role.startswith(role) and (p := _handle(each)) is not None}
+        for number, patience_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, _KILLED_S)):
+            for process in handles:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+            _, alive = psutil.wait_procs(list(handles), timeout=patience_s)
+            handles = {process: handles[process] for process in alive}
+        left += handles.values()
+    return tuple(left)
+
+
+def _handle(found: OrphanedProcess) -> psutil.Process | None:
+    """Return the process itself, if it is still the one that was found: its number may be another's by now."""
+    import psutil
+
+    try:
+        process = psutil.Process(found.pid)
+        same = _recognise(process, found.owner)
+    except psutil.Error:
+        return None
+    return process if same == found else None
+
+
 def _recognise(process: psutil.Process, owner: str) -> OrphanedProcess | None:
     environment = process.environ()
-    if environment.get("FLEETCTL_OWNER") == owner:
+    tag = environment.get("FLEETCTL_OWNER", "")
+    if tag and (tag == owner or environment.get("FLEETCTL_STATE") == str(state_dir())):
         role = f"replica {environment.get('FLEETCTL_REPLICA')}"
-        return OrphanedProcess(pid=process.pid, fleet=environment.get("FLEETCTL_FLEET", ""), role=role)
+        return OrphanedProcess(pid=process.pid, fleet=environment.get("FLEETCTL_FLEET", ""), role=role, owner=tag)
     for module, fleet in pairwise(process.cmdline()):
         match = _OURS.search(module)
         if match and _state_of(environment) == str(state_dir()):

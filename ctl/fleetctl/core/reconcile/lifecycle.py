@@ -164,7 +164,7 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             ),
             failed_start=True,
         )
-    age_s = since_s(record.created_at, context.now)
+    age_s = since_s(record.ordered_at, context.now)
     if age_s >= context.control.start_timeout_s and is_never_made(replica):
         reason = f"no node {format_duration(age_s)} after it was ordered"
         return ReplicaStep(
@@ -188,7 +188,7 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.healthy:
-        reason = f"healthy {format_duration(since_s(record.created_at, context.now))} after it was ordered"
+        reason = f"healthy {format_duration(since_s(record.ordered_at, context.now))} after it was ordered"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.WARMING,
@@ -202,7 +202,7 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.warmed and replica.healthy is not False:
-        reason = f"warmed {format_duration(since_s(record.created_at, context.now))} after it was ordered"
+        reason = f"warmed {format_duration(since_s(record.ordered_at, context.now))} after it was ordered"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.READY,
@@ -243,7 +243,7 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     """Return the stop of a replica that takes too long: to start, or to come back after it served."""
     record = replica.record
     if record.ready_at is None:
-        age_s, limit_s = since_s(record.created_at, context.now), context.control.start_timeout_s
+        age_s, limit_s = since_s(record.ordered_at, context.now), context.control.start_timeout_s
         code, what = ReasonCode.START_OVERDUE, "not ready"
     else:
         age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
