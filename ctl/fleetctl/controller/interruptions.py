@@ -17,7 +17,7 @@ class RestartError(Exception):
 
 
 class ClockWatch:
-    """Tells when the wall clock is set, by the one that is not."""
+    """A watch over the wall clock, which people and daemons set, by the steady one, which nobody does."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
