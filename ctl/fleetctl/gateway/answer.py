@@ -11,9 +11,10 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import continuation, wire
-from fleetctl.gateway.relay import STOPPED, EventRelay, StreamFault, truncated
+from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.response import ClientResponse
 from fleetctl.gateway.splicer import end_of_stream
+from fleetctl.gateway.stream_fault import STOPPED, StreamFault, truncated
 from fleetctl.gateway.transcript import Transcript
 from fleetctl.gateway.usage import ShownUsage, Usage, read_usage
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
+from fleetctl.gateway.client_deadline import ClientDeadline, ConnectionState
 from fleetctl.gateway.requests import Request, RequestReader
 
 if TYPE_CHECKING:
@@ -42,31 +42,19 @@ class ClientService(Protocol):
         ...
 
 
-class _ConnectionState(Enum):
-    """What a connection is doing; each but SERVING has a time limit."""
-
-    IDLE = "idle"
-    HEAD = "head"
-    BODY = "body"
-    SERVING = "serving"
-    LINGERING = "lingering"
-    CLOSING = "closing"
-
-
 class ClientConnection(asyncio.Protocol):
     """Serves one request at a time. Pipelined ones wait, a bounded number of them, and are answered in order."""
 
     __slots__ = (
         "_behind_s",
         "_current",
+        "_deadline",
         "_is_chunked",
         "_is_closed",
         "_is_lingering",
         "_is_serving",
         "_reader",
         "_service",
-        "_state",
-        "_state_since_s",
         "_transport",
         "_write",
         "exchange",
@@ -79,8 +67,7 @@ class ClientConnection(asyncio.Protocol):
         self._current: Request | None = None
         self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
         self._behind_s = math.inf
-        self._state = (_ConnectionState.SERVING, 0)
-        self._state_since_s = 0.0
+        self._deadline = ClientDeadline(service.limits)
 
     # The transport's callbacks.
 
@@ -218,39 +205,27 @@ class ClientConnection(asyncio.Protocol):
         self._is_lingering = True
         self._transport.write_eof()
 
-    # Deadlines. The sweep stamps phases, so that requests pass through them without looking at a clock.
+    # Deadlines.
 
     def check(self, now_s: float) -> None:
         """End what takes too long; called every so often."""
         if now_s - self._behind_s > self._service.limits.client_stall_s:
             self.cut()
             return
-        state = (self._state_now(), self._reader.begun)
-        if state != self._state:
-            self._state, self._state_since_s = state, now_s
-        elif now_s - self._state_since_s > self._limit_s(state[0]):
-            if state[0] in (_ConnectionState.HEAD, _ConnectionState.BODY) and self._reader.begun:
-                self._refuse(408, "the request did not come in time")
-            else:
-                self.cut()
+        state = self._state_now()
+        if not self._deadline.has_passed(state, self._reader.begun, now_s):
+            return
+        if state in (ConnectionState.HEAD, ConnectionState.BODY) and self._reader.begun:
+            self._refuse(408, "the request did not come in time")
+        else:
+            self.cut()
 
-    def _state_now(self) -> _ConnectionState:
+    def _state_now(self) -> ConnectionState:
         if self._is_closed or self._is_lingering:
-            return _ConnectionState.CLOSING if self._is_closed else _ConnectionState.LINGERING
+            return ConnectionState.CLOSING if self._is_closed else ConnectionState.LINGERING
         if self._is_serving:
-            return _ConnectionState.SERVING
+            return ConnectionState.SERVING
         if self._reader.in_body:
-            return _ConnectionState.BODY
+            return ConnectionState.BODY
         # Who connects is expected to speak.
-        return _ConnectionState.HEAD if self._reader.in_head or not self._reader.begun else _ConnectionState.IDLE
-
-    def _limit_s(self, state: _ConnectionState) -> float:
-        limits = self._service.limits
-        return {
-            _ConnectionState.IDLE: limits.idle_timeout_s,
-            _ConnectionState.HEAD: limits.header_timeout_s,
-            _ConnectionState.BODY: limits.body_timeout_s,
-            _ConnectionState.SERVING: math.inf,
-            _ConnectionState.LINGERING: limits.linger_s,
-            _ConnectionState.CLOSING: limits.client_stall_s,
-        }[state]
+        return ConnectionState.HEAD if self._reader.in_head or not self._reader.begun else ConnectionState.IDLE

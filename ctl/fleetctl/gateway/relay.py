@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.stream_fault import STOPPED, StreamFault, find_fault, too_long, truncated
 from fleetctl.gateway.transcript import EventShape, Transcript, read_event, shape_of
 from fleetctl.gateway.usage import ShownUsage, Usage, read_usage, without_usage
 
@@ -20,27 +18,9 @@ if TYPE_CHECKING:
 # not match.
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
-_ERROR = re.compile(rb'^data:\s*(\{\s*"(?:error"\s*:\s*\{|object"\s*:\s*"error").*)$', re.MULTILINE)
 _DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
 _LF = 10
 _EVENT = re.compile(rb".*?\n\r?\n", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFault:
-    """Why a stream cannot go on as it is."""
-
-    status: int  # what it would have been as an HTTP status
-    error: dict[str, Any]  # in OpenAI's shape
-
-
-# The answer is over though its replica would go on: a continuation came upon the client's stop string.
-STOPPED = StreamFault(200, {})
-
-
-def truncated() -> StreamFault:
-    """Return the fault of a stream that ended before its answer did."""
-    return StreamFault(502, wire.error_object("the replica was lost", kind="server_error", code=502))
 
 
 class EventRelay:
@@ -171,9 +151,7 @@ class EventRelay:
         end = wire.last_boundary(data)
         self._pending = data[end:]
         if len(self._pending) > self._limits.event_bytes_max:
-            self.fault = StreamFault(
-                502, wire.error_object("an event of the replica is too long", kind="server_error", code=502)
-            )
+            self.fault = too_long()
         return data[:end]
 
     # Events whose text is kept.
@@ -236,10 +214,10 @@ class EventRelay:
     # Any others.
 
     def _look(self, data: bytes) -> tuple[bytes, int]:
-        error = _ERROR.search(data)
-        if error is not None:
-            self.fault = _engine_fault(error[1])
-            data = data[: error.start()]
+        found = find_fault(data)
+        if found is not None:
+            self.fault, start = found
+            data = data[:start]
         if not self._finish_seen:
             self._finish_seen = self.is_finished or _FINISH.search(data) is not None
         self.usage = read_usage(data) or self.usage
@@ -251,22 +229,8 @@ class EventRelay:
                 # vLLM ends aborted streams so: with [DONE], but without a finish_reason.
                 self.fault = self.fault or truncated()
                 data = data[: done.start()]
-        found = _CONTENT.findall(data)
-        if found:
-            self._marker = found[0][1:]
+        contents = _CONTENT.findall(data)
+        if contents:
+            self._marker = contents[0][1:]
             self._empty = self._marker + b'"'
-        return data, len(found)
-
-
-def _engine_fault(raw: bytes) -> StreamFault:
-    try:
-        event = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return StreamFault(
-            502, wire.error_object("the replica sent an unreadable error", kind="server_error", code=502)
-        )
-    error = event.get("error") if isinstance(event, dict) else None
-    inner = error if isinstance(error, dict) else event
-    code = inner.get("code") if isinstance(inner, dict) else None
-    status = int(code) if isinstance(code, int | str) and str(code).isdigit() and 400 <= int(code) <= 599 else 500
-    return StreamFault(status, {"error": inner})
+        return data, len(contents)

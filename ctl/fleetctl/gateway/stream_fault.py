@@ -1,0 +1,57 @@
+"""Why a replica's stream cannot go on: what its error event says, or what it lacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fleetctl.gateway import wire
+
+_ERROR = re.compile(rb'^data:\s*(\{\s*"(?:error"\s*:\s*\{|object"\s*:\s*"error").*)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFault:
+    """Why a stream cannot go on as it is."""
+
+    status: int  # what it would have been as an HTTP status
+    error: dict[str, Any]  # in OpenAI's shape
+
+
+# The answer is over though its replica would go on: a continuation came upon the client's stop string.
+STOPPED = StreamFault(200, {})
+
+
+def truncated() -> StreamFault:
+    """Return the fault of a stream that ended before its answer did."""
+    return _bad_gateway("the replica was lost")
+
+
+def too_long() -> StreamFault:
+    """Return the fault of a stream with an event longer than the gateway holds."""
+    return _bad_gateway("an event of the replica is too long")
+
+
+def find_fault(events: bytes) -> tuple[StreamFault, int] | None:
+    """Return the fault that the first error event reports, and where that event begins; None: there is none."""
+    found = _ERROR.search(events)
+    return (_reported(found[1]), found.start()) if found is not None else None
+
+
+def _reported(raw: bytes) -> StreamFault:
+    try:
+        event = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return _bad_gateway("the replica sent an unreadable error")
+    error = event.get("error") if isinstance(event, dict) else None
+    inner = error if isinstance(error, dict) else event
+    code = inner.get("code") if isinstance(inner, dict) else None
+    status = int(code) if isinstance(code, int | str) and str(code).isdigit() and 400 <= int(code) <= 599 else 500
+    return StreamFault(status, {"error": inner})
+
+
+def _bad_gateway(message: str) -> StreamFault:
+    return StreamFault(502, wire.error_object(message, kind="server_error", code=502))
