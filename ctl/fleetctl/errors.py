@@ -8,6 +8,7 @@
     |- LockHeldError             another run owns the fleet                        exit 7
     |- NotFoundError             no such fleet, lane, replica                      exit 8
     |- UnavailableError          the controller, gateway or an engine is silent    exit 9
+    |- EngineStartError          an engine cannot start, however often it is tried  exit 15
     |- FencedError               this controller's: a newer one has the fleet      exit 14
     |- StateError                the state file cannot be used, or is from the future  exit 1
     |  |- MissingStateError      its file was deleted or moved under a controller   exit 1
@@ -19,7 +20,8 @@
        |  |- CapacityError       no stock of a type x zone x market                exit 11
        |  `- QuotaError          an account's limit, named                         exit 12
        |- CredentialsError       stop: no or wrong credentials                     exit 13
-       `- AmbiguousOutcomeError  it may have happened: look before retrying        exit 10
+       |- AmbiguousOutcomeError  it may have happened: look before retrying        exit 10
+       `- EngineMissingError     the engine's program is not where it is to run    exit 10
 
 Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own: wrong usage, and `plan
 --detailed-exitcode` with changes pending.
@@ -90,6 +92,12 @@ class UnavailableError(FleetctlError):
 
     exit_code = 9
     retryable = True
+
+
+class EngineStartError(FleetctlError):
+    """An engine ended at its start for a reason that stays: nothing is tried again until `fleetctl up`."""
+
+    exit_code = 15
 
 
 class FencedError(FleetctlError):
@@ -182,3 +190,7 @@ class CredentialsError(ProviderError):
 
 class AmbiguousOutcomeError(ProviderError):
     """The call may have had its effect; look it up by its token before retrying."""
+
+
+class EngineMissingError(ProviderError):
+    """The program of an engine is not there, or may not be run, where its replica was to be started."""

@@ -33,3 +33,20 @@ def _flush_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_end(path: Path, *, bytes_max: int, after: int | None = None) -> tuple[str, int]:
+    """Return what a growing file holds behind byte `after`, at most `bytes_max` of it, and where that ends.
+
+    Without `after` it is the end of the file. A file that has become shorter is read from its beginning; one that is
+    not there is empty. What is no UTF-8 is replaced.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - bytes_max) if after is None else after if after <= size else 0
+            file.seek(start)
+            raw = file.read(bytes_max)
+    except FileNotFoundError:
+        return "", 0
+    return raw.decode(errors="replace"), start + len(raw)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl_local import kernel, spawn
+from fleetctl_local import kernel, logs, spawn
 from fleetctl_local.gpus import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl_local.kernel import Ident
 
 _ENDED_KEPT = timedelta(hours=1)
+_STOPPED, _INTERRUPTED = "stopped", "interrupted"  # exit reasons of ends that were asked for
 _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait for the last member to go
 
 
@@ -190,7 +191,10 @@ class Nodes:
                 return record
             _sweep(record)
             reason = self._exit_reason(record)
-            return self._registry.put(replace(record, ended_at=self._clock.now(), exit_reason=reason))
+            # An end that was asked for needs no explanation.
+            tail = "" if reason in (_STOPPED, _INTERRUPTED) else logs.tail(record.fleet, record.replica_id)
+            ended = replace(record, ended_at=self._clock.now(), exit_reason=reason, log_tail=tail)
+            return self._registry.put(ended)
 
     def _resumed(self, token: str) -> Record | None:
         with self._registry.locked():
@@ -224,9 +228,9 @@ class Nodes:
         """Return why it ended; called once, since it reaps."""
         status = _reap(record.leader)
         if self._registry.taken_mark(record.token).exists():
-            return "interrupted"
+            return _INTERRUPTED
         if record.stop_deadline is not None:
-            return "stopped"
+            return _STOPPED
         if status is None:
             return "exited"  # its parent died before it, and init alone was told the status
         if os.WIFSIGNALED(status):

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, ProviderError
+from fleetctl.files import read_end
+from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_local import offerings, ports, preflight
 from fleetctl_local.gpus import machine_gpus
+from fleetctl_local.logs import log_path
 from fleetctl_local.machine import MachineHeadroom, read_headroom
 from fleetctl_local.nodes import Nodes
 from fleetctl_local.registry import check_name
@@ -32,7 +35,7 @@ _BATCH_MAX = 16  # processes started under one hold of the registry's lock: a li
 
 
 class LocalProvider:
-    """Implements ports.Provider, Interruptions and Preflight. Any number of processes may use it on the same nodes.
+    """Implements ports.Provider, Interruptions, Preflight and NodeLogs. Any number of processes may use it on the same nodes.
 
     `gpus` are the indices of this machine's GPUs; left out, the driver is asked.
     """
@@ -52,7 +55,7 @@ class LocalProvider:
         self._nodes = Nodes(self._clock, gpus=self._gpus)
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
-        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self, preflight=self)
+        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self, preflight=self, logs=self)
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return emulated AWS instance types at AWS's list prices."""
@@ -88,6 +91,15 @@ class LocalProvider:
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice now and kill the node `notice_s` later; that happens even if the caller dies."""
         await asyncio.to_thread(self._nodes.interrupt, node_id, notice_s)
+
+    async def read_log(self, *, owner: str, fleet: str, replica_id: str, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of what a replica's process wrote."""
+        del owner  # each store has its own state directory, where the logs are
+        for what, name in (("fleet", fleet), ("replica", replica_id)):
+            check_name(what, name)
+        path = log_path(fleet, replica_id)
+        text, end = await asyncio.to_thread(lambda: read_end(path, bytes_max=bytes_max, after=after))
+        return LogChunk(text=text, end=end)
 
     async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         """Return what this machine's limits, memory, disk and GPUs say to these nodes."""

@@ -51,6 +51,7 @@ class Record:
     taker: Ident | None = None  # the reclaimer that carries the interruption out
     ended_at: datetime | None = None
     exit_reason: str = ""
+    log_tail: str = ""
     offering: str = ""
     gpu_indices: tuple[int, ...] = ()
 
@@ -78,6 +79,7 @@ class Record:
             port=self.port,
             created_at=self.created_at,
             exit_reason=self.exit_reason,
+            log_tail=self.log_tail,
             notice=self._notice(),
             offering=self.offering,
             machine_id=_MACHINE,

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import CapacityError, ProviderError
+from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel
 from fleetctl_local.gpus import VISIBLE_GPUS
+from fleetctl_local.logs import log_path
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
 from fleetctl_local.registry import Record
 
@@ -46,7 +47,7 @@ def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[in
     """
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = os.open(home.logs / f"{request.replica_id}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(log_path(request.fleet, request.replica_id), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     # What names this control plane's own descriptors and sockets is no business of a node.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)}
     try:
@@ -60,7 +61,7 @@ def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[in
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError, ValueError) as exc:
-        raise ProviderError(
+        raise EngineMissingError(
             f"cannot start {request.argv[0]!r} for {request.replica_id}: {exc}",
             hint="is the engine installed here? see `fleetctl doctor`",
         ) from exc

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2] / "ctl" / "engines"
 ACME = Path(__file__).parent / "acme"
 # That these are engines by the port, mypy proves.
 ALL: tuple[Engine, ...] = (VllmEngine(), TgiEngine(), SglangEngine(), EmulatedEngine(), AcmeEngine())
-FILES = {"__init__.py", "engine.py", "launch.py", "signals.py", "capabilities.py"}
+FILES = {"__init__.py", "engine.py", "diagnosis.py", "launch.py", "signals.py", "capabilities.py"}
 
 # What docs/extending.md says that an engine may import of fleetctl.
 SEEN = (

@@ -165,7 +165,7 @@ def test_a_port_given_by_option_is_remembered_until_another_is_given(site):
 def test_replicas_that_keep_their_launch_settings_stay_pending_until_they_are_replaced(site, store):
     profile, plan = samples.profile(), samples.plan()
     lifecycle.up(site, profile, plan)
-    started_as = launch_digest(profile, plan, "short")
+    started_as = launch_digest(profile.lane("short"), plan.lane("short"))
     replica = samples.replica("r1", lane="short", state=ReplicaState.READY, launch_digest=started_as)
     store.begin_replica(replica, samples.node_request(), now=samples.EPOCH)
     assert pending_changes(site, profile, plan).is_empty

@@ -400,3 +400,20 @@ async def test_secrets_are_resolved_at_the_start_and_kept_nowhere(local: LocalPr
     await local.create((request,), resolve_secrets=lambda env: {**env, "HF_TOKEN": "very-secret"})
     await logged(log_of(), "token very-secret")
     assert "very-secret" not in "".join(path.read_text() for path in Registry().directory.iterdir())
+
+
+async def test_what_an_engine_wrote_last_is_kept_with_its_end_and_read_on_request(
+    local: LocalProvider, owner: str
+) -> None:
+    script = "import sys; print('one'); print('error: no such flag', file=sys.stderr); raise SystemExit(2)"
+    await create(local, order(owner, argv=(sys.executable, "-c", script)))
+    node = await until_gone(local, owner)
+    assert "error: no such flag" in node.log_tail
+    logs = local.capabilities.logs
+    assert logs is not None
+    chunk = await logs.read_log(owner=owner, fleet=node.fleet, replica_id=node.replica_id, after=None, bytes_max=4096)
+    assert "error: no such flag" in chunk.text
+    again = await logs.read_log(
+        owner=owner, fleet=node.fleet, replica_id=node.replica_id, after=chunk.end, bytes_max=4096
+    )
+    assert (again.text, again.end) == ("", chunk.end)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from fleetctl import plugins
 from fleetctl.engine_kit import warming
 from fleetctl.ports.engine import Emulation, LaunchCommand
-from fleetctl_emulator import signals
+from fleetctl_emulator import diagnosis, signals
 from fleetctl_emulator.capabilities import CAPABILITIES
 from fleetctl_emulator.launch import arguments
 
 if TYPE_CHECKING:
+    from fleetctl.model.engine_fault import EngineFault
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -45,6 +46,10 @@ class EmulatedEngine:
     def signals(self, exposition: str) -> EngineSignals:
         """Read a /metrics page as the engine whose series are on it; INVALID if nobody's are."""
         return signals.read(exposition, self._played)
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return what the end of its log says went wrong, as the engines it can play read it."""
+        return diagnosis.diagnose(log_tail, self._played)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""

@@ -6,13 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from fleetctl.engine_kit import warming
+from fleetctl.engine_kit.last_words import last_words
 from fleetctl.ports.engine import LaunchCommand
-from fleetctl_tgi import signals
+from fleetctl_tgi import diagnosis, signals
 from fleetctl_tgi.capabilities import CAPABILITIES
 from fleetctl_tgi.container import IMAGE
 from fleetctl_tgi.launch import arguments, concurrent_requests_max, environment
 
 if TYPE_CHECKING:
+    from fleetctl.model.engine_fault import EngineFault
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -46,6 +48,10 @@ class TgiEngine:
     def signals(self, exposition: str) -> EngineSignals:
         """Read a /metrics page."""
         return signals.read(exposition)
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return what the end of its log says went wrong."""
+        return last_words(log_tail, diagnosis.WORDS, echoes=diagnosis.ECHOES)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""

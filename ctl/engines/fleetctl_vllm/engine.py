@@ -6,13 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from fleetctl.engine_kit import warming
+from fleetctl.engine_kit.last_words import last_words
 from fleetctl.ports.engine import LaunchCommand
-from fleetctl_vllm import signals
+from fleetctl_vllm import diagnosis, signals
 from fleetctl_vllm.capabilities import CAPABILITIES
 from fleetctl_vllm.container import IMAGE
 from fleetctl_vllm.launch import ENVIRONMENT, arguments, member_arguments
 
 if TYPE_CHECKING:
+    from fleetctl.model.engine_fault import EngineFault
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -50,6 +52,10 @@ class VllmEngine:
     def signals(self, exposition: str) -> EngineSignals:
         """Read a /metrics page."""
         return signals.read(exposition)
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return what the end of its log says went wrong."""
+        return last_words(log_tail, diagnosis.WORDS, echoes=diagnosis.ECHOES)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""

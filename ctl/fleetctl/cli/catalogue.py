@@ -21,6 +21,7 @@ _ROWS = (
     ("Look at it", "lanes", "Show each lane's latency, traffic, refusals and burn rate.", "lanes:lanes"),
     ("Look at it", "why", "Explain the latest decisions on a lane or a replica.", "why:why"),
     ("Look at it", "events", "Show what happened, oldest first; --follow goes on.", "events:events"),
+    ("Look at it", "logs", "Show what an engine, the gateway or the controller has written.", "logs:logs"),
     ("Look at it", "load", "Send a fleet open-loop traffic and report per lane.", "load:load"),
     ("Tools", "render", "Write launch configurations for the engines of a profile.", "render:render"),
     ("Tools", "schema", "Print the JSON Schema of the profile, for editors.", "profiles:schema"),

@@ -31,6 +31,11 @@ def lanes_and_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
     return _matching(lambda: (*_lanes(ctx), *_replicas(ctx)), incomplete)
 
 
+def processes(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the gateway, the controller and every replica on record."""
+    return _matching(lambda: ("gateway", "controller", *_replicas(ctx, with_ended=True)), incomplete)
+
+
 def profiles(incomplete: str) -> list[str]:
     """Return the packaged profiles; where none fits, the shell completes files by itself."""
     from fleetctl.operations.profiles import packaged_profiles
@@ -44,9 +49,9 @@ def _lanes(ctx: typer.Context) -> list[str]:
     return [lane.name for lane in known_fleet(site_of(ctx), _fleet(ctx)).profile.lanes]
 
 
-def _replicas(ctx: typer.Context) -> list[str]:
+def _replicas(ctx: typer.Context, *, with_ended: bool = False) -> list[str]:
     site = site_of(ctx)
-    return [replica.id for replica in site.store.replicas(_fleet(ctx)) if replica.state.is_live]
+    return [r.id for r in site.store.replicas(_fleet(ctx)) if with_ended or r.state.is_live]
 
 
 def _fleet(ctx: typer.Context) -> str:

@@ -104,6 +104,7 @@ def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:
 _CHANGED = {
     lifecycle.Change.CREATED: "{fleet}: created",
     lifecycle.Change.UPDATED: "{fleet}: changed to match",
+    lifecycle.Change.RETRIED: "{fleet}: unchanged; what could not start is tried again",
     lifecycle.Change.UNCHANGED: "{fleet}: already up, unchanged",
 }
 
@@ -121,8 +122,11 @@ def _how_far(seen: FleetStatus) -> str:
         return "waiting for its controller"
     ready, wanted = sum(lane.ready for lane in seen.lanes), sum(lane.wanted for lane in seen.lanes)
     lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
+    faults = "".join(f"; {lane.name}: {lane.engine_fault.line}" for lane in seen.lanes if lane.engine_fault)
     gateway = "" if seen.gateway_alive else ", gateway starting"
-    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
+    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}{faults}" + (
+        f"; {seen.reason}" if seen.reason else ""
+    )
 
 
 def _note_detached(site: Site, fleet: str, progress: Progress) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.keys import with_secrets
 from fleetctl.core.transitions import create_refused, node_created
-from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError, UnobtainableError
+from fleetctl.errors import AmbiguousOutcomeError, EngineMissingError, FleetctlError, ThrottledError, UnobtainableError
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import CreateResult
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
@@ -105,11 +106,12 @@ class Creator:
                 record = replace(record, reason=f"node {node.id} on {record.offering} at {price}")
         return Settlement(token=intent.token, state=IntentState.DONE, replica=record)
 
-    def close(self, intent: Intent, fault: str, *, is_final: bool) -> None:
+    def close(self, intent: Intent, fault: str, *, is_final: bool, kind: EngineFaultKind | None = None) -> None:
         """Close an intent that brings no node; not final, the next decision counts a failed start."""
         record = self._records.get(intent.replica_id)
         if record is not None and record.state is ReplicaState.PENDING:
             record = create_refused(record, fault=fault, now=self._world.clock.now(), is_final=is_final)
+            record = replace(record, fault_kind=kind)
         self._records.settle((Settlement(token=intent.token, state=IntentState.ABANDONED, replica=record),))
         self._forget(intent)
 
@@ -243,7 +245,8 @@ class Creator:
         self._journal.failed(Subject.replica(intent.replica_id), "create", error)
         if isinstance(error, AmbiguousOutcomeError):
             return  # it may have happened: the intent stays open, and is looked up by its token
-        self.close(intent, error.message, is_final=isinstance(error, UnobtainableError))
+        kind = EngineFaultKind.PROGRAM if isinstance(error, EngineMissingError) else None
+        self.close(intent, error.message, is_final=isinstance(error, UnobtainableError), kind=kind)
         if isinstance(error, UnobtainableError) and self._is_wanted():
             self.on_unobtainable(desired, intent, error)
 

@@ -100,7 +100,7 @@ class Launcher:
             changed_at=now,
             reason=action.reason,
             capacity=self._capacity(desired, action.lane),
-            launch_digest=launch_digest(desired.profile, desired.plan, action.lane),
+            launch_digest=launch_digest(desired.profile.lane(action.lane), lane_plan),
         )
         request = NodeRequest(
             token=token_of(world.store.owner, record),

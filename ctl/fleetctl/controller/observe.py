@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.launch import token_of
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.errors import UnavailableError
+from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.replica import Replica, ReplicaState
@@ -123,6 +124,7 @@ class Observer:
             record=record,
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
+            engine_fault=self._engine_fault(record, node),
             absent_readings=self._cache.absent_readings(token, since=readable_from) if readable_from else 0,
             creating=self._creator.is_creating(record.id),
             was_ordered=ordered_by is not None,
@@ -162,6 +164,14 @@ class Observer:
         if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or not self._listing.is_young:
             return None
         return NodeState.RUNNING if self._cache.may_be_hidden(token, since=record.changed_at) else None
+
+    def _engine_fault(self, record: Replica, node: Node | None) -> EngineFault | None:
+        """Return what an engine that ended said last; of one whose node could not start it, that."""
+        if record.state is ReplicaState.PENDING and record.fault and record.fault_kind is not None:
+            return EngineFault(kind=record.fault_kind, line=record.fault)
+        if node is None or not node.log_tail:
+            return None
+        return self._world.engine_of(record.engine).diagnose(node.log_tail)
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:
         """Return nodes that live and belong to no live replica."""

@@ -44,6 +44,7 @@ class ConditionReason(StrEnum):
     NOTHING_LEFT = "nothing-left"
     LADDER_STEP = "ladder-step"  # a degradation is in force
     REPLICAS_MISSING = "replicas-missing"
+    START_IMPOSSIBLE = "start-impossible"  # its engine fails the same way however often it is started
     REPLICAS_PENDING = "replicas-pending"
     SLO_MISSED = "slo-missed"
     AS_WANTED = "as-wanted"
@@ -192,7 +193,17 @@ def _going_down(status: FleetStatus) -> Condition:
 
 
 def _short_of_replicas(lane: LaneStatus) -> Condition:
-    message = f"{lane.ready} of {lane.wanted} replicas ready"
+    message = f"{lane.ready} of {lane.wanted} replicas ready{_last_failure(lane)}"
+    if lane.cannot_start:
+        return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.START_IMPOSSIBLE, message=message)
     if lane.ready + lane.pending >= lane.wanted:
         return Condition(type=ConditionType.STARTING, reason_code=ConditionReason.REPLICAS_PENDING, message=message)
     return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.REPLICAS_MISSING, message=message)
+
+
+def _last_failure(lane: LaneStatus) -> str:
+    """Return what the engine of the last failed start said."""
+    if lane.engine_fault is None:
+        return ""
+    what = "the engine cannot start" if lane.cannot_start else "the last start failed"
+    return f", {what}: {lane.engine_fault.line}"

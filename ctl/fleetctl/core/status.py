@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.lane_view import current_traffic
 from fleetctl.core.overload import effective_step
 from fleetctl.core.plan.launch_identity import is_outdated
+from fleetctl.core.reconcile.final_fault import is_final
 from fleetctl.core.slo.budget import error_budget
 from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.core.slo.judge import judge_live
@@ -148,6 +149,8 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
             before=memory.breach,
             now=known.at,
         ),
+        engine_fault=memory.engine_fault,
+        cannot_start=is_final(memory, generation=known.desired.generation),
         budget=error_budget(ledger, objective, known.at) if ledger and 0 < objective.fraction < 1 else None,
     )
 

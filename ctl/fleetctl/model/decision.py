@@ -11,6 +11,7 @@ import msgspec
 
 from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
+from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.shared import SharedResource
@@ -286,6 +287,9 @@ class LaneMemory:
     recovered_at: datetime | None = None  # when that last ended
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
+    engine_fault: EngineFault | None = None  # the last failed start's, until a replica becomes ready
+    final_generation: int = 0  # of the fleet's record by which its replicas cannot start; 0: of none
+    served_as: str = ""  # launch digest of the replica that last became ready
     breach: BreachRecord | None = None  # of its SLO, while it goes on
 
 

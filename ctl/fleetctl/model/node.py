@@ -112,6 +112,7 @@ class Node:
     port: int
     created_at: datetime
     exit_reason: str = ""  # "exit 1", "signal 9", "interrupted"; empty while alive
+    log_tail: str = ""  # the end of what it wrote before it ended, where the provider keeps it; bounded
     notice: Notice | None = None
     offering: str = ""  # Offering.key of what was given; empty: what was ordered
     price_usd_per_hour: float | None = None  # what is really billed for it; None: the offering's

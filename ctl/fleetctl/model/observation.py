@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice
 from fleetctl.model.replica import Replica
@@ -37,6 +38,7 @@ class ObservedReplica:
     record: Replica
     node: NodeState | None  # None: the provider does not show it
     exit_reason: str = ""
+    engine_fault: EngineFault | None = None  # what its engine said last; None: it runs, or said nothing
     absent_readings: int = 0  # in a row that do not show its node and could: made after it was ordered or told to end
     creating: bool = False  # the provider has been asked for its node and has not answered
     was_ordered: bool = True  # the provider may have been asked for its node, by this controller or an earlier one

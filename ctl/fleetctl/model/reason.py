@@ -19,6 +19,7 @@ class ReasonCode(StrEnum):
     LOAD_HELD = "load-held"  # the load needs what there is
     LAST_IN_ROTATION = "last-in-rotation"
     START_BACKOFF = "start-backoff"
+    START_IMPOSSIBLE = "start-impossible"  # the engine fails the same way however often it is started
     LAUNCH_BLOCKED = "launch-blocked"  # no provider, no offering, or a cap
     SHADOW = "shadow"  # not acted on
     # Capacity of a lane

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Market, OfferingKey, Precision
+from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import Notice
 
 
@@ -83,6 +84,7 @@ class Replica:
     order_instant: datetime | None = None  # `created_at` on a clock that was set since; None: it was not
     launch_digest: str = ""  # of all it was started with; empty: launched before this was recorded
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
+    fault_kind: EngineFaultKind | None = None  # of an order refused because its engine cannot be started
 
     @property
     def ordered_at(self) -> datetime:

@@ -8,6 +8,7 @@ from datetime import datetime
 from fleetctl.model.budget import ErrorBudget
 from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
@@ -39,6 +40,8 @@ class LaneStatus:
     pending: int = 0  # replicas on their way to ready
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
     verdict: SloVerdict = field(default_factory=SloVerdict)  # NONE without current figures
+    engine_fault: EngineFault | None = None  # of the last failed start, until a replica becomes ready
+    cannot_start: bool = False  # it fails the same way however often it is tried
     budget: ErrorBudget | None = None  # over the objective's window; None: nothing counted yet
 
     @property

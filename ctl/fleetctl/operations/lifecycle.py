@@ -17,7 +17,7 @@ from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.readiness import missing
+from fleetctl.operations.readiness import missing, refuse_final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ class Change(StrEnum):
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    RETRIED = "retried"  # nothing differs, and what could not start is tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ def down(site: Site, fleet: str) -> Desired:
 def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> Iterator[FleetStatus]:
     """Yield statuses until this generation of the fleet's record is in force, and ready.
 
-    Raises UnavailableError after `timeout_s`; nothing is undone then.
+    Raises UnavailableError after `timeout_s`, and EngineStartError as soon as it is certain that an engine cannot start
+    by it; nothing is undone then.
     """
     deadline_s = site.clock.monotonic_s() + timeout_s
     while True:
@@ -105,6 +107,7 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
         lacking = missing(site, seen, generation=generation)
         if not lacking:
             return
+        refuse_final(seen, generation=generation)
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
                 f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition)}",
@@ -167,10 +170,14 @@ def _forget(site: Site, fleet: str, lived: set[FleetProcesses]) -> None:
 
 def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
     before = site.store.fleet(profile.name)
-    if before is not None and _is_same(before, profile, plan):
+    is_same = before is not None and _is_same(before, profile, plan)
+    if before is not None and is_same and not any(lane.cannot_start for lane in status(site, profile.name).lanes):
         return UpResult(desired=before, change=Change.UNCHANGED)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now())
-    change = Change.UPDATED if before is not None and before.phase is DesiredPhase.UP else Change.CREATED
+    if before is None or before.phase is not DesiredPhase.UP:
+        change = Change.CREATED
+    else:
+        change = Change.RETRIED if is_same else Change.UPDATED
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
     return UpResult(desired=desired, change=change)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import EngineStartError
+from fleetctl.model.replica import ReplicaState
+
 if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
     from fleetctl.operations.site import Site
@@ -32,6 +35,24 @@ def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
     if seen.gateway_generation < generation:
         return f"the gateway works by the rules of generation {seen.gateway_generation}, this is {generation}"
     return _closed_port(site, seen.fleet)
+
+
+def refuse_final(seen: FleetStatus, *, generation: int) -> None:
+    """Raise EngineStartError where an engine cannot start by this generation of the fleet's record, naming the cause."""
+    if not seen.controller_alive or seen.generation < generation:
+        return
+    faults = {lane.name: lane.engine_fault.line for lane in seen.lanes if lane.cannot_start and lane.engine_fault}
+    if faults:
+        raise EngineStartError(
+            "\n".join(f"lane {name}: the engine cannot start: {line}" for name, line in faults.items()),
+            hint=f"mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} -f {seen.fleet}",
+        )
+
+
+def _last_failed(seen: FleetStatus, lane: str) -> str:
+    """Return the newest replica of a lane that has failed."""
+    failed = [r.record for r in seen.replicas if r.record.lane == lane and r.record.state is ReplicaState.FAILED]
+    return max(failed, key=lambda record: record.created_at).id if failed else "controller"
 
 
 def _closed_port(site: Site, fleet: str) -> str:

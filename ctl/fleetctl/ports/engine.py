@@ -11,6 +11,7 @@ from fleetctl.model.catalogue import Precision
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.model.engine_fault import EngineFault
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -103,6 +104,10 @@ class Engine(Protocol):
 
     def signals(self, exposition: str) -> EngineSignals:
         """Read a /metrics page; NaN and absent series make the result INVALID, never a guess. `at` is left None."""
+        ...
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return what the end of the log of one that ended says went wrong; None: nothing. It knows its own messages."""
         ...
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:

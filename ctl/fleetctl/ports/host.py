@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.model.desired import Desired
+    from fleetctl.model.log import LogChunk
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.lease import LeaseHolder
 
@@ -237,6 +238,10 @@ class Host(Protocol):
 
     def logs(self, fleet: str) -> str:
         """Return where the processes' output is kept, for people."""
+        ...
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return what the fleet's "controller" or "gateway" wrote behind byte `after`; None: the end of it."""
         ...
 
     def clean_up(self, fleet: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
+    from fleetctl.model.log import LogChunk
     from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest, ProviderPace
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.shared import SharedResource
@@ -33,6 +34,17 @@ class Interruptions(Protocol):
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once."""
+        ...
+
+
+class NodeLogs(Protocol):
+    """Capability of providers that keep what engines write."""
+
+    async def read_log(self, *, owner: str, fleet: str, replica_id: str, after: int | None, bytes_max: int) -> LogChunk:
+        """Return what a replica's engine wrote behind byte `after`, at most `bytes_max`; None: the end of it.
+
+        A replica that wrote nothing, or of which nothing is kept, has an empty log.
+        """
         ...
 
 
@@ -74,6 +86,7 @@ class ProviderCapabilities:
     interruptions: Interruptions | None = None
     shared: SharedResources | None = None
     preflight: Preflight | None = None
+    logs: NodeLogs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

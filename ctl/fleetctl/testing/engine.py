@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.codec import encode
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.model.node import LEADER_HOST, NODE_RANK
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
@@ -81,6 +82,13 @@ class FakeEngine:
             prompt_tokens=figures.get("prompt_tokens", 0.0),
             output_tokens=figures.get("output_tokens", 0.0),
         )
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return a last line of `kind: words`; any other is of no known kind."""
+        line = log_tail.strip().rpartition("\n")[2]
+        kind, _, words = line.partition(": ")
+        known = EngineFaultKind(kind) if kind in set(EngineFaultKind) else EngineFaultKind.UNKNOWN
+        return EngineFault(kind=known, line=words or line) if line else None
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a one-token completion."""

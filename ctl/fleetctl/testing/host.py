@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import Clock
 from fleetctl.errors import LockHeldError, UnavailableError
+from fleetctl.model.log import LogChunk
 from fleetctl.model.status import FleetStatus
 from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
 
@@ -37,6 +38,7 @@ class FakeHost:
     has_ports: bool = True  # False: none can be bound
     stalled: dict[str, tuple[Stall | None, Stall | None]] = field(default_factory=dict)  # controller, gateway
     orphaned: tuple[OrphanedProcess, ...] = ()
+    written: dict[tuple[str, str], str] = field(default_factory=dict)  # (fleet, process) -> its log, ASCII
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
     @contextmanager
@@ -123,6 +125,13 @@ class FakeHost:
     def logs(self, fleet: str) -> str:
         """Return a place there is not."""
         return f"fake:{fleet}"
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return the scripted text."""
+        text = self.written.get((fleet, process), "")
+        start = max(0, len(text) - bytes_max) if after is None else after
+        piece = text[start : start + bytes_max]
+        return LogChunk(text=piece, end=start + len(piece))
 
     def clean_up(self, fleet: str) -> None:
         """Record it."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import UnavailableError
+from fleetctl.files import read_end
 from fleetctl.locks import FileLock
+from fleetctl.model.log import LogChunk
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
 from fleetctl_host_local import controller_client, earlier_layout, orphaned_processes, public_port, supervision
@@ -107,6 +109,11 @@ class LocalHost:
     def logs(self, fleet: str) -> str:
         """Return the directory of the fleet's logs."""
         return str(FleetPaths(fleet=fleet).logs)
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of a process's log."""
+        text, end = read_end(FleetPaths(fleet=fleet).logs / f"{process}.log", bytes_max=bytes_max, after=after)
+        return LogChunk(text=text, end=end)
 
     def clean_up(self, fleet: str) -> None:
         """Remove the sockets and the routing table of processes that were killed. Locks stay: see FileLock."""

@@ -9,16 +9,15 @@ from fleetctl.codec import encode
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
-    from fleetctl.model.plan import Plan
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.plan import LanePlan
+    from fleetctl.model.profile import LaneSpec
     from fleetctl.model.replica import Replica
 
 _DIGITS = 16
 
 
-def launch_digest(profile: Profile, plan: Plan, lane: str) -> str:
+def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     """Return the sha256, in short, of everything a lane's replicas are started with: equal digests, equal engines."""
-    spec, planned = profile.lane(lane), plan.lane(lane)
     started_with = (planned.engine, spec.emulator, planned.launch, planned.gpu, planned.offering.instance_type)
     return hashlib.sha256(encode(started_with)).hexdigest()[:_DIGITS]
 
@@ -32,4 +31,4 @@ def is_outdated(record: Replica, desired: Desired) -> bool:
     lanes = {lane.name for lane in desired.profile.lanes}
     if not (record.state.is_live and record.launch_digest and record.lane in lanes) or record.assigned_at is not None:
         return False
-    return record.launch_digest != launch_digest(desired.profile, desired.plan, record.lane)
+    return record.launch_digest != launch_digest(desired.profile.lane(record.lane), desired.plan.lane(record.lane))

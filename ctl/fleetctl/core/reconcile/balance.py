@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import scale_down_order
+from fleetctl.core.plan.launch_identity import launch_digest
+from fleetctl.core.reconcile.final_fault import is_final, note_fault, why_final
 from fleetctl.core.reconcile.headroom import Headroom
 from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, stop
 from fleetctl.core.reconcile.limits import backoff_s, since_s
@@ -70,9 +72,17 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
         step.failed_start and (since is None or step.replica.record.ordered_at >= since) for step in lane.steps
     )
     if failed or lane.refused:
-        return replace(lane.memory, failures=lane.memory.failures + 1, last_failure=context.now)
+        memory = replace(lane.memory, failures=lane.memory.failures + 1, last_failure=context.now)
+        return note_fault(
+            memory,
+            lane.steps,
+            generation=context.generation,
+            has_served=memory.served_as == launch_digest(lane.spec, lane.plan),
+        )
     if any(o.state is ReplicaState.READY and o.action is not None for o in lane.steps):
-        return replace(lane.memory, failures=0, last_failure=None)
+        return replace(
+            lane.memory, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
+        )
     return lane.memory
 
 
@@ -146,11 +156,14 @@ def _launch_lacking(
             headroom,
             (*notes, ReasonCode.LAUNCH_BLOCKED.because(f"{len(launches)} more wanted, but {lane.blocked}")),
         )
+    if launches and is_final(lane.memory, generation=context.generation):
+        return _decided(lane, [], headroom, (*notes, ReasonCode.START_IMPOSSIBLE.because(why_final(lane.memory))))
     wait_s = backoff_s(lane.memory.failures) - since_s(lane.memory.last_failure, context.now)
     if launches and lane.memory.failures and wait_s > 0:
         # The headroom stays claimed while this lane waits: another lane's launch must not take its place.
         note = f"{lane.memory.failures} failed starts in a row: the next in {format_duration(wait_s)}"
-        why = f"; {lane.refused}" if lane.refused else ""
+        last = lane.memory.engine_fault.line if lane.memory.engine_fault else lane.refused
+        why = f"; {last}" if last else ""
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))
     return _decided(lane, launches, headroom, notes + refusals)
 

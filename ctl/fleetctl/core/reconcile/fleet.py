@@ -57,6 +57,7 @@ def reconcile(
     memory = update_memory(observation, memory, now)
     context = ReconcileContext(
         now=now,
+        generation=desired.generation,
         control=desired.profile.control,
         memory=memory,
         listing_ok=observation.listing_ok,

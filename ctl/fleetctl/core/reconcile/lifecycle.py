@@ -76,6 +76,7 @@ class ReconcileContext:
     control: ControlSpec
     memory: Memory
     listing_ok: bool
+    generation: int = 0  # of the fleet's record that is decided by
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
     stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
 
@@ -92,7 +93,7 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
         return None
     is_leaving = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
-        how = replica.exit_reason or "gone"
+        how = _end_in_words(replica, is_leaving=is_leaving)
     elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
         how = "no longer listed by the provider"
     else:
@@ -109,6 +110,12 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
         ),
         failed_start=not is_leaving and _is_failed_start(replica),
     )
+
+
+def _end_in_words(replica: ObservedReplica, *, is_leaving: bool) -> str:
+    """Return how a node ended, with its engine's last words where nobody asked it to."""
+    how = replica.exit_reason or "gone"
+    return how if is_leaving or replica.engine_fault is None else f"{how}: {replica.engine_fault.line}"
 
 
 def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:

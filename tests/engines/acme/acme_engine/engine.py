@@ -10,9 +10,11 @@ from acme_engine import signals
 from acme_engine.capabilities import CAPABILITIES
 from acme_engine.container import IMAGE
 from acme_engine.launch import arguments
+from fleetctl.engine_kit.last_words import last_words
 from fleetctl.ports.engine import LaunchCommand
 
 if TYPE_CHECKING:
+    from fleetctl.model.engine_fault import EngineFault
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -44,6 +46,10 @@ class AcmeEngine:
     def signals(self, exposition: str) -> EngineSignals:
         """Read a page of /stats."""
         return signals.read(exposition)
+
+    def diagnose(self, log_tail: str) -> EngineFault | None:
+        """Return what the end of its log says went wrong."""
+        return last_words(log_tail, ())
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a short chat: Acme has no other route."""

@@ -1,0 +1,13 @@
+"""How SGLang says why it does not start."""
+
+from __future__ import annotations
+
+from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.model.engine_fault import EngineFaultKind
+
+WORDS = (
+    LastWords(EngineFaultKind.MODEL, r"Cannot find any model weights|SafetensorError|are not supported for now"),
+    LastWords(EngineFaultKind.MEMORY, r"Not enough memory\. Please try to increase --mem-fraction-static"),
+    LastWords(EngineFaultKind.ARGUMENTS, r"must be divisible by tp_size"),
+)
+ECHOES = r"Received sigquit from a child process|Scheduler hit an exception"

@@ -1,0 +1,81 @@
+"""Reads what a fleet's engines, gateway and controller have written, wherever they run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.operations.lookup import known_fleet
+from fleetctl.spelling import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fleetctl.model.log import LogChunk
+    from fleetctl.model.replica import Replica
+    from fleetctl.operations.site import Site
+
+    # A piece of the log after a byte, its end where none is given; at most so many bytes.
+    ReadLog = Callable[[int | None, int], LogChunk]
+
+PROCESSES = ("gateway", "controller")
+_PIECE_BYTES = 1024 * 1024
+_LINE_BYTES_MEAN = 400  # generous: what is read for so many lines
+_FOLLOW_S = 0.5
+
+
+def log_of(site: Site, fleet: str, name: str) -> ReadLog:
+    """Return how the log of a replica, or of the gateway or the controller, is read.
+
+    Raises NotFoundError, and ConfigError where the provider keeps no logs.
+    """
+    desired = known_fleet(site, fleet)
+    if name in PROCESSES:
+        return lambda after, most: site.host.read_log(fleet, name, after=after, bytes_max=most)
+    record = _replica(site, fleet, name)
+    logs = site.providers(desired.profile.provider).capabilities.logs
+    if logs is None:
+        raise ConfigError(
+            f"provider {desired.profile.provider} keeps no logs of its nodes",
+            hint=f"its engine's last words are in: fleetctl why {record.id} -f {fleet}",
+        )
+    owner = site.store.owner
+    return lambda after, most: asyncio.run(
+        logs.read_log(owner=owner, fleet=fleet, replica_id=record.id, after=after, bytes_max=most)
+    )
+
+
+def last_lines(read: ReadLog, count: int) -> tuple[str, int]:
+    """Return the last lines of a log, each ended, and the byte behind them."""
+    chunk = read(None, min(_PIECE_BYTES, max(1, count) * _LINE_BYTES_MEAN))
+    lines = chunk.text.splitlines(keepends=True)
+    return "".join(lines[-count:] if count else []), chunk.end
+
+
+def follow(site: Site, read: ReadLog, after: int) -> Iterator[str]:
+    """Yield what is written from now on, for ever; nothing for as long as nothing is."""
+    while True:
+        chunk = read(after, _PIECE_BYTES)
+        after = chunk.end
+        if chunk.text:
+            yield chunk.text
+        else:
+            site.clock.sleep_blocking(_FOLLOW_S)
+
+
+def _replica(site: Site, fleet: str, name: str) -> Replica:
+    records = {record.id: record for record in site.store.replicas(fleet)}
+    if name in records:
+        return records[name]
+    newest = sorted(records, key=_number)[-5:]
+    raise NotFoundError(
+        f"fleet {fleet!r} has no replica {name!r}{suggest(name, [*records, *PROCESSES])}",
+        hint=f"known: {', '.join([*newest, *PROCESSES])}",
+    )
+
+
+def _number(replica_id: str) -> int:
+    found = re.search(r"\d+$", replica_id)
+    return int(found[0]) if found else 0

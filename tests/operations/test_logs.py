@@ -1,0 +1,46 @@
+"""What is read of a log, and of whose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleetctl.errors import ConfigError, EngineStartError, NotFoundError
+from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
+from fleetctl.operations import logs
+from fleetctl.operations.readiness import refuse_final
+from fleetctl.testing import samples
+
+
+def test_the_last_lines_are_shown_and_then_what_comes(site, fleet, host):
+    host.written[fleet, "gateway"] = "one\ntwo\nthree\n"
+    read = logs.log_of(site, fleet, "gateway")
+    text, end = logs.last_lines(read, 2)
+    assert text == "two\nthree\n"
+    host.written[fleet, "gateway"] += "four\n"
+    assert next(logs.follow(site, read, end)) == "four\n"
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(site, fleet, store):
+    store.begin_replica(samples.replica("r7"), samples.node_request(), now=samples.EPOCH)
+    with pytest.raises(NotFoundError, match="no replica 'gatewy' \\(did you mean 'gateway'") as caught:
+        logs.log_of(site, fleet, "gatewy")
+    assert caught.value.hint == "known: r7, gateway, controller"
+
+
+def test_a_provider_without_logs_says_so(site, fleet, store):
+    store.begin_replica(samples.replica("r7"), samples.node_request(), now=samples.EPOCH)
+    with pytest.raises(ConfigError, match="keeps no logs"):
+        logs.log_of(site, fleet, "r7")
+
+
+def test_an_engine_that_cannot_start_ends_the_wait_with_its_words(fakes, fleet):
+    fakes.start_controller(fleet)
+    seen = fakes.ready_status(fleet)
+    fault = EngineFault(kind=EngineFaultKind.ARGUMENTS, line="error: unrecognized arguments: --x")
+    stuck = replace(seen, lanes=(replace(seen.lanes[0], ready=0, engine_fault=fault, cannot_start=True),))
+    refuse_final(seen, generation=1)
+    refuse_final(stuck, generation=2)  # that is of an older record
+    with pytest.raises(EngineStartError, match="lane short: the engine cannot start: error: unrecognized arguments"):
+        refuse_final(stuck, generation=1)
