@@ -14,6 +14,7 @@ from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.node import ProviderPace
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
 from fleetctl.model.replica import ReplicaState
 from fleetctl.paths import FleetPaths
@@ -136,12 +137,18 @@ class Cloud:
     sold: tuple[Any, ...] = ()
     tick_s: float = 1.0
     shared: tuple[str, ...] = ()
+    declared: ProviderPace | None = None  # what the provider says of its pace; None: the truth
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.clock = LoopClock(EPOCH)
         self.provider = FaultProvider(
-            self.clock, random.Random(self.seed + 1), self.faults, sold=self.sold, shared=self.shared
+            self.clock,
+            random.Random(self.seed + 1),
+            self.faults,
+            sold=self.sold,
+            shared=self.shared,
+            declared=self.declared,
         )
         self.store = SqliteStore(self.home / "state.db", clock=self.clock)
         self.store._owner = f"owner-{self.seed}"  # tokens are derived from it: the same seed lives the same life

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -20,6 +21,7 @@ from fleetctl.testing.provider import FakeProvider, Fault
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from fleetctl.model.node import NodeListing
     from tests.sites import FakeSite
 
 T = TypeVar("T")
@@ -130,6 +132,27 @@ def test_an_order_whose_node_two_readings_deny_has_no_tombstone_any_more(site, f
     assert len(store.tombstones()) == 1
     run(fakes, remove_orphaned(site, found, timeout_s=60))
     assert store.tombstones() == ()
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_fleet_that_was_not_seen_empty_is_over_once_a_complete_listing_shows_none_of_it(
+    site, fakes, store, monkeypatch, is_complete
+):
+    stone = replace(bury(fakes), replica_id="")
+    store.bury(stone)
+    whole = fakes.provider.list_nodes
+
+    async def listed(**named: str) -> NodeListing:
+        listing: NodeListing = await whole(**named)
+        return replace(listing, is_complete=is_complete)
+
+    monkeypatch.setattr(fakes.provider, "list_nodes", listed)
+    asyncio.run(fakes.clock.advance(60))
+    found = run(fakes, find_orphaned(site))
+    assert (found.ended == (stone,)) is is_complete
+    assert found.unasked == ({} if is_complete else {"fake": "it lists only a part of what is left of lost"})
+    run(fakes, remove_orphaned(site, found, timeout_s=10))
+    assert (store.tombstones() == ()) is is_complete
 
 
 def test_a_provider_that_cannot_be_asked_is_named(site, fakes, store):

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from fleetctl.core.plan.launch_identity import launch_digest
-from fleetctl.errors import BudgetExceededError, ConfigError, LockHeldError, NotFoundError, UnavailableError
+from fleetctl.errors import (
+    AmbiguousOutcomeError,
+    BudgetExceededError,
+    ConfigError,
+    LockHeldError,
+    NotFoundError,
+    UnavailableError,
+)
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
@@ -15,7 +23,7 @@ from fleetctl.operations.lifecycle import Change
 from fleetctl.operations.pending import pending_changes
 from fleetctl.operations.profiles import as_brought_up
 from fleetctl.operations.readiness import missing
-from fleetctl.ports.store import IntentState
+from fleetctl.ports.store import IntentState, Tombstone
 from fleetctl.testing import samples
 
 
@@ -198,6 +206,21 @@ def test_down_of_a_fleet_of_which_nothing_lives_just_forgets_it(site, fleet, sto
     assert host.calls["ensure_controller", fleet] == 0
     assert host.calls["clean_up", fleet] == 1
     assert list(lifecycle.follow_down(site, fleet, timeout_s=10)) == []  # again is no error
+
+
+def test_down_fails_where_something_may_be_left(site, fleet, store):
+    lifecycle.down(site, fleet)
+    store.bury(
+        Tombstone(
+            token="demo", provider="fake", fleet=fleet,  # noqa: S106  # an order's name
+            replica_id="", node_id="", offering="",
+            ended_at=samples.EPOCH + timedelta(seconds=60), reason="no complete listing came",
+        )
+    )  # fmt: skip
+    with pytest.raises(AmbiguousOutcomeError, match="no complete listing came") as caught:
+        list(lifecycle.follow_down(site, fleet, timeout_s=10))
+    assert (caught.value.exit_code, "fleetctl gc" in caught.value.hint) == (10, True)
+    assert store.fleet(fleet) is None
 
 
 def test_down_waits_for_the_controller_to_finish(site, controlled, store, host):

@@ -17,6 +17,7 @@ from fleetctl.model.decision import (
     AssignReplica,
     DrainReplica,
     LaunchReplica,
+    LeaveUnverified,
     MarkBooting,
     MarkGone,
     Memory,
@@ -340,6 +341,8 @@ class Toy:
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
             case SetStep():
                 pass
+            case LeaveUnverified():
+                raise AssertionError("its listings are complete")
             case PrepareShared() | TeardownShared() | AbandonShared():
                 raise AssertionError("nothing is shared here")
             case OneReplicaAction():

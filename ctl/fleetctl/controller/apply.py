@@ -17,6 +17,7 @@ from fleetctl.model.decision import (
     DrainReplica,
     EntryKind,
     LaunchReplica,
+    LeaveUnverified,
     MarkBooting,
     MarkGone,
     OneReplicaAction,
@@ -160,8 +161,9 @@ class Applier:
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
-            case LaunchReplica():
-                pass  # ordered together when all else is done
+            case LaunchReplica() | SetStep():
+                # Launches are ordered together when all else is done; the table is built from the decision's memory.
+                pass
             case StartGateway():
                 self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))
             case StopGateway():
@@ -169,12 +171,12 @@ class Applier:
                 self._background.start(_GATEWAY, lambda: self._stop_gateway(within_s))
             case StopOrphanedNode():
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
-            case SetStep():
-                pass  # the step is in the decision's memory, and the routing table is built from that
             case PrepareShared():
                 self._shared.prepare(action.resource)
             case TeardownShared():
                 self._shared.teardown(action.resource)
+            case LeaveUnverified():
+                self._leave_unverified(desired, action.reason)
             case AbandonShared():
                 self._shared.abandon(desired, action.resource, action.reason)
             case OneReplicaAction():
@@ -229,6 +231,21 @@ class Applier:
                 node_id=record.node_id,
                 offering=record.offering,
                 ended_at=now,
+                reason=reason,
+            )
+        )
+
+    def _leave_unverified(self, desired: Desired, reason: str) -> None:
+        store = self._world.store
+        store.bury(
+            Tombstone(
+                token=f"{store.owner}-{desired.fleet}",
+                provider=desired.profile.provider,
+                fleet=desired.fleet,
+                replica_id="",
+                node_id="",
+                offering="",
+                ended_at=self._world.clock.now(),
                 reason=reason,
             )
         )

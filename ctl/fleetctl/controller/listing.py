@@ -41,28 +41,47 @@ class Listing:
         self._background = background
         self._journal = journal
         self._on_change = on_change
-        self.is_awaited = True  # the first question has not been answered, nor has its deadline passed
+        self.has_failed = False  # the latest call failed, or its deadline passed
+        self.is_partial = False  # the latest answer lacked pages
+        self._asked_at_s: float | None = None  # when the call under way began
+        self._taken_s = 0.0  # by the latest complete listing, from what it says to its answer
         self._looked_up_s: dict[str, float] = {}  # token -> last asked about
+        self._to_look_up: dict[str, None] = {}  # tokens to ask about, in this order
 
     @property
-    def is_young(self) -> bool:
-        """Whether the latest complete listing is young enough to believe what it does not show."""
+    def is_current(self) -> bool:
+        """Whether the latest complete listing is the latest there can be, so that what it does not show is believed.
+
+        It is while the next one is under way within its deadline, however long listings take.
+        """
         as_of = self._cache.listed_as_of
         if as_of is None:
             return False
-        return (self._world.clock.now() - as_of).total_seconds() <= self._world.provider.pace.listing_age_s_max
+        age_s = (self._world.clock.now() - as_of).total_seconds()
+        return age_s <= self._world.provider.pace.listing_age_s_max(self._taken_s)
+
+    @property
+    def asked_s(self) -> float:
+        """How long the call under way has lasted; 0: none is."""
+        return 0.0 if self._asked_at_s is None else self._world.clock.monotonic_s() - self._asked_at_s
 
     async def refresh(self) -> None:
         """Ask for the nodes once. A failure is journalled, and the latest answer ages."""
+        self._asked_at_s = self._world.clock.monotonic_s()
         try:
             listing = await self._calls.list_nodes()
         except ProviderError as exc:
+            # Throttled, it did answer; that is said by itself.
+            self.has_failed = not isinstance(exc, ThrottledError)
             self._journal.failed(FLEET, "list-nodes", exc)
             return
         finally:
-            self.is_awaited = False
-        was_young = self.is_young
-        if self._cache.put_listing(listing) or not was_young:
+            self._asked_at_s = None
+        self.has_failed, self.is_partial = False, not listing.is_complete
+        was_current = self.is_current
+        if listing.is_complete:
+            self._taken_s = max(0.0, (self._world.clock.now() - listing.as_of).total_seconds())
+        if self._cache.put_listing(listing) or not was_current:
             self._on_change()
 
     async def keep_fresh(self) -> None:
@@ -83,14 +102,20 @@ class Listing:
             await self._world.clock.sleep(_WATCH_AGAIN_S)
 
     def look_up(self, token: str) -> None:
-        """Ask about one order that the listings do not show, in the background; not oftener than they come."""
-        if self._background.count("describe") >= _QUESTIONS_MAX:
-            return
+        """Ask about one order that the listings do not show, in the background; not oftener than they come.
+
+        Orders take turns: one whose answers change nothing keeps no other from being asked about.
+        """
         now_s = self._world.clock.monotonic_s()
         interval_s = max(_QUESTION_INTERVAL_S_MIN, self._world.provider.pace.list_interval_s)
         self._looked_up_s = {t: at_s for t, at_s in self._looked_up_s.items() if now_s - at_s < interval_s}
-        if token in self._looked_up_s:
-            return
+        if token not in self._looked_up_s:
+            self._to_look_up[token] = None
+        while self._to_look_up and self._background.count("describe") < _QUESTIONS_MAX:
+            self._ask_about(next(iter(self._to_look_up)), now_s)
+
+    def _ask_about(self, token: str, now_s: float) -> None:
+        del self._to_look_up[token]
         if self._background.start(f"describe/{token}", lambda: self._describe(token), wakes=False):
             self._looked_up_s[token] = now_s
 

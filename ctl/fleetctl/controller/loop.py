@@ -147,7 +147,7 @@ class Controller:
         components.keep_looking()
         try:
             async with asyncio.timeout(_FIRST_LOOK_S):
-                while not (components.listing.is_young and components.offerings.latest):
+                while not (components.listing.is_current and components.offerings.latest):
                     await self._woken.wait()
                     self._woken.clear()
         except TimeoutError:

@@ -75,12 +75,16 @@ class Observer:
         live = [record for record in records if record.state.is_live]
         self._failures_before = {r.id: self._failures_before[r.id] for r in live if r.id in self._failures_before}
         at_gateway = {replica.id: replica for replica in gateway.replicas} if gateway else {}
+        pace = self._world.provider.pace
         stall = self._world.gateway_host.stall()
         return Observation(
             at=now,
             gateway_stall=str(stall or ""),
-            listing_ok=self._listing.is_young,
-            listing_awaited=self._listing.is_awaited,
+            listing_ok=self._listing.is_current,
+            listing_failed=self._listing.has_failed,
+            listing_partial=self._listing.is_partial,
+            listing_asked_s=self._listing.asked_s,
+            listing_deadline_s=pace.list_interval_s + pace.list_deadline_s,
             replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
@@ -88,7 +92,7 @@ class Observer:
             refused=refused,
             provider_conditions=self._calls.conditions(),
             offerings_known=bool(self._offerings.latest),
-            stop_deadline_s=self._world.provider.pace.stop_deadline_s,
+            stop_deadline_s=pace.stop_deadline_s,
             orphaned_nodes=self._orphaned_nodes(live, now),
             boot_s=boot_times_s(records),
         )
@@ -117,18 +121,18 @@ class Observer:
         token = token_of(self._owner, record)
         node = self._cache.node(token, now=now)
         ordered_by = self._resolver.settled_by(record.id)
-        readable_from = ordered_by if record.state is ReplicaState.PENDING else record.stopped_at
-        if node is None and record.state is not ReplicaState.PENDING:
+        healthy = self._probes.healthy(record.id)
+        if record.state is not ReplicaState.PENDING and (node is None or self._must_ask(record, node, healthy)):
             self._listing.look_up(token)
         return ObservedReplica(
             record=record,
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
             engine_fault=self._engine_fault(record, node),
-            absent_readings=self._cache.absent_readings(token, since=readable_from) if readable_from else 0,
+            absent_readings=self._absent_readings(record, token, ordered_by),
             creating=self._creator.is_creating(record.id),
             was_ordered=ordered_by is not None,
-            healthy=self._probes.healthy(record.id),
+            healthy=healthy,
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
             warm_failures=self._warmups.failures(record.id),
@@ -146,6 +150,23 @@ class Observer:
             engine=self._probes.signals(record.id),
         )
 
+    def _must_ask(self, record: Replica, node: Node, healthy: bool | None) -> bool:
+        """Whether only an answer by token can tell what has become of a node: no listing does, and its engine is silent."""
+        if self._listing.is_current or node.state is NodeState.GONE:
+            return False
+        return record.state is ReplicaState.STOPPING or not healthy
+
+    def _absent_readings(self, record: Replica, token: str, ordered_by: datetime | None) -> int:
+        """Return how many readings lack the node though they are of after its order had its effect, or its stop was taken."""
+        match record.state:
+            case ReplicaState.PENDING:
+                since = ordered_by
+            case ReplicaState.STOPPING:
+                since = record.stopped_at
+            case _:
+                since = record.changed_at
+        return self._cache.absent_readings(token, since=since) if since is not None else 0
+
     def _consecutive(self, record: Replica, at_gateway: ReplicaSnapshot | None) -> int:
         if at_gateway is None or record.state is not ReplicaState.READY:
             return 0
@@ -161,7 +182,7 @@ class Observer:
         """Return the node's state; readings older than the record's own state cannot deny it."""
         if node is not None:
             return node.state
-        if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or not self._listing.is_young:
+        if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or not self._listing.is_current:
             return None
         return NodeState.RUNNING if self._cache.may_be_hidden(token, since=record.changed_at) else None
 
@@ -177,7 +198,11 @@ class Observer:
         """Return nodes that live and belong to no live replica."""
         known = {token_of(self._owner, record) for record in live}
         nodes = self._cache.nodes(now=now)
-        return tuple(node for node in nodes if node.state is not NodeState.GONE and node.token not in known)
+        found = tuple(node for node in nodes if node.state is not NodeState.GONE and node.token not in known)
+        if not self._listing.is_current:
+            for node in found:
+                self._listing.look_up(node.token)
+        return found
 
 
 def _validity(gateway: GatewaySnapshot | None, is_fresh: bool) -> Validity:  # one fact, one answer

@@ -238,6 +238,18 @@ class StopOrphanedNode(Action, frozen=True, kw_only=True, tag="stop-orphaned-nod
         return Subject.node(self.node_id)
 
 
+class LeaveUnverified(Action, frozen=True, kw_only=True, tag="leave-unverified"):
+    """Leave a tombstone for a fleet that is down as far as is known: no complete listing shows that nothing is left."""
+
+    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
+    order: ClassVar[int] = 97
+
+    @property
+    def subject(self) -> Subject:
+        """The fleet."""
+        return FLEET
+
+
 class SetStep(LaneAction, frozen=True, kw_only=True, tag="set-step"):
     """Move a lane on the degradation ladder."""
 
@@ -266,7 +278,16 @@ class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
 
 ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica
 SharedAction = PrepareShared | TeardownShared | AbandonShared
-AnyAction = LaunchReplica | ReplicaAction | StopOrphanedNode | SetStep | StartGateway | StopGateway | SharedAction
+AnyAction = (
+    LaunchReplica
+    | ReplicaAction
+    | StopOrphanedNode
+    | LeaveUnverified
+    | SetStep
+    | StartGateway
+    | StopGateway
+    | SharedAction
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +325,7 @@ class Memory:
         default_factory=dict
     )  # replica id -> times it was taken out of rotation as unhealthy
     orphaned_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
+    settled_since: datetime | None = None  # going down: nothing is known to be left, and no listing shows it, since
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next

@@ -13,6 +13,8 @@ from fleetctl.model.catalogue import Market, OfferingKey
 # only the provider learns what they stand for.
 LEADER_HOST = "$(LEADER_HOST)"
 NODE_RANK = "$(NODE_RANK)"
+# On a busy machine a listing is asked for, and taken in, this much later than it could be.
+_LISTING_LATE_S = 5.0
 
 
 class NodeState(StrEnum):
@@ -168,7 +170,10 @@ class ProviderPace:
     teardown_deadline_s: float = 60.0
     stop_deadline_s: float = 30.0  # to take the order, not for the node to end
 
-    @property
-    def listing_age_s_max(self) -> float:
-        """How old a listing may be and still be believed: three rounds, and five seconds at least."""
-        return max(5.0, 3.0 * (self.list_interval_s + self.list_latency_s))
+    def listing_age_s_max(self, taken_s: float) -> float:
+        """Return how old the latest listing, which took `taken_s`, can be while the provider answers within its deadline.
+
+        The next is asked for an interval after it, and may take its whole deadline. `list_latency_s` is no limit: a
+        provider that is slower than it says, or than it was, answers all the same.
+        """
+        return taken_s + self.list_interval_s + self.list_deadline_s + _LISTING_LATE_S

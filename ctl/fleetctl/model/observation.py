@@ -104,11 +104,14 @@ class StoreCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """Everything one decision sees. `listing_ok` False: no young listing, so nothing is believed absent."""
+    """Everything one decision sees. `listing_ok` False: no current listing, so it says nothing of what it does not show."""
 
     at: datetime
     listing_ok: bool
-    listing_awaited: bool = False  # the provider is being asked for the first time, within its own deadline
+    listing_failed: bool = False  # the latest call for one failed, or its deadline passed
+    listing_partial: bool = False  # the latest answer lacked pages
+    listing_asked_s: float = 0.0  # how long the call now under way has lasted; 0: none is
+    listing_deadline_s: float = 0.0  # from asking for a listing to asking for the next, at most
     replicas: tuple[ObservedReplica, ...]
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE

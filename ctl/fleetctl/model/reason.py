@@ -62,6 +62,7 @@ class ReasonCode(StrEnum):
     SHARED_NEEDED = "shared-needed"  # prepared before the first node is ordered
     SHARED_UNUSED = "shared-unused"  # torn down after the last node
     SHARED_ABANDONED = "shared-abandoned"  # could not be torn down: a tombstone is left
+    UNVERIFIED = "unverified"  # no complete listing shows that nothing is left
     PROVIDER_TROUBLE = "provider-trouble"
     STATE_TROUBLE = "state-trouble"  # the state cannot be written or read
     GATEWAY_READY = "gateway-ready"

@@ -74,12 +74,14 @@ async def find_orphaned(site: Site) -> Orphaned:
     for name in (*names, *sorted({stone.provider for stone in stones} - set(names))):
         orders = tuple(s for s in stones if s.shared is None and s.provider == name)
         try:
-            nodes, over = await _found_at(site, site.providers(name), fleets, orders)
+            nodes, over, in_part = await _found_at(site, site.providers(name), fleets, orders)
         except FleetctlError as exc:
             unasked[name] = exc.message
             continue
         found += [_orphaned_node(name, node) for node in nodes]
         ended += over
+        if in_part:
+            unasked[name] = f"it lists only a part of what is left of {', '.join(sorted(in_part))}"
     return Orphaned(resources=tuple(found), ended=tuple(ended), unasked=unasked)
 
 
@@ -102,36 +104,42 @@ async def remove_orphaned(site: Site, orphaned: Orphaned, *, timeout_s: float) -
 
 async def _found_at(
     site: Site, provider: Provider, fleets: tuple[str, ...], orders: tuple[Tombstone, ...]
-) -> tuple[list[Node], list[Tombstone]]:
-    """Return the nodes that two readings show alive, and the tombstones whose nodes neither shows."""
-    first = await _reading(site, provider, fleets, orders)
+) -> tuple[list[Node], list[Tombstone], set[str]]:
+    """Return the nodes that two readings show alive, the tombstones whose nodes neither shows, and fleets seen in part."""
+    first, _ = await _reading(site, provider, fleets, orders)
     if not first and not orders:
-        return [], []
+        return [], [], set()
     await site.clock.sleep(provider.pace.list_interval_s)
-    fleets = tuple(sorted({node.fleet for node in first.values()}))
-    second = await _reading(site, provider, fleets, orders)
+    fleets = tuple(sorted({node.fleet for node in first.values()} | {s.fleet for s in orders if s.is_of_fleet}))
+    second, in_part = await _reading(site, provider, fleets, orders)
     alive = [node for token, node in second.items() if token in first]
     # Nobody can deny yet what was given up a moment ago: it may still be made, or not be shown.
     unseen = timedelta(seconds=provider.pace.create_settles_s + provider.pace.consistency_lag_s)
     settled = [stone for stone in orders if stone.ended_at + unseen < site.clock.now()]
-    return alive, [stone for stone in settled if stone.token not in first and stone.token not in second]
+    over = [s for s in settled if s.token not in first and s.token not in second]
+    # A whole fleet's is over once a complete listing shows none of it; what it does show is removed by itself.
+    left = {*in_part, *(node.fleet for node in alive)}
+    return alive, [s for s in over if not s.is_of_fleet or s.fleet not in left], in_part
 
 
 async def _reading(
     site: Site, provider: Provider, fleets: tuple[str, ...], orders: tuple[Tombstone, ...]
-) -> dict[str, Node]:
-    """Return the living nodes of these fleets and orders that are ours, by token."""
+) -> tuple[dict[str, Node], set[str]]:
+    """Return the living nodes of these fleets and orders that are ours, by token, and the fleets listed only in part."""
     owner, pace = site.store.owner, provider.pace
     nodes: list[Node] = []
+    in_part: set[str] = set()
     for fleet in fleets:
         call = partial(provider.list_nodes, owner=owner, fleet=fleet)
         listing = await _patiently(site, call, pace.list_deadline_s)
         nodes += listing.nodes
-    for stone in orders:
+        in_part |= set() if listing.is_complete else {fleet}
+    for stone in (s for s in orders if not s.is_of_fleet):
         describe = partial(provider.describe, stone.token, owner=owner)
         node = await _patiently(site, describe, pace.describe_deadline_s)
         nodes += [node] if node is not None else []
-    return {node.token: node for node in nodes if node.owner == owner and node.state is not NodeState.GONE}
+    living = (node for node in nodes if node.owner == owner and node.state is not NodeState.GONE)
+    return {node.token: node for node in living}, in_part
 
 
 async def _attempt(site: Site, resource: OrphanedResource) -> str:

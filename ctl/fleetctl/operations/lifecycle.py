@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
-from fleetctl.errors import NotFoundError, UnavailableError
+from fleetctl.errors import AmbiguousOutcomeError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
@@ -21,6 +21,7 @@ from fleetctl.operations.readiness import missing, refuse_final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from fleetctl.core.conditions import Condition
     from fleetctl.model.plan import Plan
@@ -119,8 +120,13 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
 
 
 def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
-    """Yield statuses until nothing is left, then forget the fleet. Raises UnavailableError after `timeout_s`."""
+    """Yield statuses until nothing is left, then forget the fleet.
+
+    Raises UnavailableError after `timeout_s`; AmbiguousOutcomeError, the fleet forgotten, if something may be left.
+    """
     deadline_s = site.clock.monotonic_s() + timeout_s
+    desired = site.store.fleet(fleet)
+    since = site.clock.now() if desired is None else desired.changed_at
     lived: set[FleetProcesses] = set()
     while True:
         processes = site.host.processes(fleet)
@@ -128,6 +134,7 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
         # The controller forgets the fleet as its own last act.
         if site.store.fleet(fleet) is None or is_over(site, fleet):
             _forget(site, fleet, lived)
+            _warn_of_remains(site, fleet, since)
             return
         if not processes.has_controller:
             ensure_controller(site, fleet)
@@ -166,6 +173,16 @@ def _forget(site: Site, fleet: str, lived: set[FleetProcesses]) -> None:
             return  # somebody brought it up again meanwhile
         site.store.remove_fleet(fleet)
         site.host.clean_up(fleet)
+
+
+def _warn_of_remains(site: Site, fleet: str, since: datetime) -> None:
+    """Raise AmbiguousOutcomeError if, by a tombstone left since, something of the fleet may still be there."""
+    left = [s.reason for s in site.store.tombstones(fleet) if s.may_be_there and s.ended_at >= since]
+    if left:
+        raise AmbiguousOutcomeError(
+            f"fleet {fleet} is down as far as is known: {'; '.join(left)}",
+            hint="look for what may be left, and remove it: fleetctl gc",
+        )
 
 
 def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:

@@ -91,6 +91,7 @@ class Tombstone:
     """An order whose node was never seen to have ended: it was believed gone, or never made, by what readings lacked.
 
     Or a shared resource that could not be torn down: then `shared` is what it was, and the node's fields are empty.
+    Or a fleet that no complete listing showed to be without nodes: then all of these are empty.
 
     Outlives the fleet's record, so that whoever collects garbage knows which tokens to ask the provider about.
     """
@@ -104,6 +105,16 @@ class Tombstone:
     ended_at: datetime
     reason: str
     shared: SharedResource | None = None
+
+    @property
+    def is_of_fleet(self) -> bool:
+        """Whether it stands for whatever a fleet may have left."""
+        return self.shared is None and not self.replica_id and not self.node_id
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether nothing speaks for the end of what it stands for; a node's own was believed on two readings."""
+        return self.shared is not None or self.is_of_fleet
 
 
 class StateStore(Protocol):

@@ -81,9 +81,11 @@ class FaultProvider(NodeLives):
         *,
         sold: tuple[Offering, ...] = (),
         shared: tuple[str, ...] = (),
+        declared: ProviderPace | None = None,
     ) -> None:
         super().__init__(clock)
         self.faults = faults or CloudFaults()
+        self.declared = declared  # what it says of its pace, whatever is so; None: the truth
         self.calls: dict[str, int] = {}
         self.orders: dict[str, NodeRequest] = {}  # taken, by replica
         self.shortages: set[tuple[str, str, str]] = set()  # type, zone, market; "" stands for every value
@@ -107,7 +109,9 @@ class FaultProvider(NodeLives):
 
     @property
     def pace(self) -> ProviderPace:
-        """Its own account of the faults it was given."""
+        """Its own account of the faults it was given, unless another was declared."""
+        if self.declared is not None:
+            return self.declared
         faults = self.faults
         return ProviderPace(
             list_interval_s=5.0,

@@ -41,7 +41,7 @@ def test_offerings_have_unique_keys_and_prices(held: Held) -> None:
 def test_its_pace_and_deadlines_are_finite_and_its_batches_not_empty(held: Held) -> None:
     async def scenario(account: Account) -> None:
         pace, capabilities = account.provider.pace, account.provider.capabilities
-        assert 0 < pace.list_interval_s < pace.listing_age_s_max < 3600
+        assert 0 < pace.list_interval_s < pace.listing_age_s_max(pace.list_latency_s) < 3600
         assert pace.list_latency_s <= pace.list_deadline_s
         assert min(pace.describe_deadline_s, pace.create_deadline_s, pace.stop_deadline_s) > 0
         assert capabilities.batch_max >= 1

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, drain, is_never_made, next_step, stop
-from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, later
+from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, UNVERIFIED_LISTINGS, UNVERIFIED_S_MIN, later, since_s
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reasons
 from fleetctl.core.reconcile.shared import teardown_shared
-from fleetctl.model.decision import AnyAction, Decision, MarkGone, StopGateway
+from fleetctl.model.decision import AnyAction, Decision, LeaveUnverified, MarkGone, StopGateway
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
+from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -31,17 +34,51 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     left = sum(step.state.is_live for step in steps)
     if left == 0 and observation.gateway_alive:
         actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason="the fleet is down: no replica is left"))
-    no_node_left = not live and not observation.orphaned_nodes and observation.listing_ok
-    shared = teardown_shared(observation, context.now, no_node_left=no_node_left)
+    is_settled = not live and not observation.orphaned_nodes
+    verification = _verify(observation, context) if is_settled else _Verification()
+    shared = teardown_shared(observation, context.now, no_node_left=verification.is_over)
     actions += shared.actions
+    is_down = verification.is_over and not observation.gateway_alive and not shared.reasons
+    if is_down and verification.fault:
+        actions.append(LeaveUnverified(code=ReasonCode.UNVERIFIED, reason=verification.fault))
     reasons = _reasons(desired, steps, observation, left)
     return Decision(
         actions=tuple(actions),
-        memory=context.memory,
+        memory=replace(context.memory, settled_since=verification.since),
         requeue_at=later(context.now, context.control.tick_s),
-        reasons={**reasons, FLEET: (*reasons[FLEET], *shared.reasons)},
-        is_down=no_node_left and not observation.gateway_alive and not shared.reasons,
+        reasons={**reasons, FLEET: (*reasons[FLEET], *verification.reasons, *shared.reasons)},
+        is_down=is_down,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verification:
+    """Whether a listing has shown that nothing is left, or is no longer waited for."""
+
+    is_over: bool = False
+    since: datetime | None = None  # every order is settled and a listing waited for since
+    fault: str = ""  # why it is over without one
+    reasons: tuple[Reason, ...] = ()
+
+
+def _verify(observation: Observation, context: ReconcileContext) -> _Verification:
+    """Return whether nothing is left, now that every order is settled by its id or token.
+
+    Only a complete listing shows that there is nothing else; one that never comes does not hold up the end.
+    """
+    if observation.listing_ok:
+        return _Verification(is_over=True)
+    since = context.memory.settled_since or context.now
+    waited_s = since_s(since, context.now)
+    limit_s = max(UNVERIFIED_S_MIN, UNVERIFIED_LISTINGS * observation.listing_deadline_s)
+    if waited_s >= limit_s:
+        fault = (
+            f"every order is settled, but no complete listing came in {format_duration(limit_s)} to show that the "
+            "provider has nothing else of the fleet"
+        )
+        return _Verification(is_over=True, since=since, fault=fault)
+    waits = f"a complete listing is waited for, {format_duration(limit_s - waited_s)} at most"
+    return _Verification(since=since, reasons=(ReasonCode.UNVERIFIED.because(waits),))
 
 
 def _way_out(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:

@@ -88,7 +88,8 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     shared = prepare_shared(observation, context.now)
     actions: list[AnyAction] = [
         *([gateway_action] if gateway_action else []),
-        *stop_orphaned_nodes(observation, context),
+        # While nobody's absence is believed, nobody's node is ended either.
+        *(stop_orphaned_nodes(observation, context) if observation.listing_ok else ()),
         *shared.actions,
     ]
     actions += _actions(desired, retired)

@@ -20,6 +20,7 @@ from fleetctl.core.reconcile.limits import (
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
     UNHEALTHY_MAX,
+    absence_counts,
     since_s,
     warm_failures_max,
 )
@@ -130,7 +131,7 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if replica.healthy or (replica.healthy is None and record.has_address):
         return None
     missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
-    if not context.listing_ok or missing_s < MISSING_BELIEVED_S:
+    if missing_s < MISSING_BELIEVED_S or not absence_counts(replica, listing_ok=context.listing_ok):
         return None
     fault = f"not listed by the provider for {format_duration(missing_s)}, and it does not answer"
     return ReplicaStep(

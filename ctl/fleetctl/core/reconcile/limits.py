@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.model.observation import ObservedReplica
     from fleetctl.model.replica import Replica
 
 WARM_FAILURES_MAX = 3
@@ -28,6 +29,9 @@ DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
 # A shared resource that cannot be torn down for this long after its first attempt is left with a tombstone. A security
 # group, say, is in use until the last node's network interface is gone, which takes minutes.
 SHARED_GIVEN_UP_S = 300.0
+# `down` waits for so long, or for two listings that take their whole deadline, for one that shows that nothing is left.
+UNVERIFIED_S_MIN = 60.0
+UNVERIFIED_LISTINGS = 2
 BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0
 GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh
@@ -37,6 +41,11 @@ GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
 def warm_failures_max(record: Replica) -> int:
     """Return after how many failed warm-up completions a replica is given up."""
     return WARM_FAILURES_MAX if record.ready_at is None else WARM_AGAIN_FAILURES_MAX
+
+
+def absence_counts(replica: ObservedReplica, *, listing_ok: bool) -> bool:
+    """Whether it is known that a node is not shown: by a current listing, or by answers about this very node."""
+    return listing_ok or replica.absent_readings >= ABSENT_READINGS_BELIEVED
 
 
 def backoff_s(failures: int) -> float:

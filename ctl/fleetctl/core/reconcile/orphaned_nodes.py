@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 def stop_orphaned_nodes(observation: Observation, context: ReconcileContext) -> list[StopOrphanedNode]:
     """Return the stop of every node that has been without a replica for long enough."""
-    if not observation.listing_ok:
-        return []
     found = []
     for node in sorted(observation.orphaned_nodes, key=lambda n: n.id):
         seen_s = since_s(context.memory.orphaned_since.get(node.id), context.now)

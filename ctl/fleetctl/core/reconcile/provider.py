@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.model.observation import ProviderFault
 from fleetctl.model.reason import Reason, ReasonCode, join_messages
+from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,12 +19,8 @@ if TYPE_CHECKING:
 def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     """Return what is wrong with the provider, the gravest first; none while nothing is."""
     message = [condition.message for condition in observation.provider_conditions]
-    if observation.listing_awaited and not observation.listing_ok:
-        message.append("the provider is being asked what there is")
-    elif not observation.listing_ok:
-        if not any(c.fault is ProviderFault.SILENT for c in observation.provider_conditions):
-            message.append("the provider does not answer")
-        message.append("nothing is believed gone")
+    if not observation.listing_ok:
+        message += _listing_messages(observation)
     return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
 
@@ -31,6 +29,17 @@ def store_reasons(observation: Observation) -> tuple[Reason, ...]:
     if observation.store_condition is None:
         return ()
     return (ReasonCode.STATE_TROUBLE.because(f"{observation.store_condition}; nothing new is created"),)
+
+
+def _listing_messages(observation: Observation) -> tuple[str, ...]:
+    """Return why there is no current listing, and what follows."""
+    follows = "nothing is believed gone"
+    if observation.listing_failed:
+        return ("the provider does not answer", follows)
+    if observation.listing_partial:
+        return ("the provider lists only a part of its nodes", follows)
+    asked_s = observation.listing_asked_s
+    return (f"the provider is being asked what there is ({format_duration(math.floor(asked_s))})",)
 
 
 def launches_blocked(observation: Observation, now: datetime) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.reconcile.limits import absence_counts
 from fleetctl.model.node import NodeState
 from fleetctl.model.replica import ReplicaState
 
@@ -21,19 +22,19 @@ _PROBED = (ReplicaState.WARMING, ReplicaState.READY)
 def update_memory(observation: Observation, memory: Memory, now: datetime) -> Memory:
     """Return the memory with its instants brought up to `now`; what is no longer so is forgotten."""
     replicas = [r for r in observation.replicas if r.record.state.is_live]
-    missing = memory.missing_since
-    orphaned_nodes = memory.orphaned_since
-    if observation.listing_ok:
-        missing = _since(missing, (r.record.id for r in replicas if _is_missing(r)), now)
-        orphaned_nodes = _since(
-            orphaned_nodes, (n.id for n in observation.orphaned_nodes if n.state is not NodeState.GONE), now
-        )
+    known = memory.missing_since
+    missing = (
+        r.record.id
+        for r in replicas
+        if _is_missing(r) and (r.record.id in known or absence_counts(r, listing_ok=observation.listing_ok))
+    )
+    orphaned_nodes = (n.id for n in observation.orphaned_nodes if n.state is not NodeState.GONE)
     failing = (r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED)
     answered = observation.gateway is not None
     return replace(
         memory,
-        missing_since=missing,
-        orphaned_since=orphaned_nodes,
+        missing_since=_since(known, missing, now),
+        orphaned_since=_since(memory.orphaned_since, orphaned_nodes, now),
         unhealthy_count={r.record.id: n for r in replicas if (n := memory.unhealthy_count.get(r.record.id, 0))},
         unhealthy_since=_since(memory.unhealthy_since, failing, now),
         gateway_missing_since=None if answered else memory.gateway_missing_since or now,
