@@ -49,6 +49,8 @@ _EVENT = (
     b'data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1700000000,"model":"m",'
     b'"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
 )
+# The same from an engine that was asked to count its tokens.
+_COUNTED = _EVENT[:-3] + b',"usage":{"prompt_tokens":412,"total_tokens":475,"completion_tokens":63}}\n\n'
 _LAST = _EVENT.replace(b'{"content":" word"}', b"{}").replace(b'"finish_reason":null', b'"finish_reason":"stop"')
 
 
@@ -112,6 +114,7 @@ async def replica(port: int) -> None:
 
 WHOLE_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_REPLY) + _REPLY
 STREAM_EVENT = _chunk(_EVENT)
+COUNTED_EVENT = _chunk(_COUNTED)
 STREAM_BEGIN = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + STREAM_EVENT
 )

@@ -20,7 +20,6 @@ _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
 _LF = 10
-_EVENT = re.compile(rb".*?\n\r?\n", re.DOTALL)
 
 
 class EventRelay:
@@ -179,28 +178,39 @@ class EventRelay:
         data, new = self._look(data)
         self._looked += new
         self.new_tokens = new
-        return b"".join([self._read_event(event) for event in _EVENT.findall(data)])
+        return b"".join([self._read_event(event) for event in wire.events(data)])
 
     def _read_event(self, event: bytes) -> bytes:
         transcript = self.transcript
         if transcript is None or b"data:" not in event or _DONE.match(event):
             return event
+        if self._finish_seen and b'"finish_reason":null' not in event and b'"finish_reason": null' not in event:
+            return self._read_end(event)
         read = read_event(event)
-        strips = False
         if read is None:
             transcript.drop()
-        else:
-            is_plain = transcript.note(read)
-            if read.get("usage"):
-                self._counted = event
-                strips = self._is_counted and not (self._shown.in_events and read.get("choices"))
-            self._shape = shape_of(event, strips=strips) if is_plain and self.splice is None else None
+            return event
+        is_plain = transcript.note(read)
+        strips = False
+        if read.get("usage"):
+            self._counted = event
+            strips = self._is_counted and not self._shown.in_events
+        self._shape = shape_of(event, strips=strips) if is_plain and self.splice is None else None
         return self._shown_event(event) if strips else event
+
+    def _read_end(self, event: bytes) -> bytes:
+        """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
+        if b'"usage"' not in event:
+            return event
+        if b'"completion_tokens"' in event:
+            self._counted = event
+        shows = not self._is_counted or (self._shown.in_events and b"finish_reason" in event)
+        return event if shows else self._shown_event(event)
 
     def _strip(self, data: bytes) -> bytes:
         if self._shown.in_events:
             return data
-        return b"".join([self._shown_event(event) for event in _EVENT.findall(data)])
+        return b"".join([self._shown_event(event) for event in wire.events(data)])
 
     def _shown_event(self, event: bytes) -> bytes:
         """Return an event as the client asked for it; the last one, with the usage alone, perhaps not at all."""

@@ -127,9 +127,8 @@ def total(usage: Usage, prompt_tokens: int | None, tokens_before: int) -> Usage:
 
 def shape_of(event: bytes, *, strips: bool) -> EventShape | None:
     """Return the shape of an event that is plain text. None: it has no such shape, and each is to be read."""
-    found = _TEXT.findall(event)
     match = _TEXT.search(event)
-    if len(found) != 1 or match is None:
+    if match is None or _TEXT.search(event, match.end()) is not None:
         return None
     head, rest = event[: match.start(1)], event[match.end(1) :]
     if not strips:

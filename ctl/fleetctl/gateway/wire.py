@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 JSON: Header = (b"content-type", b"application/json")
 CLOSE: Header = (b"connection", b"close")
+_EVENT = re.compile(rb".*?\n\r?\n", re.DOTALL)
 DONE_EVENT = b"data: [DONE]\n\n"
 
 
@@ -61,6 +63,13 @@ def is_event_stream(headers: Iterable[Header]) -> bool:
         if name == b"content-type":
             return b"event-stream" in value
     return False
+
+
+def events(data: bytes) -> list[bytes]:
+    """Return complete SSE events one by one."""
+    if b"\r" in data:
+        return _EVENT.findall(data)
+    return [event + b"\n\n" for event in data.split(b"\n\n") if event]
 
 
 def last_boundary(data: bytes) -> int:

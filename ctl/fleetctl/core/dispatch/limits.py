@@ -17,5 +17,6 @@ class DispatchLimits:
     # A displaced request of which the client has nothing waits for a replica as long as its lane lets any request wait.
     # It waits this long, where that is longer, once a replacement is on its way that is expected within it.
     displaced_wait_s: float = 30.0
-    # A stream whose client has a part of its answer waits for as long as an engine takes to load.
-    continued_wait_s: float = 120.0
+    # A stream whose client has a part of its answer waits for as long as an engine takes to load: twenty seconds to
+    # minutes (a vLLM on a busy machine took two, 2026-11-22).
+    continued_wait_s: float = 300.0
