@@ -16,7 +16,8 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.e2e import cron
-from tests.e2e.one_controller import CAUSES, FLEET, Watched, Witness, try_once
+from tests.e2e.one_controller import CAUSES, DISK_FULL, FLEET, Watched, Witness, try_once
+from tests.e2e.standstill import on_small_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,17 +29,22 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 def watched() -> Iterator[Watched]:
     root = Path(tempfile.mkdtemp(prefix="fo-"))
     fleet = Watched(root)
+    fleet.unmount = on_small_disk(root)
     try:
         fleet.up()
         yield fleet
     finally:
         left = fleet.take_down()
+        if fleet.unmount is not None:
+            fleet.unmount()
         shutil.rmtree(root, ignore_errors=True)
     assert left == []
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_there_is_one_writer_and_service_goes_on(watched, cause):
+    if cause == DISK_FULL and watched.unmount is None:
+        pytest.skip("mounting a disk to fill is not allowed here")
     rng = random.Random(cause)
     env = rng.choice(sorted(watched.environments))
     with Witness(watched) as witness:

@@ -1,0 +1,120 @@
+"""What may befall a fleet's processes and its state: stopped, locked out, without room, moved away for a while."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from fleetctl.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.e2e.one_controller import Watched, Witness
+
+LOCKED_S = 8.0
+GONE_S = 4.0
+DISK = "128m"  # no less than `up` wants to see free
+# The controller finds a dead replica within a second; then it wants to write.
+_WRITES_SOON_S = 3.0
+
+
+def controller_stopped(fleet: Watched, witness: Witness) -> None:
+    (old,) = fleet.controllers()
+    witness.ignored.add(old)
+    os.kill(old, signal.SIGSTOP)
+
+
+def gateway_stopped(fleet: Watched, witness: Witness) -> None:
+    del witness
+    (old,) = fleet.pids("gateway")
+    os.kill(old, signal.SIGSTOP)
+
+
+def state_locked(fleet: Watched, witness: Witness) -> None:
+    """Hold the write lock as a stranger, and have a replica die meanwhile."""
+    del witness
+    with closing(sqlite3.connect(_state(fleet) / "state.db", isolation_level=None, timeout=30)) as stranger:
+        stranger.execute("BEGIN IMMEDIATE")
+        _kill_replica(fleet)
+        SYSTEM_CLOCK.sleep_blocking(LOCKED_S)
+        stranger.execute("ROLLBACK")
+
+
+def disk_full(fleet: Watched, witness: Witness) -> None:
+    """Leave no room for a byte, and have a replica die meanwhile; the controller must live on."""
+    if fleet.unmount is None:
+        raise RuntimeError("this fleet's state lies on everybody's disk, which nobody may fill")
+    filler = _state(fleet).parent / "filler"
+    before = fleet.controllers()
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            while _writes(file.fileno(), size):
+                pass
+    _kill_replica(fleet)
+    SYSTEM_CLOCK.sleep_blocking(_WRITES_SOON_S)
+    shown = fleet.status()["condition"]["message"]
+    if "disk full" not in shown:
+        witness.wrong.append(f"status does not say that the disk is full: {shown}")
+    if fleet.controllers() != before:
+        witness.wrong.append("the full disk ended the controller")
+    filler.unlink()
+
+
+def state_moved(fleet: Watched, witness: Witness) -> None:
+    """Move the state away for a while; nobody may take it for the end of every node."""
+    state, away = _state(fleet), _state(fleet).with_name("away")
+    before = sorted(fleet.engines())
+    state.rename(away)
+    try:
+        SYSTEM_CLOCK.sleep_blocking(GONE_S)
+        if sorted(fleet.engines()) != before:
+            witness.wrong.append(f"replicas changed while the state was away: {before} -> {sorted(fleet.engines())}")
+    finally:
+        if state.exists():
+            witness.wrong.append("the state was made anew while it was away")
+            shutil.rmtree(state)
+        away.rename(state)
+
+
+def on_small_disk(root: Path) -> Callable[[], None] | None:
+    """Put the state of a user to be on a disk of its own; return how to take it away. None: mounting is not allowed."""
+    place = root / ".local" / "state"
+    place.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        return None
+
+    def unmount() -> None:
+        subprocess.run(["/bin/umount", "-l", str(place)], capture_output=True, check=True)
+
+    return unmount
+
+
+def _writes(descriptor: int, size: int) -> bool:
+    try:
+        return os.write(descriptor, bytes(size)) > 0
+    except OSError as exc:
+        if exc.errno != errno.ENOSPC:
+            raise
+        return False
+
+
+def _kill_replica(fleet: Watched) -> None:
+    victims = [p.pid for p in fleet.processes() if p.environ().get("FLEETCTL_REPLICA") and os.getsid(p.pid) == p.pid]
+    os.kill(min(victims), signal.SIGKILL)
+
+
+def _state(fleet: Watched) -> Path:
+    return fleet.place.parent.parent
