@@ -126,7 +126,7 @@ class Publisher:
 
     async def _push(self, table: RoutingTable) -> None:
         # A store that does not say leaves it to the gateway, which refuses a table of an older epoch.
-        if self._world.store.condition is None:
+        if not self._world.store.is_late:
             with suppress(AmbiguousOutcomeError):
                 await self._world.store.verify_lease(within_s=_FILE_FIRST_S)
         try:

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controller.write_queue import LATE_S, WriteQueue, fault_of
+from fleetctl.controller.write_queue import LATE_S, SILENT_S, WriteQueue, fault_of
 from fleetctl.core.clock_steps import shifted, shifted_replica
 from fleetctl.errors import (
     AmbiguousOutcomeError,
@@ -77,6 +77,8 @@ class WriteBehindStore:
         self._entries: tuple[JournalEntry, ...] = ()
         self._reading: asyncio.Future[_View] | None = None
         self._read_ticket = 0
+        self._read_at_s = 0.0
+        self._is_read_late = False
         self._read_fault: StoreCondition | None = None
         self._is_in_place = True
 
@@ -91,6 +93,11 @@ class WriteBehindStore:
         if not self._is_in_place:
             return StoreCondition(fault=StoreFault.MISSING, message=_MISSING)
         return self._queue.condition or self._read_fault
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the store does not keep up: nobody waits for it then."""
+        return self._is_read_late or self._queue.is_late
 
     @property
     def is_in_place(self) -> bool:
@@ -124,13 +131,16 @@ class WriteBehindStore:
     async def refresh(self) -> None:
         """Bring in what others wrote; what does not come in a moment comes later. Raises FencedError."""
         if self._reading is None:
-            self._read_ticket = self._queue.committed
+            self._read_ticket, self._read_at_s = self._queue.committed, self._clock.monotonic_s()
             self._reading = asyncio.ensure_future(self._read())
         # A store that answers at once has done so after one turn of the loop.
-        await asyncio.wait([self._reading], timeout=0.0 if self._read_fault else _READ_S)
-        if not self._reading.done():
-            message = "the state cannot be read in time"
-            self._read_fault = StoreCondition(fault=StoreFault.SILENT, message=message, since=self._clock.now())
+        await asyncio.wait([self._reading], timeout=0.0 if self._is_read_late else _READ_S)
+        self._is_read_late = not self._reading.done()
+        if self._is_read_late:
+            waited_s = self._clock.monotonic_s() - self._read_at_s
+            if waited_s > SILENT_S:
+                message = f"the state has not been read for {waited_s:.1f} s"
+                self._read_fault = StoreCondition(fault=StoreFault.SILENT, message=message)
             return
         reading, self._reading = self._reading, None
         self._take(reading)
@@ -138,7 +148,7 @@ class WriteBehindStore:
     async def refresh_journal(self) -> None:
         """Bring in the newest lines of the journal, once ours are written."""
         await self.written_soon()
-        if self.condition is not None:
+        if self.is_late or self.condition is not None:
             return
         fleet, after = self._fleet, self._entries[-1].seq if self._entries else 0
         try:
@@ -154,7 +164,7 @@ class WriteBehindStore:
 
     async def written_soon(self, within_s: float = LATE_S) -> bool:
         """Give what is queued a moment; return whether all of it is in the store."""
-        if self._read_fault is None:
+        if not self._is_read_late:
             await self._queue.wait_briefly(within_s)
         return self._queue.committed >= self._queue.ticket
 

@@ -29,6 +29,8 @@ _log = logging.getLogger("fleetctl.controller")
 _AGAIN_S = 0.5
 # A write that takes longer keeps nobody waiting: the tick goes on with what is in memory.
 LATE_S = 0.3
+# Busy machines take a second now and then; what takes longer is worth a word.
+SILENT_S = 2.0
 _LOGGED_AGAIN_S = 60.0
 # Lines of the journal that may wait; while it cannot be written, later ones go to the log alone.
 _WAITING_MAX = 2000
@@ -75,17 +77,19 @@ class WriteQueue:
     @property
     def is_late(self) -> bool:
         """Whether the store does not keep up: nobody waits for it then."""
-        return self.condition is not None
+        return self._condition is not None or self._waited_s > LATE_S
 
     @property
     def condition(self) -> StoreCondition | None:
         """What keeps the store from being written; None: nothing."""
-        if self._condition is not None or not self._waiting:
+        if self._condition is not None or self._waited_s <= SILENT_S:
             return self._condition
-        waited_s = self._clock.monotonic_s() - self._waiting[0].queued_s
-        if waited_s <= LATE_S:
-            return None
-        return StoreCondition(fault=StoreFault.SILENT, message=f"a write to the state has waited for {waited_s:.1f} s")
+        message = f"a write to the state has waited for {self._waited_s:.1f} s"
+        return StoreCondition(fault=StoreFault.SILENT, message=message)
+
+    @property
+    def _waited_s(self) -> float:
+        return self._clock.monotonic_s() - self._waiting[0].queued_s if self._waiting else 0.0
 
     def put(self, work: Callable[[StateStore], object], *, key: str = "") -> None:
         """Queue a write; it takes the place of one of the same `key` that still waits.
