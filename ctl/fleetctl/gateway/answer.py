@@ -105,12 +105,22 @@ class ReceivedAnswer:
             self._begin(events)
 
     def _plain_body(self, data: bytes) -> None:
-        """Hold an answer without events back; begin to pass a long one on. Of a long error the rest is dropped."""
+        """Hold an answer without events back; begin to pass a long one on. What is left of a long error is not waited for."""
         if self.request.is_committed:
             if self._relay is None:
                 self._client.write_piece(data)
-        elif not self._response.hold(data) and self._response.status == 200:
+        elif self._response.hold(data):
+            return
+        elif self._response.status == 200:
             self._begin(data)
+        else:
+            self._end_error()
+
+    def _end_error(self) -> None:
+        """Take what has come of an error for all of it: it may have no end."""
+        if self._connection is not None:
+            self._connection.cancel()
+        self.complete()
 
     def _begin(self, data: bytes) -> None:
         self._dispatcher.passed_on(self.request)
@@ -161,6 +171,11 @@ class ReceivedAnswer:
             # Its process may have gone, and then its other idle connections are as dead.
             connection.upstream.drop_idle()
         self._dispatcher.failed(request, RequestEvent.STALE_CONNECTION if is_stale else RequestEvent.CLOSED)
+
+    def malformed(self) -> None:
+        """Report a replica that broke HTTP, or a bound that is set to it."""
+        self._connection = None
+        self._dispatcher.failed(self.request, RequestEvent.PROTOCOL_ERROR)
 
     def _faulted(self, fault: StreamFault) -> None:
         """Act on an error event, or on an end that is none."""

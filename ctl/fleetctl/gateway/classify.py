@@ -80,7 +80,10 @@ _decode_number = msgspec.json.Decoder(float, strict=False).decode
 
 def parse_request(body: bytes) -> ParsedRequest:
     """Return what a chat or completion body asks for. Raises msgspec.DecodeError when it is not such a body."""
-    read = _decode_body(body)
+    try:
+        read = _decode_body(body)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
     if raw := bytes(read.prompt):
         text, size, longest = _completion_prompt(raw)
     else:

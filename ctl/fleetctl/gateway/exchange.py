@@ -33,6 +33,7 @@ CHAT_PATH = b"/v1/chat/completions"
 _FAILURES = {
     RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
     RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
+    RequestEvent.PROTOCOL_ERROR: (502, "the replica did not answer in HTTP, or without end"),
     RequestEvent.STALLED: (504, "the replica stalled"),
     RequestEvent.UNHEALTHY: (504, "the replica stalled"),
     RequestEvent.TIMED_OUT: (504, "the request took too long"),
@@ -114,6 +115,9 @@ class Exchange(ReceivedAnswer):
             self._dispatcher.failed(self.request, RequestEvent.UNREACHABLE)
             return
         self._connecting = None
+        if connection.is_closed:  # before it was written to
+            self._dispatcher.failed(self.request, RequestEvent.UNREACHABLE)
+            return
         self._write(upstream, connection)
 
     def _write(self, upstream: Upstream, connection: UpstreamConnection) -> None:

@@ -49,7 +49,7 @@ class Frontend:
         self.is_stopping = False
         self.body_bytes_max = _BODY_BYTES_BEFORE_TABLE
         self.dispatcher = Dispatcher(self.clock, self._wake_at, rng, limits.dispatch)
-        self.upstreams = Upstreams(self.clock, idle_s=limits.upstream_idle_s)
+        self.upstreams = Upstreams(self.clock, limits)
         self._fleet = fleet
         self._wall = clock
         self._started_at: datetime = clock.now()

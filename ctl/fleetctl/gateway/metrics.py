@@ -98,6 +98,8 @@ def _replica_families(lines: list[str], routes: RoutingState, upstreams: Upstrea
     _family(lines, "replica_in_flight", "gauge", "Requests at it.", [(k, r.candidate.in_flight) for k, r in replicas])
     _family(lines, "replica_requests_total", "counter", "Requests sent to it.", [(k, r.requests) for k, r in replicas])
     _family(lines, "replica_failures_total", "counter", "Times it failed.", [(k, r.failures) for k, r in replicas])
+    errors = [(k, upstreams[r.route.id].protocol_errors) for k, r in replicas]
+    _family(lines, "replica_protocol_errors_total", "counter", "Answers of it that broke HTTP or a bound.", errors)
     ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
     _family(lines, "replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
     opened = [(k, float(upstreams[r.route.id].opened)) for k, r in replicas]

@@ -11,6 +11,7 @@ import msgspec
 from fleetctl.gateway import wire
 
 _ERROR = re.compile(rb'^data:\s*(\{\s*"(?:error"\s*:\s*\{|object"\s*:\s*"error").*)$', re.MULTILINE)
+_ERROR_STATUSES = {str(status): status for status in range(400, 600)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,12 @@ def find_fault(events: bytes) -> tuple[StreamFault, int] | None:
 def _reported(raw: bytes) -> StreamFault:
     try:
         event = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _bad_gateway("the replica sent an unreadable error")
     error = event.get("error") if isinstance(event, dict) else None
     inner = error if isinstance(error, dict) else event
     code = inner.get("code") if isinstance(inner, dict) else None
-    status = int(code) if isinstance(code, int | str) and str(code).isdigit() and 400 <= int(code) <= 599 else 500
-    return StreamFault(status, {"error": inner})
+    return StreamFault(_ERROR_STATUSES.get(str(code), 500), {"error": inner})
 
 
 def _bad_gateway(message: str) -> StreamFault:

@@ -70,6 +70,9 @@ class Transcript:
         if not isinstance(choices, list) or not choices:
             return False
         choice = choices[0]
+        if not isinstance(choice, dict):
+            self.drop()
+            return False
         delta = choice.get("delta")
         if len(choices) > 1 or choice.get("index", 0) or choice.get("logprobs") or not _is_text(delta):
             self.drop()
@@ -77,6 +80,9 @@ class Transcript:
         is_opening = not self.has_role and delta is not None and "role" in delta
         self.has_role = self.has_role or is_opening
         text = (delta.get("content") if delta is not None else choice.get("text")) or ""
+        if not isinstance(text, str):
+            self.drop()
+            return False
         # A token may be nothing to see yet: the first bytes of a character. An opening event is no token.
         self._events += 1 if text or not is_opening else 0
         self.add(msgspec.json.encode(text)[1:-1])
@@ -146,7 +152,7 @@ def read_event(event: bytes) -> dict[str, Any] | None:
     """Return what an event, or one line of it, holds. None: it is no JSON object on a line of its own."""
     try:
         found = msgspec.json.decode(event[5:]) if event.startswith(b"data:") else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -12,19 +13,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.gateway import wire
+    from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.receiver import Receiver
     from fleetctl.model.gateway import RouteReplica
+
+_log = logging.getLogger("fleetctl.gateway")
+
+
+class _ExcessError(Exception):
+    """The replica began a second answer to one request."""
 
 
 class UpstreamConnection(asyncio.Protocol):
     """Carries one request at a time.
 
     Parser callbacks only note; everything is acted on after the bytes are fed, so that an error of ours is never
-    mistaken for one of the parser's.
+    mistaken for one of the parser's. Whatever the replica sends beside the body of its answer (heads, interim ones too,
+    chunk extensions, trailers) is bounded together: bytes that bring no body are counted until some come.
     """
 
     __slots__ = (
         "_answered",
+        "_barren_bytes",
         "_body",
         "_clock",
         "_done",
@@ -39,6 +49,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_parser",
         "_receiver",
         "_reused",
+        "_status",
         "_transport",
         "idle_since_s",
         "is_closed",
@@ -58,6 +69,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _clear(self) -> None:
         self._headers: list[wire.Header] = []
+        self._barren_bytes = self._status = 0
         self._headers_new = self._head_done = self._interim = self._answered = self._done = self._keeps_alive = (
             self._has_length
         ) = False
@@ -104,7 +116,9 @@ class UpstreamConnection(asyncio.Protocol):
     # The parser's callbacks.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
+        """Note a header; trailers are dropped, and with them what follows a whole answer."""
+        if self._head_done:
+            return
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._has_length = True
@@ -112,7 +126,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Note the end of a head; 1xx ones are not the answer."""
-        self._interim = self._parser.get_status_code() < 200
+        if self._done:
+            raise _ExcessError
+        self._status = self._parser.get_status_code()
+        self._interim = self._status < 200
         self._headers_new = self._head_done = not self._interim
 
     def on_body(self, data: bytes) -> None:
@@ -141,19 +158,32 @@ class UpstreamConnection(asyncio.Protocol):
         self._answered = True
         try:
             self._feed(data)
-        except httptools.HttpParserError:
-            self._break()
-            return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            self.upstream.protocol_error(exc)
+            if not self._done:
+                self._break()
+                return
+            # The answer is whole; what follows it belongs to nothing, and what would come next could not be trusted.
+            self._keeps_alive = False
         if self._headers_new:
             self._headers_new = False
-            receiver.head(self._parser.get_status_code(), self._headers)  # Only notes: the receiver stays.
+            if self._is_head_too_long(len(data)):
+                self._break()
+                return
+            receiver.head(self._status, self._headers)  # Only notes: the receiver stays.
         body = self._body
         if body:
             self._body = b""
+            self._barren_bytes = 0
             if self._more:
                 body = b"".join((body, *self._more))
                 self._more.clear()
             receiver.body(body, self._clock())
+        else:
+            self._barren_bytes += len(data)
+            if self._barren_bytes > self.upstream.limits.header_bytes_max:
+                self._break_of_length()
+                return
         if self._done and self._receiver is receiver:
             self._finish(receiver)
 
@@ -168,16 +198,34 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             receiver.lost(answered=self._answered, reused=self._reused)
 
+    def _is_head_too_long(self, read_bytes: int) -> bool:
+        limits = self.upstream.limits
+        if len(self._headers) <= limits.header_count_max and self._barren_bytes + read_bytes <= limits.header_bytes_max:
+            return False
+        if len(self._headers) <= limits.header_count_max and self._head_bytes() <= limits.header_bytes_max:
+            return False
+        self.upstream.protocol_error("the headers of its answer are too long")
+        return True
+
+    def _head_bytes(self) -> int:
+        return self._barren_bytes + sum(len(name) + len(value) for name, value in self._headers)
+
+    def _break_of_length(self) -> None:
+        self.upstream.protocol_error("it sends headers, trailers or chunk extensions without end")
+        self._break()
+
     def _break(self) -> None:
+        """End an exchange whose replica does not keep to HTTP, or to the bounds set to it."""
         receiver, self._receiver = self._receiver, None
         self.is_closed = True
         self._transport.abort()
         if receiver is not None:
-            receiver.lost(answered=True, reused=False)
+            receiver.malformed()
 
     def _finish(self, receiver: Receiver) -> None:
         self._receiver = None
-        if self._keeps_alive and not self.is_closed:
+        # One that answers before it has read its request would take the rest of it for the next.
+        if self._keeps_alive and not self.is_closed and not self._transport.get_write_buffer_size():
             self._reused = True
             self._transport.resume_reading()
             self.upstream.give(self)
@@ -192,13 +240,14 @@ class Upstream:
     The last connection given is the first one taken, so the others may age out.
     """
 
-    __slots__ = ("_clock", "_idle", "_idle_s", "address", "opened", "replica_id", "request_head")
+    __slots__ = ("_clock", "_idle", "address", "limits", "opened", "protocol_errors", "replica_id", "request_head")
 
-    def __init__(self, row: RouteReplica, clock: Callable[[], float], *, idle_s: float) -> None:
+    def __init__(self, row: RouteReplica, clock: Callable[[], float], limits: GatewayLimits) -> None:
         self._clock = clock
-        self._idle_s = idle_s
+        self.limits = limits
         self._idle: list[UpstreamConnection] = []
         self.opened = 0  # connections, ever
+        self.protocol_errors = 0  # answers that broke HTTP or a bound, ever
         self.replica_id = row.id.encode()
         self.address = row.address
         self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
@@ -219,13 +268,18 @@ class Upstream:
         """Return a live idle connection, or None."""
         if not self._idle:
             return None
-        stale_s = self._clock() - self._idle_s
+        stale_s = self._clock() - self.limits.upstream_idle_s
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed and connection.idle_since_s > stale_s:
                 return connection
             connection.close()
         return None
+
+    def protocol_error(self, what: object) -> None:
+        """Count an answer that breaks HTTP or a bound."""
+        self.protocol_errors += 1
+        _log.warning("replica %s: %s", self, what)
 
     def give(self, connection: UpstreamConnection) -> None:
         """Keep a connection whose answer is whole."""
@@ -239,7 +293,7 @@ class Upstream:
 
     def expire(self) -> None:
         """Close those idle for too long."""
-        stale_s = self._clock() - self._idle_s
+        stale_s = self._clock() - self.limits.upstream_idle_s
         while self._idle and self._idle[0].idle_since_s <= stale_s:
             self._idle.pop(0).close()
 

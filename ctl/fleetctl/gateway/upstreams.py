@@ -9,16 +9,17 @@ from fleetctl.gateway.upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.model.gateway import RoutingTable
 
 
 class Upstreams(dict[str, Upstream]):
     """Replica id -> its upstream. Those the table names no longer are closed; what they carry holds on to them."""
 
-    def __init__(self, clock: Callable[[], float], *, idle_s: float) -> None:
+    def __init__(self, clock: Callable[[], float], limits: GatewayLimits) -> None:
         super().__init__()
         self._clock = clock
-        self._idle_s = idle_s
+        self._limits = limits
 
     def apply(self, table: RoutingTable) -> None:
         """Replace the table."""
@@ -30,7 +31,7 @@ class Upstreams(dict[str, Upstream]):
                 del self[replica_id]
         for row in table.replicas:
             if row.id not in self:
-                self[row.id] = Upstream(row, self._clock, idle_s=self._idle_s)
+                self[row.id] = Upstream(row, self._clock, self._limits)
 
     def expire(self) -> None:
         """Close connections that have been idle for too long."""

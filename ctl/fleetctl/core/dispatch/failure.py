@@ -45,6 +45,7 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
         counts=False, avoids=Avoidance.WHILE_ANOTHER_IS_FREE, retry=Retry.NOW_OR_LATER
     ),
     RequestEvent.CLOSED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
+    RequestEvent.PROTOCOL_ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     RequestEvent.STALLED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     # The controller has said it already, and lets the replica back only after a completion: then it may go on there.
     RequestEvent.UNHEALTHY: Consequence(counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER),

@@ -38,6 +38,7 @@ class RequestEvent(StrEnum):
     UNREACHABLE = "unreachable"  # no connection could be made: the replica has not seen the request
     STALE_CONNECTION = "stale-connection"  # an idle connection turned out to be closed as the request was written
     CLOSED = "closed"  # the connection ended before the answer did
+    PROTOCOL_ERROR = "protocol-error"  # the answer breaks HTTP, or a bound that is set to it
     STALLED = "stalled"  # a stream has been silent for too long
     UNHEALTHY = "unhealthy"  # silent at a replica that the controller has found unhealthy
     BUSY = "busy"  # the replica answers that it has no room now
@@ -69,6 +70,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.ANSWERED: _OVER,
         RequestEvent.STALE_CONNECTION: _DISPLACED,
         RequestEvent.CLOSED: _DISPLACED,
+        RequestEvent.PROTOCOL_ERROR: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
         RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.BUSY: _DISPLACED,
@@ -81,6 +83,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     RequestState.STREAMING: {
         RequestEvent.ANSWERED: _OVER,
         RequestEvent.CLOSED: _DISPLACED,
+        RequestEvent.PROTOCOL_ERROR: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
         RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
