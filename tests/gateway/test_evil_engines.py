@@ -20,7 +20,7 @@ JSON = b"content-type: application/json\r\n"
 SSE = OK + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def sends(head: bytes, piece: bytes = b"", *, much: int = MUCH):
+def sends(head: bytes, piece: bytes = b"", *, much: int = MUCH) -> Script:
     """Sends a head, then the same piece over and over."""
 
     async def script(seen: Seen, wire: Wire) -> None:

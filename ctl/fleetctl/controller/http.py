@@ -21,6 +21,12 @@ _COMPLETION_S = 60.0  # a cold engine may compile kernels for its first prompt
 _GATEWAY_S = 1.0
 _KEEPALIVE_S = 30.0  # longer than any probing interval, so that a probe costs no connect
 _ERROR_BYTES_SHOWN = 200
+# What an engine may answer. A vLLM page has 50 KB, and as much again for each of its models and ranks.
+_HEALTH_BYTES_MAX = 64 * 1024
+_METRICS_BYTES_MAX = 4 * 1024 * 1024
+_COMPLETION_BYTES_MAX = 1024 * 1024
+# The gateway's snapshot has some kilobytes a lane and half of one a replica.
+_GATEWAY_BYTES_MAX = 64 * 1024 * 1024
 
 
 class HttpEngineClient:
@@ -28,7 +34,11 @@ class HttpEngineClient:
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit_per_host=4)
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit_per_host=4),
+            # Nothing compressed is asked for, and nothing is unpacked: a few kilobytes may hold gigabytes.
+            auto_decompress=False,
+            headers={"accept-encoding": "identity"},
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def __aenter__(self) -> Self:
@@ -40,14 +50,14 @@ class HttpEngineClient:
     async def is_healthy(self, host: str, port: int, path: str) -> bool:
         """Return whether the health route answers 200."""
         async with self._request("GET", host, port, path, deadline_s=_HEALTH_S) as response:
-            await response.read()
+            await _read(response, _HEALTH_BYTES_MAX)
             return response.status == 200
 
     async def metrics(self, host: str, port: int, path: str) -> str:
         """Return the metrics page."""
         try:
             async with self._request("GET", host, port, path, deadline_s=_METRICS_S) as response:
-                text = await response.text()
+                text = (await _read(response, _METRICS_BYTES_MAX)).decode()
         except UnicodeDecodeError as exc:
             raise UnavailableError(f"http://{host}:{port}{path} is no text: {exc}") from exc
         if response.status != 200:
@@ -57,7 +67,7 @@ class HttpEngineClient:
     async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
         """Send a completion and read it whole."""
         async with self._request("POST", host, port, path, deadline_s=_COMPLETION_S, body=body) as response:
-            answer = await response.read()
+            answer = await _read(response, _COMPLETION_BYTES_MAX)
         if response.status != 200 or not answer:
             body_shown = answer[:_ERROR_BYTES_SHOWN].decode(errors="replace")
             raise UnavailableError(f"http://{host}:{port}{path} answered {response.status}: {body_shown}")
@@ -71,6 +81,7 @@ class HttpEngineClient:
             f"http://{host}:{port}{path}",
             data=body,
             headers=headers,
+            allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=deadline_s),
         )
         return _Response(request, f"http://{host}:{port}{path}", deadline_s)
@@ -94,7 +105,7 @@ class HttpGatewayClient:
         """Return the gateway's figures."""
         request = (await self._current()).get("http://gateway/v1/snapshot")
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
-            raw = await response.read()
+            raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
             raise UnavailableError(f"the gateway answered {response.status} to a snapshot")
         try:
@@ -106,7 +117,7 @@ class HttpGatewayClient:
         """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
         request = (await self._current()).put("http://gateway/v1/table", data=encode(table))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
-            raw = await response.read()
+            raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status not in (200, 409):
             body_shown = raw[:_ERROR_BYTES_SHOWN].decode(errors="replace")
             raise UnavailableError(f"the gateway answered {response.status} to a table: {body_shown}")
@@ -119,7 +130,7 @@ class HttpGatewayClient:
         """Hand over what engines said of themselves."""
         request = (await self._current()).put("http://gateway/v1/signals", data=encode(feed))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
-            await response.read()
+            await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
             raise UnavailableError(f"the gateway answered {response.status} to engine figures")
 
@@ -135,6 +146,17 @@ class HttpGatewayClient:
 def _unix_session(socket: Path) -> aiohttp.ClientSession:
     connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_GATEWAY_S))
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """Return a body of at most `bytes_max`, within the deadline of its request. Raises UnavailableError."""
+    pieces = bytearray()
+    async for piece in response.content.iter_any():
+        pieces += piece
+        if len(pieces) > bytes_max:
+            response.close()
+            raise UnavailableError(f"{response.url} answers more than {bytes_max:,} bytes")
+    return bytes(pieces)
 
 
 class _Response:

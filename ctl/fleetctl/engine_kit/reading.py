@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 
@@ -11,6 +9,8 @@ INVALID = EngineSignals(validity=Validity.INVALID)
 
 # kv_usage is blocks in use over blocks there are, in floating point: a full cache may read a hair over one.
 _KV_USAGE_SLACK = 1e-6
+# Above this a float counts no longer by ones, and no engine has got there: the page lies.
+_COUNT_MAX = 2.0**53
 
 
 def signals(
@@ -22,9 +22,9 @@ def signals(
     prompt_tokens: float | None,
     output_tokens: float | None,
 ) -> EngineSignals:
-    """Return OK signals if every figure is there, finite and not negative, and KV usage is at most one; else INVALID."""
+    """Return OK signals if every figure is there, finite, countable and not negative, and KV usage is at most one; else INVALID."""
     figures = (running, waiting, kv_usage, preemptions, prompt_tokens, output_tokens)
-    present = [figure for figure in figures if figure is not None and math.isfinite(figure) and figure >= 0]
+    present = [figure for figure in figures if figure is not None and 0 <= figure <= _COUNT_MAX]
     if len(present) < len(figures) or present[2] > 1 + _KV_USAGE_SLACK:
         return INVALID
     return EngineSignals(

@@ -26,6 +26,8 @@ _REST_OF_SAMPLE = re.compile(
 )
 _LABEL_PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"')
 _AFTER_NAME = ("{", " ", "\t", "\n", "\r", "")  # else it is the beginning of a longer name
+# Of one name. An engine has a sample for each model, rank and ending, some dozens; a page with more is not to be trusted.
+_SAMPLES_MAX = 4096
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
@@ -73,13 +75,18 @@ class Exposition:
         return []
 
     def _lines(self, name: str) -> Iterator[str]:
-        """Yield what follows `name` on each of its sample lines; nothing readable where the page was cut off."""
+        """Yield what follows `name` on each of its sample lines; nothing readable where the page was cut off, or is endless."""
+        count = 0
         needle = f"\n{name}"
         start = self.text.find(needle)
         while start >= 0:
             begin = start + len(needle)
             end = self.text.find("\n", begin)
             if self.text[begin : begin + 1] in _AFTER_NAME:
+                count += 1
+                if count > _SAMPLES_MAX:
+                    yield ""
+                    return
                 # A last line without its newline may have lost digits: 12 reads as 1.
                 yield self.text[begin:end] if end >= 0 else ""
             start = self.text.find(needle, begin)
