@@ -80,7 +80,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(http, name, 1.0)
 
 
-async def ask(client: HttpEngineClient, call: str, port: int) -> None:
+async def call_engine(client: HttpEngineClient, call: str, port: int) -> None:
     if call == "health":
         await client.is_healthy(HOST, port, "/health")
     elif call == "metrics":
@@ -96,7 +96,7 @@ async def test_an_answer_without_end_is_no_answer_and_takes_no_memory(what, call
     async with serving(*ENDLESS[what]) as port, HttpEngineClient() as client:
         began_s = SYSTEM_CLOCK.monotonic_s()
         with pytest.raises(UnavailableError):
-            await ask(client, call, port)
+            await call_engine(client, call, port)
         assert SYSTEM_CLOCK.monotonic_s() - began_s < 5.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < GROWTH_KIB_MAX
 

@@ -8,6 +8,7 @@ from fleetctl.cli.output import View, lines, section
 from fleetctl.core.conditions import lane_condition
 from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
+from fleetctl.printable import printable
 from fleetctl.views.budget import format_budget
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
@@ -52,7 +53,8 @@ def _parallel(plan: LanePlan) -> str:
 
 def plain_line(entry: JournalEntry, *, now: datetime) -> str:
     """Return one entry as `events --follow` prints it; columns are as wide as usual names are."""
-    return f"{format_clock_time(entry.at, now):<8}  {entry.subject.name:<10}  {action_cell(entry).text:<12}  {entry.reason}"
+    at = format_clock_time(entry.at, now)
+    return printable(f"{at:<8}  {entry.subject.name:<10}  {action_cell(entry).text:<12}  {entry.reason}")
 
 
 def _state(found: Explanation, now: datetime) -> Iterator[str]:

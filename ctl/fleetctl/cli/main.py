@@ -12,6 +12,7 @@ from fleetctl.cli.lazy import SectionedGroup
 from fleetctl.cli.output import EXIT_PIPE_CLOSED, abandon_stdout
 from fleetctl.cli.site import GivenSite, UserSite
 from fleetctl.errors import FleetctlError
+from fleetctl.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,7 @@ def _run(argv: list[str], opened: UserSite | GivenSite) -> int:
     except Exception:  # noqa: BLE001  # the outermost frame: a bug keeps its traceback and gets its own exit code
         import traceback
 
-        traceback.print_exc()
+        sys.stderr.write(printable(traceback.format_exc(), keeps_lines=True))
         sys.stderr.write("error: this is a bug in fleetctl; please report it with the traceback above\n")
         return EXIT_BUG
     return 0
@@ -95,10 +96,10 @@ def _report(error: FleetctlError) -> int:
     sys.stdout.flush()
     # Several faults stand one to a line, each where editors and terminals look for file:line.
     lead = "error:\n" if "\n" in error.message else "error: "
-    sys.stderr.write(f"{lead}{error.message}\n")
+    sys.stderr.write(f"{lead}{printable(error.message, keeps_lines=True)}\n")
     hint = error.hint or ("the same command may succeed later" if error.retryable else "")
     if hint:
-        sys.stderr.write(f"hint: {hint}\n")
+        sys.stderr.write(f"hint: {printable(hint, keeps_lines=True)}\n")
     return error.exit_code
 
 

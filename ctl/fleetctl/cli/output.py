@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from fleetctl.printable import is_printable, printable, printable_json
 from fleetctl.views.canvas import PLAIN, Canvas
 from fleetctl.views.table import NOTHING, Cell, Fit, Layout, Table, Tone, cell, cut, line, titles
 
@@ -108,15 +109,17 @@ def text_of(view: View, output: Format, *, face: Face = Face()) -> str:  # froze
 
             from fleetctl.codec import encode
 
-            return msgspec.json.format(encode(view.value), indent=2).decode() + "\n"
+            return printable_json(msgspec.json.format(encode(view.value), indent=2).decode()) + "\n"
         case Format.YAML:
             import yaml
 
             from fleetctl.codec import to_plain
 
-            return yaml.safe_dump(to_plain(view.value), sort_keys=False, allow_unicode=True)
+            plain = to_plain(view.value)
+            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+            return text if is_printable(text) else yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
         case Format.NAME:
-            return "".join(f"{name}\n" for name in view.names)
+            return "".join(f"{printable(name)}\n" for name in view.names)
         case Format.TABLE:
             return _people(view, face, hidden=Format.WIDE)
         case Format.WIDE:
@@ -137,7 +140,7 @@ def _people(view: View, face: Face, *, hidden: Format) -> str:
 
 def _section(section: OutputSection, face: Face, *, wide: bool) -> Iterator[str]:
     if section.title:
-        yield section.title
+        yield printable(section.title)
     for text in section.text:
         yield from _paragraph(text, face)
     if section.table is not None and section.table.columns:

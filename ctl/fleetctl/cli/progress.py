@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from fleetctl.cli.output import has_colour
 from fleetctl.errors import ConfigError
 from fleetctl.model.preflight import Verdict
+from fleetctl.printable import printable
 from fleetctl.views.preflight import finding_line
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
+        self.paint(printable(text, keeps_lines=True))
+
+    def paint(self, text: str) -> None:
+        """Print lines that stay, in the colours they have."""
         if not self.quiet:
             self._erase()
             sys.stderr.write(f"{text}\n")
@@ -44,7 +49,7 @@ class Progress:
         """Print a warning, also when quiet."""
         self._erase()
         yellow, plain = ("\x1b[33m", "\x1b[0m") if has_colour(is_tty=sys.stderr.isatty()) else ("", "")
-        sys.stderr.write(f"{yellow}caution:{plain} {text}\n")
+        sys.stderr.write(f"{yellow}caution:{plain} {printable(text, keeps_lines=True)}\n")
         sys.stderr.flush()
 
     def working(self, text: str) -> None:
@@ -56,6 +61,7 @@ class Progress:
         """Show how far it is; call it often, on a terminal the spinner turns."""
         if self.quiet:
             return
+        text = printable(text)
         if not sys.stderr.isatty():
             if text != self._drawn:
                 sys.stderr.write(f"{text}\n")
@@ -95,6 +101,6 @@ def confirm(question: str, *, yes: bool) -> bool:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ConfigError(f"{question} needs a yes, and this is no terminal to ask on", hint="pass --yes")
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

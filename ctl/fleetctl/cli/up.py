@@ -67,7 +67,7 @@ def up(
     if not changes.is_empty:
         pending = (pending_section(found.name, changes), outdated_section(found.name, changes))
         shown = View(value=planned, sections=(*plan_summary(found, planned), *pending))
-        progress.note(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
+        progress.paint(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
     refuse_failures(found, planned_nodes(site, found, planned), findings)
     note_findings(findings, progress)
     if dry_run:

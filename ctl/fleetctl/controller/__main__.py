@@ -24,6 +24,7 @@ from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
+from fleetctl.printable import log_to_stderr
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.unix_server import UnixServer
 
@@ -46,7 +47,7 @@ def main() -> int:
     parser.add_argument("fleet", help="name of the fleet")
     parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to_stderr()
     runtime = load_host(arguments.on_host).controller_runtime(arguments.fleet)
     try:
         runtime.claim()

@@ -7,15 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.core.admission.keys import scrypt_hash, sha256_hash
+from fleetctl.core.admission.keys import GENERATED_CHARS_MIN, scrypt_hash, sha256_hash
 from fleetctl.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _REFERENCES = ("env:", "file:", "keyring:")
-# Keys this long are taken for generated ones, whose entropy needs no slow hash.
-_GENERATED_CHARS_MIN = 32
 
 
 class KeyHashes:
@@ -34,7 +32,7 @@ class KeyHashes:
         if mark not in self._known:
             # A salt from names keeps the table the same across restarts; each fleet and key still has its own.
             salt = hashlib.sha256(f"{self._fleet}/{reference}".encode()).digest()[:16]
-            is_generated = len(key) >= _GENERATED_CHARS_MIN
+            is_generated = len(key) >= GENERATED_CHARS_MIN
             self._known[mark] = sha256_hash(key) if is_generated else scrypt_hash(key, salt=salt)
         return self._known[mark]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import random
 import sys
 
@@ -16,6 +15,7 @@ from fleetctl.gateway.frontend import Frontend
 from fleetctl.gateway.limits import GatewayLimits
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import DEFAULT_HOST, load_host
+from fleetctl.printable import log_to_stderr
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
     parser.add_argument("--stop-timeout-s", type=float, default=30.0, help="how long in-flight requests may finish")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to_stderr()
     try:
         _run(arguments)
     except FleetctlError as exc:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from fleetctl.core.admission.keys import is_slow, matches
+from fleetctl.core.admission.keys import GENERATED_CHARS_MIN, is_slow
+from fleetctl.gateway.key_checks import KeyChecks
 
-_KNOWN_MAX = 1024
-# Slow checks at once: a flood of wrong keys must neither stall the loop nor pile up.
-_CHECKS_MAX = 8
+if TYPE_CHECKING:
+    from fleetctl.clock import Clock
+
+_WRONG_MAX = 4096
+_UTF8_BYTES_MAX = 4  # of a character
 
 
 class Authenticator:
-    """Checks keys. Those with a slow hash are checked in a thread, once, and then remembered by their digest."""
+    """Checks keys. Those with a slow hash are checked slowly once, and then remembered by their digest.
 
-    def __init__(self, *, is_open_without_keys: bool) -> None:
+    Right and wrong ones are remembered apart: however many wrong ones come, a right one that was used stays known. There
+    are no more right ones than hashes.
+    """
+
+    def __init__(self, clock: Clock, *, is_open_without_keys: bool) -> None:
         self._is_open_without_keys = is_open_without_keys
         self._fast: tuple[bytes, ...] = ()
         self._slow: tuple[str, ...] = ()
-        self._known: OrderedDict[bytes, bool] = OrderedDict()
-        self._checks = 0
-        self._threads: ThreadPoolExecutor | None = None
+        self._right: set[bytes] = set()
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._checks = KeyChecks(clock)
 
     def apply(self, hashes: tuple[str, ...]) -> None:
         """Replace the accepted keys; none means that no key is asked for, where that is allowed."""
         fast = tuple(h.removeprefix("sha256:").encode() for h in hashes if not is_slow(h))
         slow = tuple(h for h in hashes if is_slow(h))
         if slow != self._slow:
-            self._known.clear()
+            self._right.clear()
+            self._wrong.clear()
         self._fast, self._slow = fast, slow
 
     def check(self, authorization: bytes) -> bool | None:
@@ -44,30 +51,25 @@ class Authenticator:
             return False
         digest = hashlib.sha256(key).hexdigest().encode()
         # Every hash is compared, so that time does not tell which one came close.
-        if sum([hmac.compare_digest(digest, known) for known in self._fast]):
+        if sum([hmac.compare_digest(digest, known) for known in self._fast]) or digest in self._right:
             return True
-        return self._known.get(digest) if self._slow else False
+        # A key as long as a generated one has no slow hash.
+        is_unknown = self._slow and len(key) < GENERATED_CHARS_MIN * _UTF8_BYTES_MAX and digest not in self._wrong
+        return None if is_unknown else False
 
-    async def check_slowly(self, authorization: bytes) -> bool:
-        """Return whether this header is accepted; too many such checks at once are refused."""
+    async def check_slowly(self, authorization: bytes, *, address: str) -> bool | None:
+        """Return whether this header is accepted. None: too many unknown keys wait to be checked."""
         key = authorization.partition(b" ")[2].strip()
-        if self._checks >= _CHECKS_MAX:
-            return False
-        self._threads = self._threads or ThreadPoolExecutor(max_workers=1, thread_name_prefix="keys")
-        self._checks += 1
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, _any_matches, key, self._slow)
-        finally:
-            self._checks -= 1
-        self._known[hashlib.sha256(key).hexdigest().encode()] = found
-        while len(self._known) > _KNOWN_MAX:
-            self._known.popitem(last=False)
+        hashes = self._slow
+        found = await self._checks.check(key, hashes, address=address)
+        if found is not None and hashes == self._slow:
+            self._note(hashlib.sha256(key).hexdigest().encode(), is_right=found)
         return found
 
-
-def _any_matches(key: bytes, hashes: tuple[str, ...]) -> bool:
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        return False
-    return sum([matches(text, hashed) for hashed in hashes]) > 0
+    def _note(self, digest: bytes, *, is_right: bool) -> None:
+        if is_right:
+            self._right.add(digest)
+            return
+        self._wrong[digest] = None
+        while len(self._wrong) > _WRONG_MAX:
+            self._wrong.popitem(last=False)

@@ -113,6 +113,12 @@ class ClientConnection(asyncio.Protocol):
         if self.exchange is not None:
             self.exchange.client_ready()
 
+    @property
+    def address(self) -> str:
+        """The client's host; empty for one that has none."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
     # Serving.
 
     def _serve_next(self) -> None:

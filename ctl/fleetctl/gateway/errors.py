@@ -27,6 +27,15 @@ def refuse_key(client: ClientConnection) -> None:
     client.answered()
 
 
+def postpone_key(client: ClientConnection) -> None:
+    """Answer that a key is unknown here, and that too many such keys wait to be checked."""
+    body = wire.error_body(
+        "too many unknown API keys are being checked", kind="rate_limit_error", code="too_many_unknown_keys"
+    )
+    client.reply(429, [wire.JSON, (b"retry-after", b"1")], body)
+    client.answered()
+
+
 def refuse_without_lane(
     client: ClientConnection, refusal: Refusal, tokens: RequestTokens, routes: RoutingState, header: str | None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
 from fleetctl.gateway.classify import parse_request
-from fleetctl.gateway.errors import refuse_key, refuse_without_lane, reply_error
+from fleetctl.gateway.errors import postpone_key, refuse_key, refuse_without_lane, reply_error
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.upstreams import Upstreams
@@ -34,7 +35,7 @@ _log = logging.getLogger("fleetctl.gateway")
 
 _POSTS = frozenset((CHAT_PATH, b"/v1/completions"))
 _GETS = frozenset((b"/v1/models", b"/health", b"/metrics"))
-_OPEN = frozenset((b"/health", b"/metrics"))
+_METRICS = b"/metrics"
 _BODY_BYTES_BEFORE_TABLE = 1024 * 1024
 
 
@@ -56,7 +57,7 @@ class Frontend:
         self._started_s = clock.monotonic_s()
         self._clients: set[ClientConnection] = set()
         # A port that others can reach is never open to all.
-        self._authenticator = Authenticator(is_open_without_keys=is_loopback)
+        self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
         self._checks: set[asyncio.Task[None]] = set()
 
     def apply(self, table: RoutingTable) -> bool:
@@ -138,7 +139,8 @@ class Frontend:
             reply_error(client, 404, f"no such route: {path.decode('latin-1')}", kind="invalid_request_error")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
             reply_error(client, 405, f"this route wants {allowed.decode()}", kind="invalid_request_error")
-        elif path in _OPEN:
+        elif path == b"/health" or (path == _METRICS and _is_local(client)):
+            # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
             self._serve_locally(client, request)
         else:
             self._authenticate(client, request)
@@ -156,10 +158,12 @@ class Frontend:
             refuse_key(client)
 
     async def _check_slowly(self, client: ClientConnection, request: Request, authorization: bytes) -> None:
-        accepted = await self._authenticator.check_slowly(authorization)
+        accepted = await self._authenticator.check_slowly(authorization, address=client.address)
         if client not in self._clients:
             return
-        if accepted:
+        if accepted is None:
+            postpone_key(client)
+        elif accepted:
             self._accepted(client, request)
         else:
             refuse_key(client)
@@ -202,7 +206,7 @@ class Frontend:
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
         content_type = wire.JSON
         status = 200
-        if request.path == b"/metrics":
+        if request.path == _METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
             body = metrics.exposition(self.dispatcher, self.upstreams, connections=len(self._clients))
         elif request.path == b"/health":
@@ -227,3 +231,12 @@ class Frontend:
             else [{"id": table.model, "object": "model", "created": created, "owned_by": "fleetctl"}]
         )
         return msgspec.json.encode({"object": "list", "data": models})
+
+
+def _is_local(client: ClientConnection) -> bool:
+    try:
+        address = ipaddress.ip_address(client.address)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

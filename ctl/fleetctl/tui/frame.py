@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.printable import printable
 from fleetctl.tui.header_view import Freshness, header_lines
 from fleetctl.views.canvas import Canvas, glyphs
 from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
@@ -48,4 +49,4 @@ def _block(table: Table, canvas: Canvas) -> Iterator[str]:
 
 
 def _plain(spans: Iterable[Span]) -> str:
-    return "".join(text for text, _ in spans).rstrip()
+    return printable("".join(text for text, _ in spans)).rstrip()

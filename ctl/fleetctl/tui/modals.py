@@ -13,6 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from fleetctl.model.ladder import LadderStep
+from fleetctl.printable import printable
 from fleetctl.tui.tones import TONE_CLASSES, TONE_CSS, to_text, tone_styles
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ConfirmDialog(ModalScreen[bool]):
         """Show the question, its consequences, and the two keys."""
         with Vertical(classes="box") as box:
             box.border_title = self._question
-            yield Static(Text("\n".join(self._consequences)))
+            yield Static(Text("\n".join(map(printable, self._consequences))))
             yield Static(Text.assemble(("y", "bold"), " yes   ", ("n", "bold"), " no"), classes="keys")
 
     def action_answer(self, answer: bool) -> None:  # Textual passes binding arguments by position

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
+from fleetctl.printable import printable
 from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
@@ -35,4 +36,4 @@ def tone_styles(widget: Widget) -> dict[Tone, Style]:
 
 def to_text(spans: Iterable[Span], styles: dict[Tone, Style]) -> Text:
     """Return spans as styled text that never wraps."""
-    return Text.assemble(*((text, styles[tone]) for text, tone in spans), no_wrap=True, overflow="ellipsis")
+    return Text.assemble(*((printable(text), styles[tone]) for text, tone in spans), no_wrap=True, overflow="ellipsis")

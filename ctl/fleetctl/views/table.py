@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fleetctl.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -54,11 +56,15 @@ Span = tuple[str, Tone]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A piece of text in one or more tones."""
+    """A piece of text in one or more tones; whoever wrote it, it can be shown as it stands."""
 
     spans: tuple[Span, ...]
     divider: int = 0  # characters before what Align.DIVIDER aligns
     tail: tuple[Span, ...] = ()  # a bar, say: stands behind the texts of the whole column
+
+    def __post_init__(self) -> None:
+        if not all(text.isprintable() for text, _ in self.spans):
+            object.__setattr__(self, "spans", tuple((printable(text), tone) for text, tone in self.spans))
 
     @property
     def text(self) -> str:

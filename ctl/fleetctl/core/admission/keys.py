@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+# Keys this long are taken for generated ones, whose entropy needs no slow hash.
+GENERATED_CHARS_MIN = 32
 _SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 2**14, 8, 1
 _SCRYPT_MEMORY_BYTES_MAX = 64 * 1024 * 1024
 
