@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.errors import StateError
+from fleetctl.errors import ConfigError, StateError
+from fleetctl.spelling import NAME_RULE, is_name
 
 # sun_path holds 108 bytes with its NUL on Linux and 104 on macOS; our longest socket name, with its slash, has 16.
 _SOCKET_DIR_BYTES_MAX = 104 - 1 - len("/controller.sock")
+
+_OTHER_USERS_HINT = "run it as that user, or set XDG_STATE_HOME to a directory of yours"
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -35,9 +39,15 @@ def state_db() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPaths:
-    """Names every file of one fleet. All lie with the state, so whoever reads the state finds whoever runs the fleet."""
+    """Names every file of one fleet. All lie with the state, so whoever reads the state finds whoever runs the fleet.
+
+    Raises ConfigError for what no fleet may be called: a name is part of every path.
+    """
 
     fleet: str
+
+    def __post_init__(self) -> None:
+        check_fleet_name(self.fleet)
 
     @property
     def home(self) -> Path:
@@ -90,18 +100,37 @@ class FleetPaths:
         return self.home / "routing-table.json"
 
     def make(self) -> None:
-        """Create the directories, the user's alone. Raises StateError where they are another user's."""
-        for directory in (state_dir(), self.home, self.logs):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        owner = state_dir().stat().st_uid
-        if owner != os.geteuid():
-            raise StateError(
-                f"{state_dir()} belongs to user {owner}, and this is user {os.geteuid()}",
-                hint="run it as that user, or set XDG_STATE_HOME to a directory of yours",
-            )
+        """Create the directories, the user's alone. Raises StateError where they are another user's, or links."""
+        # Where the state lies is the user's to choose, by a link too; what lies in it is ours.
+        _make(state_dir(), follows_link=True)
+        for directory in (state_dir() / "fleets", self.home, self.logs):
+            _make(directory, follows_link=False)
 
     def _socket(self, name: str) -> Path:
         return (self.socket_dir or self.home) / name
+
+
+def check_fleet_name(name: str) -> None:
+    """Return if a fleet may be called so. Raises ConfigError."""
+    if not is_name(name):
+        raise ConfigError(f"{name!r} is not a name for a fleet", hint=NAME_RULE)
+
+
+def _make(directory: Path, *, follows_link: bool) -> None:
+    """Create a directory unless it is there, and look whose it is before anything is done in it. Raises StateError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = directory.stat() if follows_link else directory.lstat()
+    except (FileExistsError, NotADirectoryError) as exc:
+        raise StateError(f"{exc.filename} is no directory", hint="move it away, or set XDG_STATE_HOME") from exc
+    except PermissionError as exc:
+        raise StateError(f"{directory} cannot be made: {exc.strerror}", hint=_OTHER_USERS_HINT) from exc
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"{directory} is a link, and is not followed", hint="remove it: it is none of fleetctl's")
+    if found.st_uid != os.geteuid():
+        raise StateError(
+            f"{directory} belongs to user {found.st_uid}, and this is user {os.geteuid()}", hint=_OTHER_USERS_HINT
+        )
 
 
 def has_room_for_sockets(directory: Path) -> bool:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+# What fleets, lanes and profiles may be called: it is part of paths, of unit files and of metrics.
+NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+NAME_RULE = "write lower-case letters, digits and dashes, a letter first, 40 at most"
+
+
+def is_name(text: str) -> bool:
+    """Whether a fleet or a lane may be called so."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

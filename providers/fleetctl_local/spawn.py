@@ -15,6 +15,7 @@ from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel
+from fleetctl_local.environment import engine_environment
 from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.logs import log_path
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from fleetctl.model.node import NodeRequest
     from fleetctl_local.kernel import Ident
 
-_PREFIX = "FLEETCTL_"
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 # execve has closed our lock some microseconds before the new environment can be read.
 _NEWBORN_READS = 20
@@ -48,13 +48,11 @@ def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[in
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = os.open(log_path(request.fleet, request.replica_id), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    # What names this control plane's own descriptors and sockets is no business of a node.
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)}
     try:
         child = _Detached(
             request.argv,
             cwd=home.home,
-            env={**inherited, **env, **_pinned(gpus), **_tags(request, gpus)},
+            env={**engine_environment(os.environ), **env, **_pinned(gpus), **_tags(request, gpus)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

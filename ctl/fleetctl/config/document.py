@@ -12,7 +12,7 @@ import yaml
 from fleetctl.config.faults import KeyPath, ProfileFault
 
 # A profile is a page or two; beyond these a file is something else, or aliases multiplied on purpose.
-CHARS_MAX = 1_000_000
+CHARS_MAX = 100_000
 NODES_MAX = 50_000
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"

@@ -13,13 +13,12 @@ from fleetctl.core.routing.registry import FILTERS, SCORERS
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, SpotPolicy
-from fleetctl.spelling import suggest
+from fleetctl.spelling import NAME_PATTERN, NAME_RULE, is_name, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from enum import StrEnum
 
-NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h|d|w)\s*)+$"
 USD_PATTERN = r"^(\$\s*[0-9]+(\.[0-9]+)?|[0-9]+(\.[0-9]+)?\s*USD)$"
 BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
@@ -132,11 +131,9 @@ def _one_of(names: Collection[str], what: str) -> Callable[[object], str]:
 
 
 def _name(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(NAME_PATTERN, value):
+    if isinstance(value, str) and is_name(value):
         return value
-    raise ValueError(
-        f"{shown(value)} is not a name; write lower-case letters, digits and dashes, a letter first, 40 at most"
-    )
+    raise ValueError(f"{shown(value)} is not a name; {NAME_RULE}")
 
 
 def is_reference(value: object) -> bool:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from fleetctl.config.fields import Duration, EngineName, OpenShare, PlayedEngineName, Spot, TokenRange, is_reference
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
+from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
 
 _EMULATOR = EmulatorSpec()
 
@@ -123,7 +124,7 @@ class EmulatorShape(ProfileSection):
 
 
 def _env_is_safe(env: dict[str, str]) -> dict[str, str]:
-    bare = [name for name, value in env.items() if _names_a_secret(name) and not is_reference(value)]
+    bare = [n for n, value in env.items() if not is_reference(value) and (names_a_secret(n) or is_secret_shaped(value))]
     if bare:
         raise ValueError(
             f"{', '.join(bare)} looks like a secret; say where it lies: env:NAME, file:PATH or keyring:SERVICE/USER"
@@ -131,9 +132,14 @@ def _env_is_safe(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
-def _names_a_secret(name: str) -> bool:
-    words = name.upper().split("_")
-    return any(word in ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS") for word in words)
+def _arguments_are_safe(arguments: list[str]) -> list[str]:
+    if found := secret_argument(arguments):
+        # Neither the value nor what stands beside it is repeated: it may be the secret itself.
+        raise ValueError(
+            f"{found} looks like a secret, and whoever lists processes reads arguments; give it to the engine by its "
+            "environment: env: {NAME: env:NAME}"
+        )
+    return arguments
 
 
 class LaunchShape(ProfileSection):
@@ -155,7 +161,9 @@ class LaunchShape(ProfileSection):
         default=None, description="Share of GPU memory the engine may take."
     )
     prefix_caching: bool | None = Field(default=None, description="Keep prompts' KV for the next request. Unset: yes.")
-    extra_args: list[str] = Field(default_factory=list, description="Given to the engine as they are.")
+    extra_args: Annotated[list[str], AfterValidator(_arguments_are_safe)] = Field(
+        default_factory=list, description="Given to the engine as they are."
+    )
     env: Annotated[dict[str, str], AfterValidator(_env_is_safe)] = Field(
         default_factory=dict, description="Environment of the engine; secrets as references."
     )

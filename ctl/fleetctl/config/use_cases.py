@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from fleetctl import resources
-from fleetctl.config.fields import NAME_PATTERN
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.spelling import suggest
+from fleetctl.spelling import is_name, suggest
 
 QUICKSTART = "quickstart"
 _FOLDER = "use-cases/"
@@ -32,7 +31,7 @@ def starter(use_case: str = QUICKSTART, *, name: str = "") -> str:
     text = resources.find("profiles", file).read_text(encoding="utf-8")
     if not name:
         return text
-    if not re.fullmatch(NAME_PATTERN, name):
+    if not is_name(name):
         raise ConfigError(
             f"{name!r} is not a fleet name",
             hint="write lower-case letters, digits and dashes, a letter first, 40 at most",

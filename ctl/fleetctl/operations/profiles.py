@@ -10,6 +10,7 @@ from fleetctl.config.profile import load_profile, parse_profile, profile_hash
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import NotFoundError
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.paths import check_fleet_name
 
 if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
@@ -45,6 +46,8 @@ def find_profile(file_or_name: str, *, fleet: str = "", port: int | None = None)
 
     Raises ConfigError, NotFoundError.
     """
+    if fleet:
+        check_fleet_name(fleet)
     profile = _load(file_or_name, fleet=fleet)
     if port is not None:
         profile = replace(profile, gateway=replace(profile.gateway, port=port, port_is_given=True))

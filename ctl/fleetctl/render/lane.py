@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import ConfigError
 from fleetctl.ports.engine import visible_engine
 from fleetctl.render.quoting import name, variable, writable
+from fleetctl.secret_shapes import names_a_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PORT_FIRST = 8001  # lanes listen from here on, so that several fit one machine
 
-_SECRET_WORDS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})
 _REFERENCE = re.compile(r"(?P<kind>env|file|keyring):(?P<where>.+)", re.DOTALL)
 # A spot notice is 120 s, best effort: everything must have ended before it runs out.
 _STOP_S_MAX = 119
@@ -180,7 +180,7 @@ def _split(env: Mapping[str, str], api_key_env: str) -> tuple[dict[str, str], tu
         match = _REFERENCE.fullmatch(writable(value, what=f"variable {variable(key)}"))
         if match is not None:
             secrets[key] = Secret(name=key, kind=match["kind"], where=match["where"])
-        elif _SECRET_WORDS.intersection(key.upper().split("_")):
+        elif names_a_secret(key):
             raise ConfigError(
                 f"{key} is written out in the profile, and files would carry it around",
                 hint=f"refer to it instead: {key}: env:{key}, or file:PATH",
