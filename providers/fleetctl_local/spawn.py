@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
+    log = open_log(log_path(request.fleet, request.replica_id))
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel
@@ -47,7 +47,7 @@ def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[in
     """
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = os.open(log_path(request.fleet, request.replica_id), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = open_log(log_path(request.fleet, request.replica_id))
     try:
         child = _Detached(
             request.argv,
@@ -68,7 +68,7 @@ def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[in
             f"this machine starts no more processes: {exc}", hint="stop something, or raise limits"
         ) from exc
     finally:
-        os.close(log)
+        log.close()
     return identify(child.pid)
 
 

@@ -16,6 +16,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
 from fleetctl.controller.interruptions import step_since
+from fleetctl.controller.log_upkeep import keep_logs
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.publish import table_epoch
 from fleetctl.controller.store_access import ThreadedAccess
@@ -161,6 +162,7 @@ async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore, 
     loop = asyncio.get_running_loop()
     serving = loop.create_task(server.keep(world.clock, is_ours=runtime.is_claimed))
     keeping = loop.create_task(controller.run())
+    tidying = loop.create_task(keep_logs(world))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, keeping.cancel)
     try:
@@ -176,6 +178,7 @@ async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore, 
         return True
     finally:
         serving.cancel()
+        tidying.cancel()
         await server.close()
 
 

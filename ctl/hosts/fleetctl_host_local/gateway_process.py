@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.locks import FileLock
+from fleetctl.log_files import open_log
 from fleetctl_host_local.exit_watch import ExitWatch
 from fleetctl_host_local.heartbeat import StallWatch, is_stopped
 from fleetctl_host_local.inheritance import inherited_sockets, to_inherit
@@ -75,7 +76,7 @@ class GatewayProcess:
         listener = self._bound(desired.profile.gateway)
         fds, environ = to_inherit([listener], self._environ, argv=self._argv)
         self._paths.make()
-        with (self._paths.logs / "gateway.log").open("ab") as log:
+        with open_log(self._paths.logs / "gateway.log") as log:
             self._child = _DetachedGateway(
                 # The fleet's name stands right behind the module's, where a process of no fleet is told by it.
                 [sys.executable, "-m", "fleetctl.gateway", desired.fleet, "--stop-timeout-s", str(_GATEWAY_FINISH_S)],

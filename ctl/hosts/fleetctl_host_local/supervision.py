@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
+from fleetctl.log_files import open_log
 from fleetctl.paths import FleetPaths
 from fleetctl_host_local import controller_client
 from fleetctl_host_local.heartbeat import current_stall, kill_holder
@@ -73,7 +74,7 @@ def _stall(lock: FileLock) -> Stall | None:
 
 def start_controller(fleet: str) -> subprocess.Popen[bytes]:
     """Start the fleet's controller in its own session, so that it outlives this command and its terminal."""
-    with controller_log(fleet).open("ab") as log:
+    with open_log(controller_log(fleet)) as log:
         started = subprocess.Popen(  # noqa: S603  # our own module; the fleet's name is one argument, no shell
             controller_command(fleet),
             stdin=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from fleetctl.locks import FileLock
+from fleetctl.log_files import open_log
 from fleetctl_host_local.heartbeat import StallWatch, kill_holder
 from fleetctl_host_local.inheritance import to_inherit
 
@@ -68,7 +69,7 @@ class Watchdog:
         self._paths.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log_path = self._paths.logs / "controller.log"
         try:
-            with log_path.open("ab") as log:
+            with open_log(log_path) as log:
                 child = subprocess.Popen(  # noqa: S603  # our own argv, handed down by the controller that started us
                     self._argv,
                     stdin=subprocess.DEVNULL,
