@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
-    log = open_log(log_path(request.fleet, request.replica_id))
+from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
+from fleetctl.log_files import open_log
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel

@@ -14,6 +14,8 @@ from fleetctl.config.faults import KeyPath, ProfileFault
 # A profile is a page or two; beyond these a file is something else, or aliases multiplied on purpose.
 CHARS_MAX = 100_000
 NODES_MAX = 50_000
+# Brackets open at once, quoted ones too. PyYAML looks at every open one at each token: a thousand take it a second.
+BRACKETS_MAX = 100
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
@@ -57,6 +59,9 @@ def read_document(text: str) -> Document:
     if len(text) > CHARS_MAX:
         document.faults.append(ProfileFault(path=(), line=1, message=f"is longer than {CHARS_MAX:,} characters"))
         return document
+    if _has_brackets_too_deep(text):
+        document.faults.append(ProfileFault(path=(), line=1, message="is nested too deeply"))
+        return document
     try:
         root = yaml.compose(text, Loader=_ProfileLoader)
     except yaml.YAMLError as error:
@@ -72,6 +77,15 @@ def read_document(text: str) -> Document:
         return document
     document.tree = _value(root, (), document, ())
     return document
+
+
+def _has_brackets_too_deep(text: str) -> bool:
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        if depth > BRACKETS_MAX:
+            return True
+    return False
 
 
 def _syntax_fault(error: yaml.YAMLError, text: str) -> ProfileFault:

@@ -22,7 +22,7 @@ async def keep_logs(world: World, limits: LogLimits = _LIMITS) -> None:
     said = ""
     while True:
         await world.clock.sleep(_EVERY_S)
-        living = {record.id for record in world.store.replicas(world.fleet) if record.state.is_live}
+        living = {record.id for record in world.store.replicas() if record.state.is_live}
         now_s = world.clock.now().timestamp()
         try:
             await asyncio.to_thread(keep_within, world.paths.logs, limits, living=living, now_s=now_s)

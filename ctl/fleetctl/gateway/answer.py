@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
-    from fleetctl.gateway.upstream import UpstreamConnection
+    from fleetctl.gateway.upstream_connection import UpstreamConnection
 
 # A reused connection closed this soon after it was written to was already closing: the replica saw nothing.
 _STALE_S = 0.25
@@ -113,14 +113,9 @@ class ReceivedAnswer:
             return
         elif self._response.status == 200:
             self._begin(data)
-        else:
-            self._end_error()
-
-    def _end_error(self) -> None:
-        """Take what has come of an error for all of it: it may have no end."""
-        if self._connection is not None:
+        elif self._connection is not None:
             self._connection.cancel()
-        self.complete()
+            self.complete()
 
     def _begin(self, data: bytes) -> None:
         self._dispatcher.passed_on(self.request)
@@ -162,20 +157,16 @@ class ReceivedAnswer:
         else:
             self._dispatcher.answered(self.request, Ending.of_status(status))
 
-    def lost(self, *, answered: bool, reused: bool) -> None:
-        """Report a connection that broke."""
+    def lost(self, *, answered: bool, reused: bool, is_lawful: bool = True) -> None:
+        """Report a connection that broke, or was broken off."""
         connection, self._connection = self._connection, None
         request = self.request
         is_stale = reused and not answered and self._dispatcher.clock() - request.dispatched_s < _STALE_S
         if is_stale and connection is not None:
             # Its process may have gone, and then its other idle connections are as dead.
             connection.upstream.drop_idle()
-        self._dispatcher.failed(request, RequestEvent.STALE_CONNECTION if is_stale else RequestEvent.CLOSED)
-
-    def malformed(self) -> None:
-        """Report a replica that broke HTTP, or a bound that is set to it."""
-        self._connection = None
-        self._dispatcher.failed(self.request, RequestEvent.PROTOCOL_ERROR)
+        closed = RequestEvent.CLOSED if is_lawful else RequestEvent.PROTOCOL_ERROR
+        self._dispatcher.failed(request, RequestEvent.STALE_CONNECTION if is_stale else closed)
 
     def _faulted(self, fault: StreamFault) -> None:
         """Act on an error event, or on an end that is none."""

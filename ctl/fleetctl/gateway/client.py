@@ -37,6 +37,10 @@ class ClientService(Protocol):
         """Note its end."""
         ...
 
+    def admits_body(self, authorization: bytes) -> bool:
+        """Whether a body is read of a request with this key; its answer may still be that the key is wrong."""
+        ...
+
     def serve(self, client: ClientConnection, request: Request) -> None:
         """Answer a request, now or later: by `reply` or pieces, then `answered`."""
         ...
@@ -47,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_behind_s",
+        "_bodies_admitted",
         "_current",
         "_deadline",
         "_is_chunked",
@@ -68,6 +73,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_serving = self._is_lingering = self._is_closed = self._is_chunked = False
         self._behind_s = math.inf
         self._deadline = ClientDeadline(service.limits)
+        self._bodies_admitted = 0  # the number of the last request whose body may be read
 
     # The transport's callbacks.
 
@@ -86,6 +92,11 @@ class ClientConnection(asyncio.Protocol):
             return
         reader.body_bytes_max = self._service.body_bytes_max
         reader.feed(data)
+        if reader.in_body and reader.begun != self._bodies_admitted and reader.fault is None:
+            if self._service.admits_body(reader.authorization):
+                self._bodies_admitted = reader.begun
+            else:  # it is neither waited for nor held
+                reader.refuse_body(401, "no or wrong API key")
         if not self._is_serving:
             self._serve_next()
 
@@ -206,7 +217,7 @@ class ClientConnection(asyncio.Protocol):
         headers = [wire.JSON, wire.CLOSE]
         if reason is not None:
             headers.append((b"x-fleetctl-reason", reason.value.encode()))
-        kind = "server_error" if status >= 500 else "invalid_request_error"
+        kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
         self._write(wire.whole(status, headers, wire.error_body(message, kind=kind, code=status)))
         self._is_lingering = True
         self._transport.write_eof()

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
-    from fleetctl.gateway.upstream import Upstream, UpstreamConnection
+    from fleetctl.gateway.upstream import Upstream
+    from fleetctl.gateway.upstream_connection import UpstreamConnection
     from fleetctl.gateway.upstreams import Upstreams
 
 _log = logging.getLogger("fleetctl.gateway")

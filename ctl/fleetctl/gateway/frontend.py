@@ -131,6 +131,10 @@ class Frontend:
         """Note its end."""
         self._clients.discard(client)
 
+    def admits_body(self, authorization: bytes) -> bool:
+        """Whether a body is read of a request with this key: not with one that is known to be wrong, or none."""
+        return self._authenticator.check(authorization) is not False
+
     def serve(self, client: ClientConnection, request: Request) -> None:
         """Answer a request."""
         path = request.path

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Receiver(Protocol):
-    """Gets one response. After `complete`, `malformed` or `lost` the connection is not its own any more."""
+    """Gets one response. After `complete` or `lost` the connection is not its own any more."""
 
     def head(self, status: int, headers: list[wire.Header]) -> None:
         """Take the status and the headers, names in lower case."""
@@ -23,10 +23,9 @@ class Receiver(Protocol):
         """Note that the response is whole."""
         ...
 
-    def malformed(self) -> None:
-        """Note that the replica broke HTTP, or a bound that is set to it; the connection is closed."""
-        ...
+    def lost(self, *, answered: bool, reused: bool, is_lawful: bool = True) -> None:
+        """Note that the connection broke; `answered`: some byte had come; `reused`: it had been idle before.
 
-    def lost(self, *, answered: bool, reused: bool) -> None:
-        """Note that the connection broke; `answered`: some byte had come; `reused`: it had been idle before."""
+        Not `is_lawful`: it was broken off, as the replica broke HTTP or a bound that is set to it.
+        """
         ...

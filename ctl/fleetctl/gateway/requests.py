@@ -90,6 +90,16 @@ class RequestReader:
             if self._head_bytes > self._limits.header_bytes_max:
                 self._blame(431, "the request's headers are too long")
 
+    @property
+    def authorization(self) -> bytes:
+        """The key of the request whose body is being read."""
+        return self._headers.get(b"authorization", b"")
+
+    def refuse_body(self, status: int, message: str) -> None:
+        """Read no more of it."""
+        self._body.clear()
+        self._blame(status, message)
+
     def take(self) -> Request:
         """Return the next request."""
         request = self.ready.popleft()
