@@ -18,8 +18,8 @@ _LIMITS = LogLimits()
 
 
 async def keep_logs(world: World, limits: LogLimits = _LIMITS) -> None:
-    """Look at every log for ever; what cannot be done is said once, until it can."""
-    said = ""
+    """Look at every log for ever; what cannot be done is logged once, until it can."""
+    last_error = ""
     while True:
         await world.clock.sleep(_EVERY_S)
         living = {record.id for record in world.store.replicas() if record.state.is_live}
@@ -27,8 +27,8 @@ async def keep_logs(world: World, limits: LogLimits = _LIMITS) -> None:
         try:
             await asyncio.to_thread(keep_within, world.paths.logs, limits, living=living, now_s=now_s)
         except OSError as exc:
-            if str(exc) != said:
+            if str(exc) != last_error:
                 _log.error("logs cannot be kept within bounds: %s", exc)
-            said = str(exc)
+            last_error = str(exc)
         else:
-            said = ""
+            last_error = ""
