@@ -10,10 +10,11 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fleetctl.controller.table import build_table
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.admission.tokens import PromptSize, TokenRatio
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.plan.workload import TraceRow, lane_demands, lognormal
 from fleetctl.model.decision import Memory
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import RouteLane
 
 SAMPLES = 2000
+UNPINNED = 10**9
 BASE = samples.profile()
 
 
@@ -59,7 +61,12 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 def gateway_choice(profile: Profile) -> LaneChoice[RouteLane]:
     """Return the choice the gateway makes under this profile's routing table."""
-    plan = replace(samples.plan(), lanes=tuple(samples.lane_plan(lane.name) for lane in profile.lanes))
+    lanes = tuple(samples.lane_plan(lane.name) for lane in profile.lanes)
+    held = {lane.name: lane.max_model_len for lane in profile.lanes}
+    lanes = tuple(
+        replace(lane, launch=replace(lane.launch, max_model_len=held[lane.lane] or UNPINNED)) for lane in lanes
+    )
+    plan = replace(samples.plan(), lanes=lanes)
     desired = Desired(
         fleet="demo", phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan,
         created_at=samples.EPOCH, changed_at=samples.EPOCH,
@@ -116,3 +123,70 @@ def test_planned_shares_of_a_trace_are_the_shares_the_gateway_routes(profile: Pr
 def test_thirty_percent_batch_hints_without_a_batch_lane_change_no_share() -> None:
     hinted = replace(BASE, workload=replace(BASE.workload, batch_share=0.3))
     assert lane_demands(hinted) == lane_demands(BASE)
+
+
+@st.composite
+def pinned(draw: st.DrawFn) -> Profile:
+    """Return a profile of which some lanes pin what their engines hold of one request."""
+    profile = draw(profiles())
+    lengths = [draw(st.one_of(st.none(), st.integers(200, 6000))) for _ in profile.lanes]
+    lanes = [
+        replace(lane, launch=replace(lane.launch, max_model_len=length))
+        for lane, length in zip(profile.lanes, lengths, strict=True)
+    ]
+    p50 = draw(st.floats(10, 1000))
+    output = Distribution(p50=p50, p99=p50 * draw(st.floats(1.0, 10.0)))
+    return replace(profile, lanes=tuple(lanes), workload=replace(profile.workload, output_tokens=output))
+
+
+def entered(
+    choice: LaneChoice[RouteLane], prompt: int, uncached: float, output: int, *, hint: bool, stream: bool
+) -> str:
+    """Return the lane that a gateway fresh from its start puts a request into; "": none."""
+    ratio = TokenRatio()
+    size = PromptSize(text_bytes=4 * prompt)
+    tokens = ratio.request_tokens(size, ratio.prompt_tokens(size), output)
+    lane = choice.choose_holding(
+        tokens, header=None, batch_hint=hint, uncached_prompt_tokens=lambda _: uncached, stream=stream
+    )
+    return "" if isinstance(lane, Refusal) else lane.name
+
+
+@settings(max_examples=60, deadline=None)
+@given(profile=pinned(), seed=st.integers(0, 2**32))
+def test_planned_shares_with_pinned_lengths_are_the_shares_the_gateway_routes(profile: Profile, seed: int) -> None:
+    rng, normal, workload = random.Random(seed), NormalDist(), profile.workload
+    mu, sigma = lognormal(workload.prompt_tokens)
+    answers = lognormal(workload.output_tokens)
+    choice = gateway_choice(profile)
+    counted: Counter[str] = Counter()
+    kinds = [(True, False), (False, True), (False, False)]
+    weights = [workload.batch_share, (1 - workload.batch_share) * workload.stream_share]
+    for _ in range(SAMPLES):
+        prompt = math.exp(mu + sigma * normal.inv_cdf(rng.uniform(1e-9, 1 - 1e-9)))
+        output = math.exp(answers[0] + answers[1] * normal.inv_cdf(rng.uniform(1e-9, 1 - 1e-9)))
+        hint, stream = rng.choices(kinds, [*weights, 1 - sum(weights)])[0]
+        uncached = prompt * (1 - workload.prefix_hit)
+        counted[entered(choice, max(1, round(prompt)), uncached, round(output), hint=hint, stream=stream)] += 1
+    for name, demand in lane_demands(profile).items():
+        # Six standard deviations of a draw of this size; of the outputs every point stands for 1 in 160, and lengths
+        # are rounded to whole tokens.
+        assert counted[name] / SAMPLES == pytest.approx(
+            demand.rps / workload.peak_rps, abs=0.5 * 6 / math.sqrt(SAMPLES) + 0.02
+        )
+
+
+def test_answers_that_a_pinned_lane_does_not_hold_are_planned_where_they_go() -> None:
+    workload = replace(
+        BASE.workload,
+        prompt_tokens=Distribution(p50=300, p99=301),
+        output_tokens=Distribution(p50=400, p99=401),
+        prefix_hit=0.0,
+        batch_share=0.0,
+    )
+    short, rest = BASE.lanes[0], BASE.lanes[1]
+    short = replace(short, launch=replace(short.launch, max_model_len=600))
+    found = lane_demands(replace(BASE, workload=workload, lanes=(short, rest)))
+    assert found[short.name].rps == 0.0
+    assert found[rest.name].rps == pytest.approx(workload.peak_rps)
+    assert "max_tokens" in found[rest.name].source

@@ -9,6 +9,7 @@ from fleetctl.core.admission.refusal import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from fleetctl.core.admission.tokens import RequestTokens
     from fleetctl.model.profile import LaneMatch
 
 
@@ -92,6 +93,37 @@ class LaneChoice(Generic[L]):
                 return lane
             is_matched = True
         return self._any_holding(request_tokens) if is_matched else Refusal.NO_LANE
+
+    def choose_holding(
+        self,
+        tokens: RequestTokens,
+        *,
+        header: str | None,
+        batch_hint: bool,
+        uncached_prompt_tokens: Callable[[str], float],
+        stream: bool,
+    ) -> L | Refusal:
+        """Return the lane of a request of estimated length: one that holds the whole of it, else one that may.
+
+        Some engines shorten an answer to what the prompt leaves. So it is refused only where the least that it can be is
+        too much for every lane; in between the engine decides.
+        """
+        chosen = self.choose(
+            header=header,
+            batch_hint=batch_hint,
+            uncached_prompt_tokens=uncached_prompt_tokens,
+            stream=stream,
+            request_tokens=tokens.expected,
+        )
+        if chosen is not Refusal.CONTEXT_LENGTH:
+            return chosen
+        return self.choose(
+            header=header,
+            batch_hint=batch_hint,
+            uncached_prompt_tokens=uncached_prompt_tokens,
+            stream=stream,
+            request_tokens=tokens.least,
+        )
 
     def _any_holding(self, request_tokens: int) -> L | Refusal:
         """Return the first lane that holds a request, whatever it matches: being served late is better than not at all."""

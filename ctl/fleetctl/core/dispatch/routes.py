@@ -103,27 +103,14 @@ class RoutingState:
     def lane_of(
         self, prompt: PromptLoad, tokens: RequestTokens, *, header: str | None, batch_hint: bool, stream: bool
     ) -> DispatchLane[ActiveRequest] | Refusal:
-        """Return the lane a request enters: one that holds the whole of it, else one that may.
-
-        Its length is an estimate, and some engines shorten an answer to what the prompt leaves. So it is refused only
-        where the least that it can be is too much for every lane; in between the engine decides.
-        """
+        """Return the lane a request enters, by the replicas of each lane that have its prompt cached."""
 
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
-        def choose(request_tokens: int) -> RouteLane | Refusal:
-            return self._choice.choose(
-                header=header,
-                batch_hint=batch_hint,
-                uncached_prompt_tokens=uncached,
-                stream=stream,
-                request_tokens=request_tokens,
-            )
-
-        chosen = choose(tokens.expected)
-        if chosen is Refusal.CONTEXT_LENGTH:
-            chosen = choose(tokens.least)
+        chosen = self._choice.choose_holding(
+            tokens, header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
+        )
         return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
 
     def pick(self, request: ActiveRequest, now_s: float, *, beyond_limit: bool = False) -> Candidate | None:

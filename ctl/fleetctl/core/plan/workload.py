@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.admission.tokens import PromptSize, RequestTokens, TokenRatio
 from fleetctl.core.lanes import LaneChoice
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ POINTS = 160
 AVERAGE_TO_PEAK = 0.6
 _PREFIX_HIT_MAX = 0.99
 _BUSY_WINDOW_S = 60.0
+# No prompt is estimated at more than four times the least it may be, a token aside.
+_MARGIN_SPAN = 8
+_ASKED_FOR = "; clients' max_tokens taken to follow the output lengths"
 _SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
 
 TraceRow = tuple[float, int, int]  # arrival_s, prompt_tokens, output_tokens
@@ -107,27 +111,80 @@ def _kinds(workload: WorkloadSpec) -> tuple[tuple[bool, bool, float], ...]:
 
 
 class _Shares:
-    """Computes the share of the requests of a length that each lane takes; what no lane takes is refused, and no demand."""
+    """Computes the share of the requests of a length that each lane takes; what no lane takes is refused, and no demand.
+
+    Every length is put to the lane choice as the gateway puts it before it has learned from any answer: clients are
+    taken to ask for as many tokens (max_tokens) as the output distribution says.
+    """
 
     def __init__(self, profile: Profile) -> None:
-        choice = LaneChoice(profile.lanes)
-        miss = 1.0 - _hit(profile)
-        # A pinned max_model_len sends longer prompts elsewhere. What clients ask for beside the prompt is not known here.
-        lengths = {math.ceil(lane.max_model_len * miss) for lane in profile.lanes if lane.max_model_len}
-        self.edges = tuple(sorted({*choice.edges, *lengths}))
-        self._by_interval: list[dict[str, float]] = []
-        for tokens in self.edges:  # between two edges all lengths are chosen alike
-            shares: dict[str, float] = {}
-            for batch_hint, stream, share in _kinds(profile.workload):
-                needed = math.ceil(tokens / miss) + 1
-                lane = choice.choose_by(tokens, batch_hint=batch_hint, stream=stream, request_tokens=needed)
-                if not isinstance(lane, Refusal):
-                    shares[lane.name] = shares.get(lane.name, 0.0) + share
-            self._by_interval.append(shares)
+        self._workload = profile.workload
+        self._choice = LaneChoice(profile.lanes)
+        self._miss = 1.0 - _hit(profile)
+        self._ratio = TokenRatio()
+        self._lengths = sorted({lane.max_model_len for lane in profile.lanes if lane.max_model_len})
+        self._by_output: dict[int, tuple[tuple[float, ...], list[dict[str, float]]]] = {}
 
-    def of(self, uncached_tokens: float) -> dict[str, float]:
-        """Return lane -> share of the requests with this much prefill work."""
-        return self._by_interval[bisect_right(self.edges, uncached_tokens) - 1]
+    @property
+    def by_output(self) -> bool:
+        """Whether the lane depends on the answer's length: where a lane has a pinned max_model_len."""
+        return bool(self._lengths)
+
+    def edges(self, output_tokens: float) -> tuple[float, ...]:
+        """Return the uncached prompt tokens between which, with such an answer, all requests are chosen alike; from 0."""
+        return self._table(output_tokens)[0]
+
+    def of(self, uncached_tokens: float, output_tokens: float) -> dict[str, float]:
+        """Return lane -> share of the requests with this much prefill work and such an answer."""
+        edges, by_interval = self._table(output_tokens)
+        return by_interval[bisect_right(edges, uncached_tokens) - 1]
+
+    def _table(self, output_tokens: float) -> tuple[tuple[float, ...], list[dict[str, float]]]:
+        output = round(output_tokens) if self.by_output else 0
+        if output not in self._by_output:
+            edges = self._edges(output)
+            ends = (*edges[1:], 2.0 * edges[-1] + 2.0)
+            middles = ((low + high) / 2.0 for low, high in zip(edges, ends, strict=True))
+            self._by_output[output] = edges, [self._shares(middle, output) for middle in middles]
+        return self._by_output[output]
+
+    def _edges(self, output: int) -> tuple[float, ...]:
+        edges: set[float] = set(self._choice.edges)
+        for held in self._lengths:
+            whole = held - max(1, output)  # the longest prompt of which a lane holds all
+            edges |= {(prompts + 0.5) * self._miss for prompts in (whole, self._longest_possible(held)) if prompts >= 0}
+        return tuple(sorted(edges))
+
+    def _longest_possible(self, held: int) -> int:
+        """Return the longest prompt that may, by the margin of its estimate, fit into a lane that holds so many."""
+        fitting = held  # a margin only lets more in
+        beyond = _MARGIN_SPAN * held
+        while fitting < beyond:
+            middle = (fitting + beyond + 1) // 2
+            if self._tokens(middle, 0).least <= held:
+                fitting = middle
+            else:
+                beyond = middle - 1
+        return fitting
+
+    def _shares(self, uncached_tokens: float, output: int) -> dict[str, float]:
+        tokens = self._tokens(round(uncached_tokens / self._miss), output)
+        shares: dict[str, float] = {}
+        for batch_hint, stream, share in _kinds(self._workload):
+            lane = self._choice.choose_holding(
+                tokens,
+                header=None,
+                batch_hint=batch_hint,
+                uncached_prompt_tokens=lambda _: uncached_tokens,
+                stream=stream,
+            )
+            if not isinstance(lane, Refusal):
+                shares[lane.name] = shares.get(lane.name, 0.0) + share
+        return shares
+
+    def _tokens(self, prompt_tokens: int, output: int) -> RequestTokens:
+        size = PromptSize(text_bytes=round(prompt_tokens * self._ratio.bytes_per_token))
+        return self._ratio.request_tokens(size, prompt_tokens, output)
 
 
 def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
@@ -135,25 +192,31 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
     mu, sigma = lognormal(workload.prompt_tokens)
     output = Lengths(points=tuple(_lognormal_points(*lognormal(workload.output_tokens), [(0.0, 1.0, 1.0)])))
     segments: dict[str, list[tuple[float, float, float]]] = {lane.name: [] for lane in profile.lanes}
-    for low, high in pairwise(_cdf_edges(shares.edges, mu, sigma, hit)):
-        middle = math.exp(mu + sigma * _z((low + high) / 2)) * (1 - hit)
-        for name, share in shares.of(middle).items():
-            segments[name].append((low, high, share * (high - low)))
+    outputs: dict[str, list[tuple[float, float]]] = {lane.name: [] for lane in profile.lanes}
+    answers = output.points if shares.by_output else (output.mean,)
+    for answer in answers:
+        for low, high in pairwise(_cdf_edges(shares.edges(answer), mu, sigma, hit)):
+            middle = math.exp(mu + sigma * _z((low + high) / 2)) * (1 - hit)
+            for name, share in shares.of(middle, answer).items():
+                weight = share * (high - low) / len(answers)
+                segments[name].append((low, high, weight))
+                outputs[name].append((answer, weight))
     return {
         name: LaneDemand(
             rps=workload.peak_rps * math.fsum(s[2] for s in parts),
-            prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, parts or [(0.0, 1.0, 1.0)]))),
-            output=output,
+            prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, sorted(parts) or [(0.0, 1.0, 1.0)]))),
+            output=_weighted(outputs[name]) if shares.by_output and parts else output,
             prefix_hit=_lane_hit(profile, name),
             burst_cv=workload.burst_cv,
             average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
-            source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak",
+            source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak"
+            + (_ASKED_FOR if shares.by_output else ""),
         )
         for name, parts in segments.items()
     }
 
 
-def _cdf_edges(edges: Sequence[int], mu: float, sigma: float, hit: float) -> list[float]:
+def _cdf_edges(edges: Sequence[float], mu: float, sigma: float, hit: float) -> list[float]:
     """Return where lane boundaries cut the prompt distribution, as cumulative probabilities from 0 to 1."""
     cuts: set[float] = {0.0, 1.0}
     for bound in edges:
@@ -207,7 +270,7 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
     workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
     lanes: dict[str, list[_WeightedRow]] = {lane.name: [] for lane in profile.lanes}
     for row in rows:
-        for name, share in shares.of(row[1] * (1 - hit)).items():
+        for name, share in shares.of(row[1] * (1 - hit), row[2]).items():
             if share > _SHARE_MIN:
                 lanes[name].append((share, row))
     busy, average = _peak_and_average(rows)
@@ -223,14 +286,20 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
             prefix_hit=_lane_hit(profile, name),
             burst_cv=cv,
             average_rps=rps * average,
-            source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's",
+            source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's"
+            + (_ASKED_FOR if shares.by_output else ""),
         )
     return demands
 
 
 def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TraceRow], int]) -> Lengths:
     """Return the weighted quantiles of the rows' lengths at the middle of each of POINTS equal shares."""
-    ascending = sorted((max(1, tokens(row)), share) for share, row in rows)
+    return _weighted((max(1, tokens(row)), share) for share, row in rows)
+
+
+def _weighted(lengths: Iterable[tuple[float, float]]) -> Lengths:
+    """Return the quantiles of (length, weight) at the middle of each of POINTS equal shares."""
+    ascending = sorted(lengths)
     passed = list(accumulate(share for _, share in ascending))
     middles = ((i + 0.5) / POINTS * passed[-1] for i in range(POINTS))
     return Lengths(points=tuple(float(ascending[bisect_right(passed, m, hi=len(passed) - 1)][0]) for m in middles))
