@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,6 +100,22 @@ def test_a_lane_that_has_lost_replicas_says_so_and_whether_one_is_on_its_way():
     alone, replaced = (table(*records, memory=memory).lanes[0] for records in ((), (replica("r2", STATE.BOOTING),)))
     assert (alone.lacks_replicas, alone.replacement_s) == (True, None)
     assert replaced.replacement_s == desired().plan.lane("short").offering.boot_s
+
+
+def test_a_replacement_is_expected_to_take_what_the_lanes_earlier_replicas_took():
+    def booted(replica_id: str, lane: str, seconds: float) -> Replica:
+        ready_at = EPOCH + timedelta(seconds=seconds)
+        return replace(
+            replica(replica_id, STATE.FAILED),
+            lane=lane,
+            created_at=EPOCH,
+            ready_at=ready_at,
+            offering="other/zone/spot",
+        )
+
+    earlier = (booted("r1", "short", 16.0), booted("r2", "long", 90.0))
+    lanes = {lane.name: lane for lane in table(*earlier, replica("r3", STATE.BOOTING)).lanes}
+    assert lanes["short"].replacement_s == 16.0
 
 
 def test_a_lane_holds_what_its_replicas_were_started_with_whatever_the_plan_says_now():

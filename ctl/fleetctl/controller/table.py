@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.core.boot_times import boot_times_s, expected_boot_s
+from fleetctl.core.boot_times import expected_replacement_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
@@ -81,7 +81,7 @@ def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Repli
         **_part(LaneRules, spec),
         step=effective_step(desired, spec.name, lane_memory),
         lacks_replicas=lane_memory.lost_since is not None,
-        replacement_s=expected_boot_s(planned, boot_times_s(records)) if is_replaced else None,
+        replacement_s=expected_replacement_s(planned, records) if is_replaced else None,
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,

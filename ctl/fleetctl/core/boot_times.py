@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,17 @@ def boot_times_s(records: Iterable[Replica]) -> dict[str, float]:
         if record.ready_at is not None:
             seconds[record.offering].append((record.ready_at - record.ordered_at).total_seconds())
     return {offering: median(times) for offering, times in sorted(seconds.items())}
+
+
+def expected_replacement_s(plan: LanePlan, records: Iterable[Replica]) -> float:
+    """Return what a lane's next replica takes to become ready: as its own earlier ones took, whatever they ran on.
+
+    An offering's time says nothing of the engine, which lanes may load differently; so it comes last.
+    """
+    records = tuple(records)
+    own = [r for r in records if r.lane == plan.lane and r.assigned_at is None and r.ready_at is not None]
+    taken = boot_times_s(replace(record, offering="") for record in own)
+    return taken[""] if taken else expected_boot_s(plan, boot_times_s(records))
 
 
 def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:
