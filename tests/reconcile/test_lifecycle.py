@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from fleetctl.model.observation import ObservedReplica, ProviderCondition, Provi
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.subject import FLEET
+from fleetctl.model.subject import FLEET, Subject
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
 
@@ -113,6 +114,37 @@ def test_young_replicas_killed_together_are_all_replaced_at_once():
     dead = [observed(f"r{n}", node=NodeState.GONE, record_ready_at=at(3590 + n)) for n in range(3)]
     decision = decide(worlds.one_lane(3), observation(*dead), settled(3))
     assert len(of_kind(decision, LaunchReplica)) == 3
+
+
+def short_lives(lives: int, *, lived_s: float, seed: int) -> list[float]:
+    """Let a lane's only replica die again and again after `lived_s`; return how long each replacement was waited for."""
+    rng = random.Random(seed)
+    fleet, memory, now_s, waits = worlds.one_lane(1), settled(1), 1000.0, []
+    for n in range(lives):
+        boot_s = rng.uniform(1.0, 8.0)
+        ready_s = now_s + boot_s
+        alive = observed(f"r{n}", record_created_at=at(now_s), record_ready_at=at(ready_s))
+        memory = decide(fleet, observation(alive, now_s=ready_s + lived_s - 0.01), memory).memory
+        died_s = now_s = ready_s + lived_s
+        decision = decide(fleet, observation(replace(alive, node=NodeState.GONE), now_s=now_s), memory)
+        while not of_kind(decision, LaunchReplica):
+            assert any("died soon after" in reason.message for reason in decision.reasons[Subject.lane("short")])
+            now_s += rng.uniform(0.2, 1.0)
+            decision = decide(fleet, observation(now_s=now_s), decision.memory)
+        memory = decision.memory
+        waits.append(now_s - died_s)
+    return waits
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replica_that_becomes_ready_and_dies_at_once_again_and_again_is_backed_off(seed):
+    waits = short_lives(9, lived_s=2.0, seed=seed)
+    for wait_s, least_s in zip(waits, (0, 2, 4, 8, 16, 32, 64, 120, 120), strict=True):
+        assert least_s <= wait_s <= least_s + 1.0
+
+
+def test_replicas_that_served_for_long_are_replaced_at_once_however_often():
+    assert short_lives(6, lived_s=90.0, seed=1) == [0.0] * 6
 
 
 def test_starts_that_were_under_way_together_and_fail_are_one_failure_in_a_row():

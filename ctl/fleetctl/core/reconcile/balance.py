@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.disruption import scale_down_order
+from fleetctl.core.disruption import notice_of, scale_down_order
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.final_fault import is_final, note_fault, why_final
 from fleetctl.core.reconcile.headroom import Headroom
 from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, stop
-from fleetctl.core.reconcile.limits import backoff_s, since_s
+from fleetctl.core.reconcile.limits import backoff_s, has_proven_itself, since_s
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
@@ -23,6 +23,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _STOPPABLE = (ReplicaState.BOOTING, ReplicaState.WARMING)
 # A drain that waits for its replacement gives up waiting after this many failed starts in a row.
 _FAILURES_BEFORE_DRAINING_ANYWAY = 3
@@ -57,6 +58,7 @@ class LaneDecision:
 def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> LaneDecision:
     """Return what brings the lane to its target, inside the fleet's caps."""
     lane = replace(lane, memory=_count_failures(lane, context))
+    lane = replace(lane, memory=_count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
     lane = _drain_excess(lane, context)
     return _launch_lacking(lane, context, headroom, notes)
@@ -84,6 +86,40 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
             lane.memory, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
         )
     return lane.memory
+
+
+def _count_early_deaths(lane: LaneState, context: ReconcileContext) -> LaneMemory:
+    """Count early deaths in a row: each of a replica that was ordered after the one before; many at once are one.
+
+    It ends with a replica ordered since that proves itself; becoming ready is not enough.
+    """
+    since = lane.memory.last_early_death
+    later_ones = [o for o in lane.steps if since is None or o.replica.record.ordered_at >= since]
+    if any(_is_early_death(o, context) for o in later_ones):
+        return replace(lane.memory, early_deaths=lane.memory.early_deaths + 1, last_early_death=context.now)
+    if lane.memory.early_deaths and any(
+        o.state is ReplicaState.READY and has_proven_itself(o.replica.record, context.now) for o in later_ones
+    ):
+        return replace(lane.memory, early_deaths=0, last_early_death=None)
+    return lane.memory
+
+
+def _is_early_death(step: ReplicaStep, context: ReconcileContext) -> bool:
+    """Whether a replica has died by itself soon after it was ready, and nobody had announced that it would be taken."""
+    replica = step.replica
+    is_death = isinstance(step.action, MarkGone) and replica.record.state not in _LEAVING
+    was_ready = replica.record.ready_at is not None
+    return is_death and was_ready and notice_of(replica) is None and not has_proven_itself(replica.record, context.now)
+
+
+def _backoff(lane: LaneState, context: ReconcileContext) -> tuple[float, str]:
+    """Return how long the lane's next launch still waits, and what for; the first early death makes none wait."""
+    memory = lane.memory
+    starts = backoff_s(memory.failures) - since_s(memory.last_failure, context.now)
+    deaths = backoff_s(memory.early_deaths - 1) - since_s(memory.last_early_death, context.now)
+    if deaths > starts:
+        return deaths, f"{memory.early_deaths} in a row died soon after they were ready"
+    return starts, f"{memory.failures} failed starts in a row"
 
 
 def _drain_requested(
@@ -158,10 +194,10 @@ def _launch_lacking(
         )
     if launches and is_final(lane.memory, generation=context.generation):
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_IMPOSSIBLE.because(why_final(lane.memory))))
-    wait_s = backoff_s(lane.memory.failures) - since_s(lane.memory.last_failure, context.now)
-    if launches and lane.memory.failures and wait_s > 0:
+    wait_s, what = _backoff(lane, context)
+    if launches and wait_s > 0:
         # The headroom stays claimed while this lane waits: another lane's launch must not take its place.
-        note = f"{lane.memory.failures} failed starts in a row: the next in {format_duration(wait_s)}"
+        note = f"{what}: the next in {format_duration(wait_s)}"
         last = lane.memory.engine_fault.line if lane.memory.engine_fault else lane.refused
         why = f"; {last}" if last else ""
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))

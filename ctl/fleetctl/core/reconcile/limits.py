@@ -32,6 +32,10 @@ SHARED_GIVEN_UP_S = 300.0
 # `down` waits for so long, or for two listings that take their whole deadline, for one that shows that nothing is left.
 UNVERIFIED_S_MIN = 60.0
 UNVERIFIED_LISTINGS = 2
+# A replica that dies by itself before it has served for three times as long as it took to start, a minute at least, died
+# early: one that is replaced again and again would cost more than it serves.
+EARLY_DEATH_BOOTS = 3.0
+EARLY_DEATH_S_MIN = 60.0
 BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0
 GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh
@@ -46,6 +50,14 @@ def warm_failures_max(record: Replica) -> int:
 def absence_counts(replica: ObservedReplica, *, listing_ok: bool) -> bool:
     """Whether it is known that a node is not shown: by a current listing, or by answers about this very node."""
     return listing_ok or replica.absent_readings >= ABSENT_READINGS_BELIEVED
+
+
+def has_proven_itself(record: Replica, now: datetime) -> bool:
+    """Whether a replica has served for so long that its end, should it come now, is not an early one."""
+    if record.ready_at is None:
+        return False
+    boot_s = (record.ready_at - record.ordered_at).total_seconds()
+    return since_s(record.ready_at, now) >= max(EARLY_DEATH_S_MIN, EARLY_DEATH_BOOTS * boot_s)
 
 
 def backoff_s(failures: int) -> float:
