@@ -8,7 +8,9 @@ usage: ./install.sh                 install fleetctl for this user, then run `fl
        ./install.sh demo            bring up the quickstart fleet in this checkout and watch it under load
        ./install.sh test [--engines] [PYTEST ARGS...]
                                     set up everything the tests need, and run the gate and the tests
-       ./install.sh uninstall       remove what the plain install made (fleets and their state stay)
+       ./install.sh uninstall [--force]
+                                    remove what the plain install made (fleets and their state stay);
+                                    refused while fleets are up, since nothing would be left to take them down
        ./install.sh --help
 
 Needs Python 3.11 or newer and bash, nothing else. uv is used if it is on PATH, else venv and pip.
@@ -158,15 +160,28 @@ do_install() {
     "$bin/fleetctl" doctor
 }
 
-do_uninstall() {
-    local home bin
+do_uninstall() { # [--force]
+    local home bin fleets
     home=$(user_home)
     bin=$(user_bin)
+    fleets=$("$home/venv/bin/fleetctl" ls -o name 2>/dev/null | tr '\n' ' ' || true)
+    if [ -n "${fleets% }" ] && [ "${1:-}" != --force ]; then
+        die "fleets are up: ${fleets% }" "take each down first: fleetctl down FLEET; or: ./install.sh uninstall --force"
+    fi
+    remove_completion "$home/venv/bin/fleetctl"
     if [ -L "$bin/fleetctl" ] && [ "$(readlink "$bin/fleetctl")" = "$home/venv/bin/fleetctl" ]; then
         rm -f "$bin/fleetctl"
     fi
     rm -rf "$home/venv" "$home/tree"
     say "removed; fleets and their state are untouched"
+}
+
+# Only files that this program wrote: each names it.
+remove_completion() { # FLEETCTL
+    local shell
+    for shell in bash zsh fish; do
+        "$1" completion "$shell" --uninstall >/dev/null 2>&1 || true
+    done
 }
 
 do_demo() {
@@ -212,7 +227,7 @@ case "${1:-}" in
 "") do_install ;;
 demo) shift && do_demo "$@" ;;
 test) shift && do_test "$@" ;;
-uninstall) do_uninstall ;;
+uninstall) shift && do_uninstall "$@" ;;
 -h | --help | help) usage ;;
 *)
     usage >&2

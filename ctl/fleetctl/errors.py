@@ -2,6 +2,7 @@
 
     FleetctlError
     |- ConfigError               the user: a profile, flag or file is wrong        exit 3
+    |- UnconfirmedError          a question with nobody to answer it: pass --yes    exit 2
     |- InfeasiblePlanError       the user's goal: no plan meets the SLO            exit 4
     |- SloBreachError            a run, or a fleet now, is outside its SLO         exit 5
     |- BudgetExceededError       a hard cap (money, nodes) stopped the action      exit 6
@@ -23,7 +24,7 @@
        |- AmbiguousOutcomeError  it may have happened: look before retrying        exit 10
        `- EngineMissingError     the engine's program is not where it is to run    exit 10
 
-Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own: wrong usage, and `plan
+Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own too: wrong usage, and `plan
 --detailed-exitcode` with changes pending.
 """
 
@@ -54,6 +55,12 @@ class ConfigError(FleetctlError):
     """A profile, flag or file is wrong; carries every fault found, one line each."""
 
     exit_code = 3
+
+
+class UnconfirmedError(FleetctlError):
+    """A command that asks was run where nobody can answer, and without --yes."""
+
+    exit_code = 2
 
 
 class InfeasiblePlanError(FleetctlError):

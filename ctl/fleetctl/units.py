@@ -23,6 +23,11 @@ _BYTES = {
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return "1 lane", "3 lanes"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def parse_duration_s(text: str) -> float:
     """Return seconds from "300ms", "2s", "1h30m". A bare number is refused: it has no unit. Raises ConfigError."""
     parts = re.findall(_NUMBER + r"\s*([a-z]+)", text)

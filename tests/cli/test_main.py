@@ -64,7 +64,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(argv, dead_fleet):
 
 def test_questions_are_only_asked_on_a_terminal(dead_fleet, fleetctl):
     ran = fleetctl("down")
-    assert ran.code == 3
+    assert ran.code == 2
     assert "hint: pass --yes" in ran.err
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from fleetctl.cli.output import Face, Format, View, has_colour, lines, section, text_of
+from fleetctl.cli.output import Face, Format, View, has_colour, json_line, lines, section, text_of
 from fleetctl.views.table import Cell, Tone, cell, text_table
 
 VIEW = View(
@@ -23,8 +25,8 @@ def test_columns_align_and_wide_ones_wait_for_wide():
 
 
 def test_programs_get_the_value():
-    assert text_of(VIEW, Format.JSON) == '{\n  "a": [\n    1,\n    2\n  ]\n}\n'
-    assert text_of(VIEW, Format.YAML) == "a:\n- 1\n- 2\n"
+    assert text_of(VIEW, Format.JSON) == '{\n  "apiVersion": "fleetctl/v1",\n  "a": [\n    1,\n    2\n  ]\n}\n'
+    assert text_of(VIEW, Format.YAML) == "apiVersion: fleetctl/v1\na:\n- 1\n- 2\n"
     assert text_of(VIEW, Format.NAME) == "a\nb\n"
 
 
@@ -60,3 +62,8 @@ def test_colour_needs_a_terminal_and_no_objection(is_tty, no_color, term, colour
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", term)
     assert has_colour(is_tty=is_tty) is coloured
+
+
+def test_every_object_that_programs_get_says_the_version_of_its_shape():
+    assert json.loads(json_line(View(value={"a": 1}))) == {"apiVersion": "fleetctl/v1", "a": 1}
+    assert json.loads(text_of(View(value=[{"a": 1}]), Format.JSON)) == [{"apiVersion": "fleetctl/v1", "a": 1}]

@@ -22,7 +22,7 @@ from tests.sites import FakeSite
         (("scale", "short"), 3, "is not a number of replicas"),
         (("scale", "short=99"), 3, "takes 1 to 8 replicas"),
         (("shed", "long", "--step", "cap-tokens"), 0, "demo/long: ladder step automatic -> cap-tokens\n"),
-        (("shed", "long"), 3, "pass --yes"),
+        (("shed", "long"), 2, "pass --yes"),
         (("shed", "long", "--yes"), 0, "demo/long: ladder step automatic -> shed\n"),
         (("shed", "long", "--step", "half"), 3, "steps: normal, pause-batch"),
         (("drain", "nobody"), 8, "no live replica or node 'nobody'"),
@@ -36,3 +36,8 @@ def test_the_command_line_overrides(argv, code, message, capsys):
     assert main(argv, site=fakes.site) == code
     captured = capsys.readouterr()
     assert message in (captured.out if code == 0 else captured.err)
+
+
+def test_a_question_off_a_terminal_is_wrong_usage(fleetctl, dead_fleet):
+    ran = fleetctl("drain", "r1")
+    assert (ran.code, "pass --yes" in ran.err) == (2, True)

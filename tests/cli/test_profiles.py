@@ -51,3 +51,8 @@ def test_an_unknown_profile_names_the_known(fleetctl):
 @pytest.mark.parametrize("key", ["$schema", "properties"])
 def test_the_schema_is_json(fleetctl, key):
     assert key in json.loads(fleetctl("schema").out)
+
+
+def test_a_directory_is_said_to_be_one(fleetctl, home):
+    ran = fleetctl("validate", str(home))
+    assert (ran.code, "is a directory" in ran.err) == (3, True)

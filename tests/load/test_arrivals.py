@@ -192,3 +192,10 @@ def test_bodies_ask_for_an_exact_number_of_tokens() -> None:
     whole = json.loads(request_body(batch, model="tiny", text="hello"))
     assert whole["service_tier"] == "flex"
     assert "stream_options" not in whole
+
+
+def test_an_unsorted_trace_is_an_error_with_a_duration_too(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n100,8,8\n1,8,8\n")
+    with pytest.raises(ConfigError, match="is before the row above"):
+        list(arrivals(spec_of(trace=str(path), duration_s=60.0), random.Random(1)))

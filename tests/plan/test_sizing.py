@@ -283,3 +283,10 @@ def test_larger_instances_are_bought_when_nodes_are_few() -> None:
     )
     assert nodes(tight) < nodes(free)
     assert tight.cost_usd_per_hour >= free.cost_usd_per_hour
+
+
+def test_a_load_beyond_all_replicas_is_blamed_on_the_load():
+    with pytest.raises(InfeasiblePlanError, match=r"rps need more than [\d,]+ replicas .* replicas\.max is") as caught:
+        planned(profile_with(rps=10_000_000))
+    assert "workload.peak_rps" in caught.value.hint
+    assert "unpin" not in caught.value.hint

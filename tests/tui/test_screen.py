@@ -89,6 +89,15 @@ async def test_a_forgotten_fleet_is_said_to_be_gone() -> None:
         assert "STALE" in rig.text()
 
 
+async def test_a_fleet_that_was_gone_is_shown_again_once_it_is_up() -> None:
+    async with screen_rig() as rig:
+        await rig.feed(None)
+        assert "fleetctl up" in rig.text()
+        await rig.clock.advance(2)
+        await rig.feed(busy())
+        assert "live" in rig.text()
+
+
 def without(*gone: str) -> FleetStatus:
     return busy(replicas=tuple(r for r in replicas() if r.record.id not in gone))
 

@@ -29,11 +29,15 @@ def completion(
     shell: Annotated[Shell, typer.Argument(help="Which shell.")],
     *,
     install: Annotated[bool, typer.Option("--install", help="Write it where the shell looks for it.")] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove what --install wrote.")] = False,
 ) -> None:
     """Print the completion script of a shell, or install it for this user; no start-up file is touched.
 
     It completes commands, options, fleets, lanes, replicas and packaged profiles.
     """
+    if uninstall:
+        _remove(shell)
+        return
     script = _script(shell)
     if not install:
         write(script)
@@ -47,6 +51,18 @@ def completion(
             f"{path} cannot be written: {exc.strerror}", hint=f"fleetctl completion {shell} > FILE"
         ) from exc
     Progress().note(f"wrote {path}; {remark}")
+
+
+def _remove(shell: Shell) -> None:
+    path, _ = _place(shell)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        Progress().note(f"there is no {path}")
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be removed: {exc.strerror}") from exc
+    else:
+        Progress().note(f"removed {path}")
 
 
 def _script(shell: Shell) -> str:

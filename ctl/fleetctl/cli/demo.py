@@ -26,7 +26,7 @@ from fleetctl.operations.demo import Demo, claim_demo
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import preflight
 from fleetctl.operations.site import Site
-from fleetctl.units import format_usd, parse_duration_s
+from fleetctl.units import format_count, format_usd, parse_duration_s
 
 _READY_S = 180.0
 _DOWN_S = 300.0
@@ -106,7 +106,9 @@ def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
         findings = asyncio.run(preflight(site, profile, planned))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
-    progress.note(f"{profile.name}: {replicas} replicas in {len(planned.lanes)} lanes, which would cost {cost}/h")
+    progress.note(
+        f"{profile.name}: {format_count(replicas, 'replica')} in {format_count(len(planned.lanes), 'lane')}, which would cost {cost}/h"
+    )
     result = lifecycle.up(site, profile, planned, findings=findings)
     note_findings(findings, progress)
     wait_ready(site, result.desired, progress, timeout_s=_READY_S)

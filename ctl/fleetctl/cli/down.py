@@ -10,7 +10,7 @@ from fleetctl.operations.lookup import chosen_fleet, fleet_names
 from fleetctl.operations.orphaned_processes import describe, end_orphaned_processes, orphaned_processes
 from fleetctl.operations.site import Site
 from fleetctl.ports.host import OrphanedProcess
-from fleetctl.units import parse_duration_s
+from fleetctl.units import format_count, parse_duration_s
 
 
 def down(
@@ -44,7 +44,7 @@ def down(
     if dry_run:
         progress.note(f"{live} replicas and the gateway of {name} would be stopped")
         return
-    if not confirm(f"Take down {name} with its {live} replicas?", yes=yes):
+    if not confirm(f"Take down {name} with its {format_count(live, 'replica')}?", yes=yes):
         raise typer.Exit(1)
     lifecycle.down(site, name)
     if detach:

@@ -8,9 +8,8 @@ import typer
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.journal_views import events_view, plain_line
 from fleetctl.cli.options import Fleet, Output
-from fleetctl.cli.output import Format, View, emit, text_of, write
+from fleetctl.cli.output import Format, View, emit, json_line, text_of, write
 from fleetctl.cli.site import site_of
-from fleetctl.codec import encode
 from fleetctl.model.decision import JournalEntry
 from fleetctl.operations import fleets
 
@@ -54,7 +53,7 @@ def events(
 def _line(entry: JournalEntry, output: Format, now: datetime) -> str:
     match output:
         case Format.JSON:
-            return encode(entry).decode() + "\n"
+            return json_line(View(value=entry))
         case Format.YAML:
             return text_of(View(value=[entry]), output)
         case Format.NAME:

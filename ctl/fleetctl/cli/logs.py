@@ -10,6 +10,7 @@ from fleetctl.cli.output import write
 from fleetctl.cli.site import site_of
 from fleetctl.operations import logs as operation
 from fleetctl.operations.lookup import chosen_fleet
+from fleetctl.printable import printable
 
 
 def logs(
@@ -29,16 +30,13 @@ def logs(
 ) -> None:
     """Show what a replica's engine, the gateway or the controller has written, the newest last.
 
-    A replica that has failed keeps its log. What would move the cursor or colour the terminal is left out.
+    A replica that has failed keeps its log. What would move the cursor or colour the terminal is
+    written as an escape.
     """
     site = site_of(ctx)
     read = operation.log_of(site, chosen_fleet(site, fleet), name)
     text, end = operation.last_lines(read, tail)
-    write(_plain(text))
+    write(printable(text.expandtabs(), keeps_lines=True))
     if follow:
         for piece in operation.follow(site, read, end):
-            write(_plain(piece))
-
-
-def _plain(text: str) -> str:
-    return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
+            write(printable(piece.expandtabs(), keeps_lines=True))

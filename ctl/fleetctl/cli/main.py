@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -59,6 +61,7 @@ def command() -> SectionedGroup:
 
 def main(argv: Sequence[str] | None = None, *, site: Site | None = None) -> int:
     """Run one command line, on the user's own Site unless another is given, and return its exit code."""
+    _make_streams_safe()
     opened = UserSite() if site is None else GivenSite(site)
     try:
         code = _run(sys.argv[1:] if argv is None else list(argv), opened)
@@ -66,9 +69,27 @@ def main(argv: Sequence[str] | None = None, *, site: Site | None = None) -> int:
     except BrokenPipeError:
         abandon_stdout()
         return EXIT_PIPE_CLOSED
+    except OSError as exc:  # the last of it, on a full disk
+        abandon_stdout()
+        return _report(FleetctlError(f"stdout cannot be written: {exc.strerror}"))
     finally:
         opened.close()
     return code
+
+
+def _make_streams_safe() -> None:
+    """Have closed streams lead nowhere, and characters that a stream cannot take written as escapes."""
+    if sys.stdout is None:  # `fleetctl ls >&-`
+        sys.stdout = _nowhere()
+    if sys.stderr is None:
+        sys.stderr = _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def _run(argv: list[str], opened: UserSite | GivenSite) -> int:

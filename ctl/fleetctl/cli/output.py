@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from fleetctl.errors import FleetctlError
 from fleetctl.printable import is_printable, printable, printable_json
 from fleetctl.views.canvas import PLAIN, Canvas
 from fleetctl.views.table import NOTHING, Cell, Fit, Layout, Table, Tone, cell, cut, line, titles
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _GAP = 2  # blanks between columns
 WIDE = Canvas(width=240, marks=PLAIN)  # for all columns; -o table leaves the wide ones out
+API_VERSION = "fleetctl/v1"  # of what -o json and -o yaml print
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader went away, as with `fleetctl events | head`
 
 
@@ -77,6 +79,9 @@ def write(text: str) -> None:
     except BrokenPipeError:
         abandon_stdout()
         raise typer.Exit(EXIT_PIPE_CLOSED) from None
+    except OSError as exc:
+        abandon_stdout()
+        raise FleetctlError(f"stdout cannot be written: {exc.strerror}") from None
 
 
 def abandon_stdout() -> None:
@@ -109,13 +114,11 @@ def text_of(view: View, output: Format, *, face: Face = Face()) -> str:  # froze
 
             from fleetctl.codec import encode
 
-            return printable_json(msgspec.json.format(encode(view.value), indent=2).decode()) + "\n"
+            return printable_json(msgspec.json.format(encode(versioned(view.value)), indent=2).decode()) + "\n"
         case Format.YAML:
             import yaml
 
-            from fleetctl.codec import to_plain
-
-            plain = to_plain(view.value)
+            plain = versioned(view.value)
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
             return text if is_printable(text) else yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
         case Format.NAME:
@@ -124,6 +127,26 @@ def text_of(view: View, output: Format, *, face: Face = Face()) -> str:  # froze
             return _people(view, face, hidden=Format.WIDE)
         case Format.WIDE:
             return _people(view, Face(coloured=face.coloured), hidden=Format.TABLE)
+
+
+def versioned(value: object) -> object:
+    """Return a value as programs get it: a plain object, or each of a list of them, led by the version of its shape.
+
+    Keys may be added under one version; none is renamed, removed or given another meaning.
+    """
+    from fleetctl.codec import to_plain
+
+    plain = to_plain(value)
+    if isinstance(plain, dict):
+        return {"apiVersion": API_VERSION, **plain}
+    return [versioned(each) for each in plain] if isinstance(plain, list) else plain
+
+
+def json_line(view: View) -> str:
+    """Return a view's value as JSON on one line."""
+    from fleetctl.codec import encode
+
+    return printable_json(encode(versioned(view.value)).decode()) + "\n"
 
 
 def has_colour(*, is_tty: bool) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, lines, section
 from fleetctl.model.slo import Metric
-from fleetctl.units import format_duration, format_usd
+from fleetctl.units import format_count, format_duration, format_usd
 from fleetctl.views.figures import format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
@@ -109,7 +109,7 @@ def _sides(change: PlanChange) -> tuple[str, str]:
 def _cost(plan: Plan) -> str:
     monthly = format_usd(plan.cost_usd_per_hour * _HOURS_A_MONTH)
     per_token = format_usd(plan.cost_usd_per_1m_tokens)
-    return f"{plan.nodes} nodes, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
+    return f"{format_count(plan.nodes, 'node')}, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
 
 
 def _replicas(plan: Plan) -> OutputSection:

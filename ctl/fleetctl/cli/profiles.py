@@ -10,6 +10,7 @@ from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
 from fleetctl.cli.progress import Progress
 from fleetctl.errors import ConfigError
+from fleetctl.units import format_count
 
 _STDOUT = "-"
 
@@ -49,7 +50,7 @@ def validate(profile: ProfileName, output: Output = Format.TABLE) -> None:
     from fleetctl.operations.profiles import find_profile, fingerprint
 
     found = find_profile(profile)
-    text = f"{profile}: ok, fleet {found.name}, {len(found.lanes)} lanes, profile {fingerprint(found)[:12]}"
+    text = f"{profile}: ok, fleet {found.name}, {format_count(len(found.lanes), 'lane')}, profile {fingerprint(found)[:12]}"
     emit(View(value=found, names=(found.name,), sections=(lines(text),)), output)
 
 

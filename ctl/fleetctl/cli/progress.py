@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from fleetctl.cli.output import has_colour
-from fleetctl.errors import ConfigError
+from fleetctl.errors import UnconfirmedError
 from fleetctl.model.preflight import Verdict
 from fleetctl.printable import printable
 from fleetctl.views.preflight import finding_line
@@ -96,11 +96,11 @@ def note_findings(findings: tuple[Finding, ...], progress: Progress) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask y/N on a terminal; without one there is nobody to ask, so --yes must have been given. Raises ConfigError."""
+    """Ask y/N on a terminal; without one there is nobody to ask, so --yes must have been given. Raises UnconfirmedError."""
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError(f"{question} needs a yes, and this is no terminal to ask on", hint="pass --yes")
+        raise UnconfirmedError(f"{question} needs a yes, and this is no terminal to ask on", hint="pass --yes")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl import errors
 from fleetctl.cli.lazy import LazyCommand
 from fleetctl.cli.main import EXIT_BUG, EXIT_INTERRUPTED, command
-from fleetctl.cli.output import EXIT_PIPE_CLOSED, Format
+from fleetctl.cli.output import API_VERSION, EXIT_PIPE_CLOSED, Format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,8 @@ def _page() -> Iterator[str]:
     yield "<!-- Made by `python -m fleetctl.cli.reference > docs/cli.md`; a test keeps it true. -->"
     yield ""
     yield f"Reads take `-o {'|'.join(Format)}`, and `--watch` where they change. Data goes to stdout, progress and"
-    yield "questions to stderr; colour only to a terminal and never against `NO_COLOR`. Questions are asked on a terminal"
+    yield f"questions to stderr; JSON and YAML objects begin with `apiVersion: {API_VERSION}`, under which keys are only added;"
+    yield "colour only to a terminal and never against `NO_COLOR`. Questions are asked on a terminal"
     yield "only; elsewhere `--yes` must have been given. `FLEET` may be left out while there is one fleet, or be set by"
     yield "`FLEETCTL_FLEET`."
     yield ""

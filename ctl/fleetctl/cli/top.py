@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -44,9 +44,20 @@ def top(
         from fleetctl.tui.frame import once as frame
 
         columns = width or shutil.get_terminal_size((_PIPED_COLUMNS, 24)).columns
-        write(frame(fleets.status(site, name), width=max(columns, _COLUMNS_MIN), is_ascii=is_ascii))
+        write(
+            frame(
+                fleets.status(site, name),
+                width=max(columns, _COLUMNS_MIN),
+                is_ascii=is_ascii or not _is_unicode(sys.stdout),
+            )
+        )
         return
     open_tui(site, name, readonly=readonly, is_ascii=is_ascii)
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    """Whether a stream takes every character there is."""
+    return (stream.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
 def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool = False) -> None:

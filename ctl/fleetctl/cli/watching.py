@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.output import Format, emit, face_of, text_of, write
+from fleetctl.cli.output import Format, emit, face_of, json_line, text_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,15 @@ def show(clock: BlockingClock, fetch: Callable[[], View], output: Format, *, wat
     is_tty = sys.stdout.isatty()
     last = ""
     while True:
-        text = text_of(fetch(), output, face=face_of(sys.stdout))
+        view = fetch()
+        # A stream of JSON is read line by line.
+        text = json_line(view) if output is Format.JSON else text_of(view, output, face=face_of(sys.stdout))
         if text != last:
-            separator = _HOME_AND_CLEAR if is_tty else ("---\n" if last and output is Format.YAML else "")
+            separator = (
+                _HOME_AND_CLEAR
+                if is_tty and output is not Format.JSON
+                else ("---\n" if last and output is Format.YAML else "")
+            )
             write(separator + text)
         last = text
         clock.sleep_blocking(_EVERY_S)

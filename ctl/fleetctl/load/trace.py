@@ -47,6 +47,7 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
     share = spec.workload.batch_share if spec.batch_share is None else spec.batch_share
     for row in rows:
         if duration_s is not None and row.arrival_s >= duration_s:
+            next(rows, None)  # one that is earlier shows the trace to be unsorted: an error, not an empty run
             return
         is_batch = rng.random() < share
         streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.profile import load_profile, parse_profile, profile_hash
 from fleetctl.config.use_cases import starter, use_cases
-from fleetctl.errors import NotFoundError
+from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.paths import check_fleet_name
 
@@ -72,6 +72,8 @@ def _load(file_or_name: str, *, fleet: str) -> Profile:
     if file_or_name in use_cases():
         # Through `starter`, because it checks the name a fleet is given.
         return parse_profile(starter(file_or_name, name=fleet), source=f"packaged profile {file_or_name}")
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory, not a profile", hint="name the YAML file in it")
     if "/" in file_or_name or path.suffix in _SUFFIXES:
         raise NotFoundError(f"no profile at {path}", hint="`fleetctl init` writes a starter profile")
     raise NotFoundError(

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fleetctl.tui.ports import Actions, StatusSource
 
 _REDRAW_S = 0.5
+_AGAIN_S = 1.0  # between two looks for a fleet that is gone
+_GONE = "the fleet is gone; it is shown again once it is up: fleetctl up PROFILE"
 _TALL = 36  # lines from which on Trend has room under Replicas
 
 
@@ -108,17 +110,20 @@ class FleetApp(App[None]):
 
     @work(exclusive=True, group="listen")
     async def _listen(self) -> None:
-        fault = ""
-        try:
-            async for status in self._source.watch():
-                self.post_message(self.StatusArrived(status))
-        except FleetctlError as exc:
-            fault = exc.message
-        self.post_message(self.StreamEnded(fault))
+        while True:  # a fleet that is gone may be brought up again
+            fault = ""
+            try:
+                async for status in self._source.watch():
+                    self.post_message(self.StatusArrived(status))
+            except FleetctlError as exc:
+                fault = exc.message
+            self.post_message(self.StreamEnded(fault))
+            await self._clock.sleep(_AGAIN_S)
 
     @on(StatusArrived)
     def _keep(self, message: StatusArrived) -> None:
         self._latest = message.status
+        self._ended = ""
         if message.status.controller_alive:
             self._stream_health.heard(self._clock.monotonic_s())
             self._trend.add(message.status)
@@ -126,7 +131,10 @@ class FleetApp(App[None]):
 
     @on(StreamEnded)
     def _end(self, message: StreamEnded) -> None:
-        self._ended = message.fault or "the fleet is gone"
+        ended = message.fault or _GONE
+        if ended == self._ended:
+            return
+        self._ended = ended
         self.notify(self._ended, severity="error" if message.fault else "information", timeout=3600)
         self._draw()
 

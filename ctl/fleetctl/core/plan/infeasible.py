@@ -38,11 +38,35 @@ def too_many(lane: LaneSpec, found: Sequence[SizingResult], demand: LaneDemand) 
 def out_of_reach(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> InfeasiblePlanError:
     """Return the error for a promise that no number of replicas keeps on any allowed instance."""
     failing = _failing(lane, found, demand)
+    if not failing and not _is_pinned(lane):
+        return _too_much_load(lane, found, demand)
     broken = "; ".join(f"{describe(t)}: the best possible is {format_duration(s)} on {i.label}" for t, s, i in failing)
     nearest = _nearest(lane, found, demand, lane.replicas.max)
     return InfeasiblePlanError(
         f"lane {lane.name}: no number of replicas keeps {broken or 'every promise with the pinned launch settings'}",
         hint=f"nearest feasible: {nearest}" if nearest else "unpin launch settings, or allow faster GPUs",
+    )
+
+
+def _is_pinned(lane: LaneSpec) -> bool:
+    """Whether the profile sets anything of how the lane's engines are started that the plan would choose."""
+    pinned = lane.launch
+    return any(
+        value is not None
+        for value in (
+            pinned.tensor_parallel, pinned.pipeline_parallel, pinned.max_num_seqs, pinned.max_model_len,
+            pinned.max_num_batched_tokens, pinned.gpu_memory_utilization,
+        )
+    )  # fmt: skip
+
+
+def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> InfeasiblePlanError:
+    """Return the error for a load that more replicas than are ever looked at do not carry."""
+    labels = ", ".join(sorted({instance.label for instance in found}))
+    return InfeasiblePlanError(
+        f"lane {lane.name}: {demand.rps:,.4g} rps need more than {REPLICAS_SEARCHED_MAX:,} replicas on any of "
+        f"{labels}, and replicas.max is {lane.replicas.max}",
+        hint="lower workload.peak_rps, or split the load over several fleets",
     )
 
 
