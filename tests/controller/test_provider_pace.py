@@ -122,7 +122,7 @@ def test_a_provider_that_is_slow_is_being_asked_and_one_that_is_late_does_not_an
         cloud = on_cloud(tmp_path, replace(KIND, list_s=1e6), ProviderPace())
         await cloud.live(7)
         assert cloud.status is not None
-        assert "the provider is being asked what there is (6s)" in cloud.status.reason
+        assert "the provider is being asked what there is (5s)" in cloud.status.reason
         assert "does not answer" not in cloud.status.reason
         await cloud.live(15)
         assert "the provider does not answer" in cloud.status.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def _verify(observation: Observation, context: ReconcileContext) -> _Verificatio
             "provider has nothing else of the fleet"
         )
         return _Verification(is_over=True, since=since, fault=fault)
-    waits = f"a complete listing is waited for, {format_duration(limit_s - waited_s)} at most"
+    waits = f"a complete listing is waited for, {format_duration(math.ceil(limit_s - waited_s))} at most"
     return _Verification(since=since, reasons=(ReasonCode.UNVERIFIED.because(waits),))
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from fleetctl.model.observation import Observation
 
+_ASKED_STEP_S = 5.0  # `up` and `down` write a line whenever what they show has changed
+
 
 def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     """Return what is wrong with the provider, the gravest first; none while nothing is."""
@@ -38,8 +40,8 @@ def _listing_messages(observation: Observation) -> tuple[str, ...]:
         return ("the provider does not answer", follows)
     if observation.listing_partial:
         return ("the provider lists only a part of its nodes", follows)
-    asked_s = observation.listing_asked_s
-    return (f"the provider is being asked what there is ({format_duration(math.floor(asked_s))})",)
+    asked_s = math.floor(observation.listing_asked_s / _ASKED_STEP_S) * _ASKED_STEP_S
+    return (f"the provider is being asked what there is ({format_duration(asked_s)})",)
 
 
 def launches_blocked(observation: Observation, now: datetime) -> str:
