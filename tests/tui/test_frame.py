@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl.model.node import Notice, NoticeKind
 from fleetctl.model.slo import Quantiles
 from fleetctl.testing.samples import EPOCH
 from fleetctl.tui.frame import once
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.model.gateway import LaneSnapshot
+    from fleetctl.model.status import ReplicaStatus
 
 WIDE = Canvas(width=200, marks=UNICODE, zone=UTC)
 
@@ -119,6 +122,24 @@ def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
     assert time_left(0).startswith("taken in 01:37")
     assert time_left(96).startswith("taken in 00:01")
     assert time_left(500).startswith("taken in 00:00")
+
+
+def test_the_header_counts_notices_by_kind_hints_included() -> None:
+    def warned(at: int, kind: NoticeKind, seconds: float | None) -> ReplicaStatus:
+        deadline = EPOCH + timedelta(seconds=seconds) if seconds is not None else None
+        notice = Notice(kind=kind, deadline=deadline, is_certain=deadline is not None)
+        known = replicas()[at]
+        return replace(known, record=replace(known.record, notice=notice, notice_deadline=deadline))
+
+    def header(*found: ReplicaStatus) -> str:
+        return once(busy(replicas=found), width=200, zone=UTC).splitlines()[0]
+
+    taken = warned(0, NoticeKind.INTERRUPTION, 97), warned(1, NoticeKind.INTERRUPTION, 60)
+    others = warned(2, NoticeKind.REBALANCE, None), warned(4, NoticeKind.MAINTENANCE, 600)
+    assert "! 2 interruption 01:00" in header(*taken)
+    assert "! 2 interruption + 1 rebalance + 1 maintenance 01:00" in header(*taken, *others)
+    assert re.search(r"! 1 rebalance (?!\d)", header(others[0]))
+    assert "!" not in header(replicas()[0])
 
 
 def test_filter_keeps_or_with_a_bang_hides() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
+from fleetctl.model.node import NoticeKind
 from fleetctl.model.profile import Mode
 from fleetctl.units import format_duration, format_usd
 from fleetctl.views.conditions import CONDITION_TONES
@@ -15,6 +17,7 @@ from fleetctl.views.table import Cell, Layout, Span, Tone, cut
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
 
+    from fleetctl.model.replica import Replica
     from fleetctl.model.status import FleetStatus
     from fleetctl.views.canvas import Canvas, Glyphs
 
@@ -95,15 +98,23 @@ def _mode(status: FleetStatus, *, is_readonly: bool) -> list[HeaderItem]:
 
 
 def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[HeaderItem]:
-    deadlines = [
-        r.record.notice_deadline for r in status.replicas if r.record.notice_deadline and r.record.state.is_live
+    warned = [
+        r.record for r in status.replicas if r.record.state.is_live and (r.record.notice_deadline or r.record.notice)
     ]
-    if not deadlines:
+    if not warned:
         return []
-    spot = "" if layout is Layout.COMPACT else "spot "
-    many = f"{len(deadlines)} {spot}notice{'s' if len(deadlines) > 1 else ''}"
-    left_s = (min(deadlines) - now).total_seconds()
-    return [HeaderItem(spans=((f"! {many} {countdown(left_s)}", Tone.WARN),), rank=1)]
+    kinds = Counter(_notice_kind(record) for record in warned)
+    by_kind = [f"{kinds[kind]} {kind}" for kind in NoticeKind if kind in kinds]
+    total = f"{len(warned)} notice{'s' if len(warned) > 1 else ''}"
+    many = total if layout is Layout.COMPACT else " + ".join(by_kind)
+    deadlines = [record.notice_deadline for record in warned if record.notice_deadline is not None]
+    left = f" {countdown((min(deadlines) - now).total_seconds())}" if deadlines else ""
+    return [HeaderItem(spans=((f"! {many}{left}", Tone.WARN),), rank=1)]
+
+
+def _notice_kind(record: Replica) -> NoticeKind:
+    # Only an interruption sets a deadline without a notice beside it: records from before notices had kinds.
+    return record.notice.kind if record.notice is not None else NoticeKind.INTERRUPTION
 
 
 def _clock(status: FleetStatus, freshness: Freshness, *, zone: tzinfo | None) -> HeaderItem:
