@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.errors import ConfigError
+from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -64,6 +64,14 @@ def test_a_word_for_several_things_asks_which(seen, text, hint):
     with pytest.raises(ConfigError, match="means several things") as caught:
         subject_meant(seen, text)
     assert caught.value.hint == hint
+
+
+def test_an_unknown_name_is_answered_with_each_known_one_once_as_it_can_be_typed(seen, site):
+    with pytest.raises(NotFoundError, match="no lane or replica 'nonsense'") as caught:
+        fleets.why(site, seen.fleet, "nonsense")
+    known = caught.value.hint.removeprefix("known: ").split(", ")
+    assert known == ["short", "lane/short-1", "lane/gateway", "replica/short-1", "fleet", "gateway/gateway"]
+    assert all(subject_meant(seen, text) is not None for text in known)
 
 
 def test_a_lane_called_gateway_keeps_its_own_reason():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -117,10 +118,15 @@ def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explan
 
 
 def _unknown_subject(seen: FleetStatus, subject: str) -> NotFoundError:
-    known = [lane.name for lane in seen.lanes] + [r.record.id for r in seen.replicas if r.record.state.is_live]
+    subjects = [Subject.lane(lane.name) for lane in seen.lanes]
+    subjects += [Subject.replica(r.record.id) for r in seen.replicas if r.record.state.is_live]
+    subjects += [FLEET, GATEWAY]
+    uses = Counter(known.name for known in subjects)
+    # A lane may be called gateway: what its name alone does not say is written in full.
+    known = [known.name if uses[known.name] == 1 else known.path for known in subjects]
     paths = [GATEWAY.path, FLEET.path, *(f"lane/{lane.name}" for lane in seen.lanes)]
     near = suggest(subject, paths if "/" in subject else known)
     return NotFoundError(
         f"fleet {seen.fleet!r} has no lane or replica {subject!r}{near}",
-        hint=f"known: {', '.join([*known, FLEET.name, GATEWAY.name])}",
+        hint=f"known: {', '.join(known)}",
     )
