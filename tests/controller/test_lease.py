@@ -57,7 +57,7 @@ def test_a_controller_that_lost_its_lease_ends_within_a_tick_and_touches_nothing
         rig.down()  # there is much that it would do now
         await rig.clock.sleep(1.5)
         assert old.task.done()
-        with pytest.raises(FencedError, match="process 2 on here holds epoch 2"):
+        with pytest.raises(FencedError, match="process 2 on here has held epoch 2 since"):
             old.task.result()
         assert (changes(rig), len(rig.gateway.tables), rig.journal()) == (before, tables, entries)
         rig.store.close()

@@ -113,7 +113,7 @@ def test_a_fenced_controller_writes_nothing(name, filled, tmp_path):
     acquire(filled, pid=2)
     before = dump(tmp_path / "state.db")
     with pytest.raises(
-        FencedError, match="the lease of epoch 1 on fleet demo is over: process 2 on here holds epoch 2"
+        FencedError, match="the lease of epoch 1 on fleet demo is over: process 2 on here has held epoch 2 since"
     ):
         WRITES[name](old)
     assert dump(tmp_path / "state.db") == before

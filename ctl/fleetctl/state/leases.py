@@ -49,8 +49,13 @@ def check(db: sqlite3.Connection, lease: Lease) -> None:
     if row is not None and row[0] == lease.epoch:
         return
     newer = find_lease(db, lease.fleet)
-    who = f"process {newer.holder.pid} on {newer.holder.host} holds epoch {newer.epoch}" if newer else "it is gone"
+    who = _holding(newer) if newer is not None else "it is gone"
     raise FencedError(f"the lease of epoch {lease.epoch} on fleet {lease.fleet} is over: {who}")
+
+
+def _holding(lease: Lease) -> str:
+    holder = lease.holder
+    return f"process {holder.pid} on {holder.host} has held epoch {lease.epoch} since {lease.acquired_at:%F %T} UTC"
 
 
 def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, monotonic_s: float | None) -> None:
