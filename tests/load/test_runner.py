@@ -31,7 +31,15 @@ SMALL = WorkloadSpec(peak_rps=40, prompt_tokens=Distribution(p50=20, p99=40), ou
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if "fleetctl.load" in child.cmdline()]
+    return [child for child in psutil.Process().children(recursive=True) if is_worker(child)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether it runs a load; one that has ended, though nobody has waited for it yet, does not."""
+    try:
+        return "fleetctl.load" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
 
 
 async def test_a_run_in_its_own_process_reports_what_the_server_saw(serve: Serve) -> None:
