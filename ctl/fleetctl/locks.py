@@ -58,14 +58,14 @@ class FileLock:
     def acquire(self, *, wait_s: float, on_wait: Callable[[str], None] = lambda _: None) -> None:
         """Take the lock within `wait_s`, and say once for whom it waits. Raises LockHeldError naming the holder."""
         begun_s = SYSTEM_CLOCK.monotonic_s()
-        is_said = False
+        is_announced = False
         while not self.try_acquire():
             waited_s = SYSTEM_CLOCK.monotonic_s() - begun_s
             if waited_s >= wait_s:
                 raise self._held_error()
-            if waited_s >= _SILENT_S and not is_said:
+            if waited_s >= _SILENT_S and not is_announced:
                 on_wait(f"waiting up to {wait_s:g} s for {self._who()}, which holds {self.path.name}")
-                is_said = True
+                is_announced = True
             SYSTEM_CLOCK.sleep_blocking(_POLL_S)
 
     @contextmanager

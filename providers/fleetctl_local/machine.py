@@ -101,7 +101,7 @@ def _number(path: Path) -> int | None:
 def _figures(path: Path) -> dict[str, int]:
     """Return a file's "name number" lines."""
     try:
-        words = [line.split() for line in path.read_text().splitlines()]
+        pairs = [line.split() for line in path.read_text().splitlines()]
     except OSError:
         return {}
-    return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdigit()}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}

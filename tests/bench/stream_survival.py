@@ -171,7 +171,7 @@ class Survival:
         timeout = aiohttp.ClientTimeout(total=None, sock_read=120.0)
         async with aiohttp.ClientSession(timeout=timeout) as http, asyncio.TaskGroup() as group:
             for number in range(self.campaign.streams):
-                group.create_task(self._ask_on_and_on(http, random.Random(f"{self.campaign.seed}/{number}")))
+                group.create_task(self._keep_requesting(http, random.Random(f"{self.campaign.seed}/{number}")))
             await asyncio.sleep(self.campaign.pause_s)
             for strike in self.campaign.strikes(self.rng):
                 await self._strike(http, strike)
@@ -181,7 +181,7 @@ class Survival:
 
     # Streams.
 
-    async def _ask_on_and_on(self, http: aiohttp.ClientSession, rng: random.Random) -> None:
+    async def _keep_requesting(self, http: aiohttp.ClientSession, rng: random.Random) -> None:
         while not self.is_over:
             usages = (None, {"include_usage": True}, {"include_usage": True, "continuous_usage_stats": True})
             stream = Stream(

@@ -88,7 +88,7 @@ def test_an_order_without_a_node_is_closed_when_going_down():
     fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     cut = observed("r1", STATE.PENDING, creating=False, absent_readings=2)
     assert [a.failed for a in of_kind(decide(fleet, observation(cut), PLANNED), MarkGone)] == [False]
-    never_sent = observed("r1", STATE.PENDING, creating=False, was_ordered=False)
+    never_sent = observed("r1", STATE.PENDING, creating=False, was_requested=False)
     assert of_kind(decide(fleet, observation(never_sent), PLANNED), MarkGone)
     under_way = observed("r1", STATE.PENDING, creating=True)
     assert decide(fleet, observation(under_way), PLANNED).actions == ()

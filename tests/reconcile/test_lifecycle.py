@@ -148,9 +148,9 @@ def test_replicas_that_served_for_long_are_replaced_at_once_however_often():
 
 
 def test_starts_that_were_under_way_together_and_fail_are_one_failure_in_a_row():
-    def dead(n: int, ordered_s: float) -> ObservedReplica:
+    def dead(n: int, requested_s: float) -> ObservedReplica:
         return observed(
-            f"r{n}", STATE.BOOTING, node=NodeState.GONE, record_ready_at=None, record_created_at=at(ordered_s)
+            f"r{n}", STATE.BOOTING, node=NodeState.GONE, record_ready_at=None, record_created_at=at(requested_s)
         )
 
     fleet = worlds.one_lane(3)

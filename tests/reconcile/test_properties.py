@@ -59,7 +59,7 @@ def replicas(draw: st.DrawFn, number: int) -> ObservedReplica:
         record_lane=draw(st.sampled_from(["short", "long", "batch", "dropped"])),
         node=draw(st.sampled_from([None, *NodeState])),
         absent_readings=draw(st.integers(0, 2)),
-        was_ordered=draw(st.booleans()),
+        was_requested=draw(st.booleans()),
         creating=draw(st.booleans()) and state is ReplicaState.PENDING,
         healthy=draw(st.sampled_from([None, True, False])),
         warming=draw(st.booleans()),
@@ -256,7 +256,7 @@ def test_a_replica_is_gone_only_when_its_provider_says_so_or_two_readings_after_
         is_refused = bool(replica.record.fault) and replica.record.state is ReplicaState.PENDING
         is_leaving = replica.record.state in (ReplicaState.PENDING, ReplicaState.STOPPING)
         twice_absent = is_leaving and replica.absent_readings >= 2
-        assert replica.node is NodeState.GONE or twice_absent or is_refused or not replica.was_ordered
+        assert replica.node is NodeState.GONE or twice_absent or is_refused or not replica.was_requested
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,6 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,9 +16,11 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import LockHeldError, StateError
-from fleetctl.model.decision import Memory
+from fleetctl.model.decision import EntryKind, JournalEntry, Memory
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.subject import Subject
 from fleetctl.ports.store import IntentState
 from fleetctl.state.database import Database
 from fleetctl.state.migrations import STEPS, Step, migrate, version_of
@@ -116,6 +120,27 @@ def test_a_step_is_taken_forward_with_the_rows_kept_and_a_copy_left_aside(tmp_pa
     assert version_of(copy) == 1
     assert copy.execute("SELECT owner FROM identity").fetchone() == ("5eed5eed5eed5eed5eed5eed5eed5eed",)
     copy.close()
+
+
+def test_a_journal_that_spells_the_reason_for_a_new_node_as_it_once_did_opens(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db")
+    entry = JournalEntry(
+        seq=0, at=EPOCH, fleet="demo", kind=EntryKind.LIFECYCLE, subject=Subject.replica("r1"),
+        action="request-node", code=ReasonCode.NODE_REQUESTED, reason="load",
+    )  # fmt: skip
+    store.append((entry, replace(entry, code=ReasonCode.HEALTHY, action="warm")))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as file, file:
+        file.execute(
+            "UPDATE journal SET record = replace(replace(record, 'node-requested', 'ordered'), 'request-node', 'ordered')"
+        )
+        file.execute("DELETE FROM schema_version WHERE version > 8")
+    store = SqliteStore(tmp_path / "state.db")
+    assert [(e.code, e.action) for e in store.journal("demo")] == [
+        (ReasonCode.NODE_REQUESTED, "request-node"),
+        (ReasonCode.HEALTHY, "warm"),
+    ]
+    store.close()
 
 
 def test_a_failing_step_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -106,14 +106,14 @@ def token_range(value: object) -> tuple[int | None, int | None]:
 
 
 def _choice(kinds: type[StrEnum], what: str) -> Callable[[object], StrEnum]:
-    """Return a validator that reads one of the enum's words, and names the nearest when it is none of them."""
-    words = [kind.value for kind in kinds]
+    """Return a validator that reads one of the enum's values, and names the nearest when it is none of them."""
+    names = [kind.value for kind in kinds]
 
     def validate(value: object) -> StrEnum:
-        if isinstance(value, str) and value in words:
+        if isinstance(value, str) and value in names:
             return kinds(value)
-        near = suggest(value, words) if isinstance(value, str) else ""
-        raise ValueError(f"{shown(value)} is not {what}{near}; one of: {', '.join(words)}")
+        near = suggest(value, names) if isinstance(value, str) else ""
+        raise ValueError(f"{shown(value)} is not {what}{near}; one of: {', '.join(names)}")
 
     return validate
 

@@ -154,10 +154,10 @@ def _tokens(text: str, column: str, where: str, *, at_least: int) -> int:
 
 
 def _truth(text: str, where: str) -> bool | None:
-    words = {"": None, "true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in words:
+    spellings = {"": None, "true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in spellings:
         raise ConfigError(f"{where}: stream {text!r} is neither true nor false")
-    return words[text.lower()]
+    return spellings[text.lower()]
 
 
 def _percentiles(values: list[int]) -> Distribution:

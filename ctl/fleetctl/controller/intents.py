@@ -107,8 +107,8 @@ class Resolver:
     def _is_too_late(self, desired: Desired, intent: Intent) -> bool:
         """Whether the replica has had its time to start: its order is then left to be given up."""
         record = self._records.get(intent.replica_id)
-        ordered_at = record.ordered_at if record is not None else intent.created_at
-        age_s = (self._world.clock.now() - ordered_at).total_seconds()
+        requested_at = record.requested_at if record is not None else intent.created_at
+        age_s = (self._world.clock.now() - requested_at).total_seconds()
         return age_s >= desired.profile.control.start_timeout_s
 
     @property

@@ -182,8 +182,8 @@ class Launcher:
         self._journal.note(
             EntryKind.LIFECYCLE,
             Subject.replica(record.id),
-            "ordered",
-            ReasonCode.ORDERED,
+            "request-node",
+            ReasonCode.NODE_REQUESTED,
             f"{record.reason}; on {record.offering}",
             inputs=inputs,
         )

@@ -112,9 +112,9 @@ class Listing:
         if token not in self._looked_up_s:
             self._to_look_up[token] = None
         while self._to_look_up and self._background.count("describe") < _QUESTIONS_MAX:
-            self._ask_about(next(iter(self._to_look_up)), now_s)
+            self._look_up_now(next(iter(self._to_look_up)), now_s)
 
-    def _ask_about(self, token: str, now_s: float) -> None:
+    def _look_up_now(self, token: str, now_s: float) -> None:
         del self._to_look_up[token]
         if self._background.start(f"describe/{token}", lambda: self._describe(token), wakes=False):
             self._looked_up_s[token] = now_s

@@ -98,7 +98,7 @@ class NodeCache:
         sighting = self._seen.get(token)
         if sighting is None or (sighting.node.state is not NodeState.GONE and self._is_denied(token, sighting.at)):
             return None
-        return self._as_ordered(sighting.node, now)
+        return self._as_stopped(sighting.node, now)
 
     def nodes(self, *, now: datetime) -> tuple[Node, ...]:
         """Return every node that is there as far as is known, ended ones included."""
@@ -130,7 +130,7 @@ class NodeCache:
                 return True
         return token in self._denied and any(at > since for at in self._denied[token])
 
-    def _as_ordered(self, node: Node, now: datetime) -> Node:
+    def _as_stopped(self, node: Node, now: datetime) -> Node:
         """Return the node as stopping for a while after its stop was taken: listings may not show that yet."""
         stopped = self._stopped.get(node.id)
         if stopped is None or node.state is NodeState.GONE or now - stopped > max(self._stop_again, self._lag):

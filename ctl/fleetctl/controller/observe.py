@@ -120,18 +120,18 @@ class Observer:
     ) -> ObservedReplica:
         token = token_of(self._owner, record)
         node = self._cache.node(token, now=now)
-        ordered_by = self._resolver.settled_by(record.id)
+        settled_at = self._resolver.settled_by(record.id)
         healthy = self._probes.healthy(record.id)
-        if record.state is not ReplicaState.PENDING and (node is None or self._must_ask(record, node, healthy)):
+        if record.state is not ReplicaState.PENDING and (node is None or self._must_look_up(record, node, healthy)):
             self._listing.look_up(token)
         return ObservedReplica(
             record=record,
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
             engine_fault=self._engine_fault(record, node),
-            absent_readings=self._absent_readings(record, token, ordered_by),
+            absent_readings=self._absent_readings(record, token, settled_at),
             creating=self._creator.is_creating(record.id),
-            was_ordered=ordered_by is not None,
+            was_requested=settled_at is not None,
             healthy=healthy,
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
@@ -150,17 +150,17 @@ class Observer:
             engine=self._probes.signals(record.id),
         )
 
-    def _must_ask(self, record: Replica, node: Node, healthy: bool | None) -> bool:
+    def _must_look_up(self, record: Replica, node: Node, healthy: bool | None) -> bool:
         """Whether only an answer by token can tell what has become of a node: no listing does, and its engine is silent."""
         if self._listing.is_current or node.state is NodeState.GONE:
             return False
         return record.state is ReplicaState.STOPPING or not healthy
 
-    def _absent_readings(self, record: Replica, token: str, ordered_by: datetime | None) -> int:
+    def _absent_readings(self, record: Replica, token: str, settled_at: datetime | None) -> int:
         """Return how many readings lack the node though they are of after its order had its effect, or its stop was taken."""
         match record.state:
             case ReplicaState.PENDING:
-                since = ordered_by
+                since = settled_at
             case ReplicaState.STOPPING:
                 since = record.stopped_at
             case _:

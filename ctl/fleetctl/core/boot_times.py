@@ -19,7 +19,7 @@ def boot_times_s(records: Iterable[Replica]) -> dict[str, float]:
     seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         if record.ready_at is not None:
-            seconds[record.offering].append((record.ready_at - record.ordered_at).total_seconds())
+            seconds[record.offering].append((record.ready_at - record.requested_at).total_seconds())
     return {offering: median(times) for offering, times in sorted(seconds.items())}
 
 

@@ -36,5 +36,5 @@ def shifted(value: T, by: timedelta) -> T:
 
 def shifted_replica(record: Replica, by: timedelta) -> Replica:
     """Return a living replica's record on the stepped clock. `created_at` names its order, and stays."""
-    ordered_at = record.ordered_at + by
-    return dataclasses.replace(shifted(record, by), created_at=record.created_at, order_instant=ordered_at)
+    requested_at = record.requested_at + by
+    return dataclasses.replace(shifted(record, by), created_at=record.created_at, order_instant=requested_at)

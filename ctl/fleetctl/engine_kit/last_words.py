@@ -46,7 +46,7 @@ COMMON = (
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)\b|.*\berror:|.*\bpanicked at\b|Error:)")
 
 
-def last_words(log_tail: str, words: Sequence[LastWords], *, echoes: str = "") -> EngineFault | None:
+def last_words(log_tail: str, patterns: Sequence[LastWords], *, echoes: str = "") -> EngineFault | None:
     """Return what the end of a log says went wrong; None: it says nothing at all.
 
     The last line that matches the first pattern to match any is taken, else the last line that looks like an error,
@@ -54,7 +54,7 @@ def last_words(log_tail: str, words: Sequence[LastWords], *, echoes: str = "") -
     """
     lines = [line for raw in log_tail.splitlines() if (line := _plain(raw))]
     causes = [line for line in lines if not (echoes and re.search(echoes, line))]
-    for each in (*words, *COMMON):
+    for each in (*patterns, *COMMON):
         found = _last(causes, re.compile(each.pattern))
         if found:
             return EngineFault(kind=each.kind, line=found)

@@ -245,8 +245,8 @@ def _message(body: bytes) -> str:
         found = msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _printable(body[:_MESSAGE_MAX].decode(errors="replace"))
-    said_by = found.error.message if isinstance(found.error, _Error) else found.error or ""
-    return _printable(said_by or found.message or found.detail)
+    message = found.error.message if isinstance(found.error, _Error) else found.error or ""
+    return _printable(message or found.message or found.detail)
 
 
 def _printable(text: str) -> str:

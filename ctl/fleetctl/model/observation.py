@@ -41,7 +41,7 @@ class ObservedReplica:
     engine_fault: EngineFault | None = None  # what its engine said last; None: it runs, or said nothing
     absent_readings: int = 0  # in a row that do not show its node and could: made after it was ordered or told to end
     creating: bool = False  # the provider has been asked for its node and has not answered
-    was_ordered: bool = True  # the provider may have been asked for its node, by this controller or an earlier one
+    was_requested: bool = True  # the provider may have been asked for its node, by this controller or an earlier one
     healthy: bool | None = None  # /health; None: not asked yet; no answer before the deadline is False
     warming: bool = False  # a warm-up completion is on its way, or about to be tried again
     warmed: bool = False  # a real completion has come back since it became healthy

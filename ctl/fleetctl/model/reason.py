@@ -33,7 +33,7 @@ class ReasonCode(StrEnum):
     LADDER_STEP = "ladder-step"
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life
-    ORDERED = "ordered"
+    NODE_REQUESTED = "node-requested"
     ADOPTED = "adopted"  # its node was found by its token
     CREATE_REPEATED = "create-repeated"
     CREATE_REFUSED = "create-refused"

@@ -87,7 +87,7 @@ class Replica:
     fault_kind: EngineFaultKind | None = None  # of an order refused because its engine cannot be started
 
     @property
-    def ordered_at(self) -> datetime:
+    def requested_at(self) -> datetime:
         """When it was ordered, on today's clock."""
         return self.order_instant or self.created_at
 

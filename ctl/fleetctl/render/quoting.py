@@ -64,9 +64,9 @@ def sh(text: str) -> Quoted:
     return Quoted(shlex.quote(text))
 
 
-def sh_command(words: tuple[str, ...]) -> Quoted:
+def sh_command(arguments: tuple[str, ...]) -> Quoted:
     """Return a whole command, one option a line."""
-    return _lines(words, sh)
+    return _lines(arguments, sh)
 
 
 def sh_required(source: str) -> Quoted:
@@ -95,17 +95,19 @@ def systemd_argument(text: str) -> Quoted:
     return Quoted(systemd_word(text).replace("$", "$$"))
 
 
-def systemd_command(words: tuple[str, ...]) -> Quoted:
+def systemd_command(arguments: tuple[str, ...]) -> Quoted:
     """Return a whole command for ExecStart=, found on the service's PATH."""
-    if "=" in words[0]:
-        raise ConfigError(f"{words[0]!r} holds a =, which env takes for an assignment", hint="link it to another name")
-    return Quoted(f"/usr/bin/env {_lines(words, systemd_argument)}")
+    if "=" in arguments[0]:
+        raise ConfigError(
+            f"{arguments[0]!r} holds a =, which env takes for an assignment", hint="link it to another name"
+        )
+    return Quoted(f"/usr/bin/env {_lines(arguments, systemd_argument)}")
 
 
-def _lines(words: tuple[str, ...], quote: Callable[[str], Quoted]) -> Quoted:
-    text = quote(words[0])
-    for word in words[1:]:
-        text = Quoted(text + (" \\\n    " if word.startswith("-") else " ") + quote(word))
+def _lines(arguments: tuple[str, ...], quote: Callable[[str], Quoted]) -> Quoted:
+    text = quote(arguments[0])
+    for argument in arguments[1:]:
+        text = Quoted(text + (" \\\n    " if argument.startswith("-") else " ") + quote(argument))
     return text
 
 

@@ -128,8 +128,18 @@ _BUDGET_LEDGERS = Step(
     ),
 )
 
+# The reason of a replica's first journal entry has its node's name in it, as the others of nodes have.
+_NODE_REQUESTED = Step(
+    version=9,
+    statements=(
+        """UPDATE journal SET record = json_set(record, '$.code', 'node-requested', '$.action', 'request-node')
+        WHERE json_extract(record, '$.code') = 'ordered'""",
+    ),
+)
+
 STEPS: tuple[Step, ...] = (
     _FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME, _LEASES, _BUDGET_LEDGERS,
+    _NODE_REQUESTED,
 )  # fmt: skip
 
 

@@ -84,11 +84,11 @@ class FakeEngine:
         )
 
     def diagnose(self, log_tail: str) -> EngineFault | None:
-        """Return a last line of `kind: words`; any other is of no known kind."""
+        """Return a last line of `kind: message`; any other is of no known kind."""
         line = log_tail.strip().rpartition("\n")[2]
-        kind, _, words = line.partition(": ")
+        kind, _, message = line.partition(": ")
         known = EngineFaultKind(kind) if kind in set(EngineFaultKind) else EngineFaultKind.UNKNOWN
-        return EngineFault(kind=known, line=words or line) if line else None
+        return EngineFault(kind=known, line=message or line) if line else None
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a one-token completion."""

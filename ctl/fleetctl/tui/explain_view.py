@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan
     from fleetctl.operations.fleets import Explanation
 
-Line = tuple[Span, ...]
-_BLANK: Line = (("", Tone.PLAIN),)
+StyledLine = tuple[Span, ...]
+_BLANK: StyledLine = (("", Tone.PLAIN),)
 
 
-def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Line, ...]:
+def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[StyledLine, ...]:
     """Return what is so now, what was planned, and the decisions that led here, newest first."""
-    lines: list[Line] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
+    lines: list[StyledLine] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
     if found.lane is not None and found.lane.budget is not None:
         lines += [(("budget   ", Tone.DIM), (format_budget(found.lane.budget, zone=zone), Tone.PLAIN)), _BLANK]
     if found.plan is not None:
@@ -35,7 +35,7 @@ def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Line,
     return tuple(lines)
 
 
-def _planned(plan: LanePlan) -> Iterator[Line]:
+def _planned(plan: LanePlan) -> Iterator[StyledLine]:
     spans = f" over {plan.node_count} nodes" if plan.node_count > 1 else ""
     yield (
         ("planned  ", Tone.DIM),
@@ -54,7 +54,7 @@ def _planned(plan: LanePlan) -> Iterator[Line]:
     )
 
 
-def _entry(entry: JournalEntry, *, zone: tzinfo | None) -> Iterator[Line]:
+def _entry(entry: JournalEntry, *, zone: tzinfo | None) -> Iterator[StyledLine]:
     would = "would " if entry.shadow else ""
     failed = "" if entry.ok else " failed"
     yield (

@@ -71,7 +71,7 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
     """
     since = lane.memory.last_failure
     failed = any(
-        step.failed_start and (since is None or step.replica.record.ordered_at >= since) for step in lane.steps
+        step.failed_start and (since is None or step.replica.record.requested_at >= since) for step in lane.steps
     )
     if failed or lane.refused:
         memory = replace(lane.memory, failures=lane.memory.failures + 1, last_failure=context.now)

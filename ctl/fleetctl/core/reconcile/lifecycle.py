@@ -94,7 +94,7 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
         return None
     is_leaving = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
-        how = _end_in_words(replica, is_leaving=is_leaving)
+        how = _end_message(replica, is_leaving=is_leaving)
     elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
         how = "no longer listed by the provider"
     else:
@@ -113,7 +113,7 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
     )
 
 
-def _end_in_words(replica: ObservedReplica, *, is_leaving: bool) -> str:
+def _end_message(replica: ObservedReplica, *, is_leaving: bool) -> str:
     """Return how a node ended, with its engine's last words where nobody asked it to."""
     how = replica.exit_reason or "gone"
     return how if is_leaving or replica.engine_fault is None else f"{how}: {replica.engine_fault.line}"
@@ -172,7 +172,7 @@ def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             ),
             failed_start=True,
         )
-    age_s = since_s(record.ordered_at, context.now)
+    age_s = since_s(record.requested_at, context.now)
     if age_s >= context.control.start_timeout_s and is_never_made(replica):
         reason = f"no node {format_duration(age_s)} after it was ordered"
         return ReplicaStep(
@@ -188,7 +188,7 @@ def is_never_made(replica: ObservedReplica) -> bool:
     """Whether no node will come of a PENDING replica's order: never sent, or twice not shown since it was cut off."""
     if replica.creating or replica.node not in (None, NodeState.GONE):
         return False
-    return not replica.was_ordered or replica.absent_readings >= ABSENT_READINGS_BELIEVED
+    return not replica.was_requested or replica.absent_readings >= ABSENT_READINGS_BELIEVED
 
 
 def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -196,7 +196,7 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.healthy:
-        reason = f"healthy {format_duration(since_s(record.ordered_at, context.now))} after it was ordered"
+        reason = f"healthy {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.WARMING,
@@ -210,7 +210,7 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if notice_of(replica) is not None:
         return _noticed_early(replica)
     if replica.warmed and replica.healthy is not False:
-        reason = f"warmed {format_duration(since_s(record.ordered_at, context.now))} after it was ordered"
+        reason = f"warmed {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.READY,
@@ -251,7 +251,7 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     """Return the stop of a replica that takes too long: to start, or to come back after it served."""
     record = replica.record
     if record.ready_at is None:
-        age_s, limit_s = since_s(record.ordered_at, context.now), context.control.start_timeout_s
+        age_s, limit_s = since_s(record.requested_at, context.now), context.control.start_timeout_s
         code, what = ReasonCode.START_OVERDUE, "not ready"
     else:
         age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
