@@ -94,7 +94,7 @@ def _count_early_deaths(lane: LaneState, context: ReconcileContext) -> LaneMemor
     It ends with a replica ordered since that proves itself; becoming ready is not enough.
     """
     since = lane.memory.last_early_death
-    later_ones = [o for o in lane.steps if since is None or o.replica.record.ordered_at >= since]
+    later_ones = [o for o in lane.steps if since is None or o.replica.record.requested_at >= since]
     if any(_is_early_death(o, context) for o in later_ones):
         return replace(lane.memory, early_deaths=lane.memory.early_deaths + 1, last_early_death=context.now)
     if lane.memory.early_deaths and any(

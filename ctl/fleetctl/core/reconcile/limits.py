@@ -56,7 +56,7 @@ def has_proven_itself(record: Replica, now: datetime) -> bool:
     """Whether a replica has served for so long that its end, should it come now, is not an early one."""
     if record.ready_at is None:
         return False
-    boot_s = (record.ready_at - record.ordered_at).total_seconds()
+    boot_s = (record.ready_at - record.requested_at).total_seconds()
     return since_s(record.ready_at, now) >= max(EARLY_DEATH_S_MIN, EARLY_DEATH_BOOTS * boot_s)
 
 
