@@ -24,6 +24,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
+from tests.config.running_gateway import behaviour
 from tests.plan.profiles import planned
 from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
@@ -71,6 +72,11 @@ def table(profile: Profile) -> RoutingTable:
     keys = KeyHashes("demo").of(profile.gateway.api_keys)
     memory = Memory(lanes={"short": LaneMemory(step=LadderStep.BREAKER)})
     return build_table(desired(profile), (), memory, engine_of=ENGINE_OF, key_hashes=keys, version=1)
+
+
+def served(profile: Profile) -> object:
+    """Return what clients and replicas see of a gateway that runs by this profile."""
+    return behaviour(desired(profile))
 
 
 def choices(profile: Profile) -> object:

@@ -24,8 +24,8 @@ from tests.config.key_effects import (
     limits,
     plan_or_refusal,
     profile_of,
+    served,
     status,
-    table,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ PROBES: dict[str, Probe] = {
     "model.id": Probe(value="meta-llama/Llama-3.1-70B-Instruct", effect=plan_or_refusal),
     "model.quantization": Probe(value="bf16", effect=plan_or_refusal),
     "model.kv_cache": Probe(value="fp8", effect=plan_or_refusal),
-    "model.served_name": Probe(value="llama", effect=table),
+    "model.served_name": Probe(value="llama", effect=served),
     "model.path": Probe(value="weights", effect=plan_or_refusal),  # there are none: no card to plan with
     "engine": Probe(value="tgi", effect=commands),
     "provider": Probe(value="aws", effect=status),
@@ -124,8 +124,8 @@ PROBES: dict[str, Probe] = {
     "lanes.*.match.uncached_prompt_tokens": Probe(value="< 1024", effect=choices),
     "lanes.*.match.stream": Probe(value=False, effect=choices),
     "lanes.*.match.batch": Probe(value=True, effect=choices),
-    "lanes.*.max_wait": Probe(value="1s", effect=table),
-    "lanes.*.queue_max": Probe(value=7, effect=table),
+    "lanes.*.max_wait": Probe(value="1s", effect=served),
+    "lanes.*.queue_max": Probe(value=7, effect=served),
     "lanes.*.interruptible": Probe(value=True, effect=decisions),
     "lanes.*.spill_to": Probe(value=["long"], effect=decisions),
     "lanes.*.replicas": Probe(value=9, effect=plan_or_refusal),
@@ -151,17 +151,17 @@ PROBES: dict[str, Probe] = {
     "control.pause_batch_above": Probe(value="99.9%", effect=decisions),
     "control.resume_batch_below": Probe(value="1%", effect=decisions),
     "control.breaker_after": Probe(value="70s", effect=decisions),
-    "control.ladder.cap_context": Probe(value="trim", effect=table),
-    "control.ladder.context_tokens": Probe(value=4000, effect=table),
-    "control.ladder.answer_tokens_min": Probe(value=900, effect=table),
+    "control.ladder.cap_context": Probe(value="trim", effect=served),
+    "control.ladder.context_tokens": Probe(value=4000, effect=served),
+    "control.ladder.answer_tokens_min": Probe(value=900, effect=served),
     "gateway.host": Probe(value="127.0.0.2", effect=url),
     "gateway.port": Probe(value=9090, effect=url),
-    "gateway.api_keys": Probe(value=["env:FLEETCTL_TEST_KEY"], effect=table),
-    "gateway.request_timeout": Probe(value="9s", effect=table),
-    "gateway.stall_timeout": Probe(value="9s", effect=table),
-    "gateway.body_max": Probe(value="1MiB", effect=table),
-    "gateway.routing.scorers": Probe(value={"kv-headroom": 2}, effect=table),
-    "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=table),
+    "gateway.api_keys": Probe(value=["env:FLEETCTL_TEST_KEY"], effect=served),
+    "gateway.request_timeout": Probe(value="9s", effect=served),
+    "gateway.stall_timeout": Probe(value="9s", effect=served),
+    "gateway.body_max": Probe(value="1MiB", effect=served),
+    "gateway.routing.scorers": Probe(value={"kv-headroom": 2}, effect=served),
+    "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=served),
     **_PROMISES,
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},
     **{f"lanes.*.launch.{key}": Probe(value=value, effect=commands, base={"engine": "vllm"}) for key, value in _LAUNCH.items()},
@@ -242,6 +242,12 @@ def test_every_key_changes_what_it_is_for(key: str, directory: Path) -> None:
         return
     before, after = (effect_of(probe.effect, json.dumps(tree), directory) for tree in (base, changed))
     assert before != after
+
+
+def test_a_running_gateway_does_the_same_twice_and_whatever_does_not_concern_it(directory: Path) -> None:
+    before = repr(served(profile_of(SAMPLE, directory)))
+    assert repr(served(profile_of(SAMPLE, directory))) == before
+    assert repr(served(profile_of(with_key(SAMPLE, "control.tick", "3s"), directory))) == before
 
 
 def test_the_version_of_the_language_is_the_only_one(directory: Path) -> None:
