@@ -32,6 +32,7 @@ from fleetctl.plugins import load_provider
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl_host_local import controller_client
 from tests.controller.xdg import use_xdg_directories
+from tests.own_processes import lives_under
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Kept:
         found = []
         for process in psutil.process_iter():
             try:
-                is_ours = process.environ().get("XDG_STATE_HOME") == state and process.pid != os.getpid()
+                is_ours = lives_under(process, state) and process.pid != os.getpid()
                 if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:

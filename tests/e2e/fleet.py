@@ -15,6 +15,7 @@ import psutil
 
 from fleetctl import codec
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from tests.own_processes import lives_under
 
 COMMAND_S = 60.0
 RUN_S = 240.0  # a slow machine's `up`; everything else is far below
@@ -93,9 +94,9 @@ class Home:
         """
         state = self.environment["XDG_STATE_HOME"]
         everybody = [process for process in psutil.process_iter() if not _is_dead(process)]
-        ours = sessions | {session_of(p) for p in everybody if _variable(p, "XDG_STATE_HOME") == state}
+        ours = sessions | {session_of(p) for p in everybody if lives_under(p, state)}
         ours -= {session_of(psutil.Process()), -1}
-        return [p for p in everybody if session_of(p) in ours or _variable(p, "XDG_STATE_HOME") == state]
+        return [p for p in everybody if session_of(p) in ours or lives_under(p, state)]
 
     def sockets(self) -> list[Path]:
         """Return every socket left here."""
@@ -138,13 +139,6 @@ def _is_dead(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def _variable(process: psutil.Process, name: str) -> str:
-    try:
-        return process.environ().get(name, "")
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
 
 
 def name_of(process: psutil.Process) -> str:

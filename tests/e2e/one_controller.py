@@ -124,10 +124,9 @@ class Watched:
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
-                ours = (environment.get("HOME"), environment.get("XDG_STATE_HOME"))
-                if process.status() != psutil.STATUS_ZOMBIE and (
-                    ours[0] == str(self.root) or str(ours[1]).startswith(str(self.root))
-                ):
+                places = [environment.get(name, "") for name in ("HOME", "XDG_STATE_HOME", "FLEETCTL_STATE")]
+                is_ours = any(f"{place}/".startswith(f"{self.root}/") for place in places)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:
                 continue
