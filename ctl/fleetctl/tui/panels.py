@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
 from textual.widgets import Static
 
 from fleetctl.model.status import FleetStatus
@@ -17,13 +18,13 @@ from fleetctl.views.canvas import Canvas
 from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
 from fleetctl.views.lanes import LANES_LIVE, lanes_table
 from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
-from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
     from textual.screen import Screen
 
     from fleetctl.model.status import LaneStatus
     from fleetctl.tui.trend_view import Trend
+    from fleetctl.views.table import Span
 
 _FRAME_LINES = 3  # of a panel: heading and borders
 _LANES_HEIGHT_MAX = 12
@@ -36,13 +37,14 @@ class FleetHeader(Static):
 
     def __init__(self) -> None:
         super().__init__(id="head")
-        self._spans: tuple[Span, ...] = ()
+        self._lines: tuple[tuple[Span, ...], ...] = ()
 
-    def show(self, spans: tuple[Span, ...]) -> None:
-        """Replace the text, if it differs."""
-        if spans != self._spans:
-            self._spans = spans
-            self.update(to_text(spans, tone_styles(self)))
+    def show(self, lines: tuple[tuple[Span, ...], ...]) -> None:
+        """Replace the lines, if they differ."""
+        if lines != self._lines:
+            self._lines = lines
+            styles = tone_styles(self)
+            self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(to_text(spans, styles) for spans in lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +67,8 @@ def fill(screen: Screen[None], state: ScreenState, trend: Trend) -> None:
     """Show the status in every panel."""
     status, canvas, is_stale = state.status, state.canvas, state.is_stale
     head = screen.query_one("#head", FleetHeader)
-    first, second = header_lines(
-        status, canvas.narrowed(2), now=state.now, freshness=state.freshness, is_readonly=state.is_readonly
-    )
-    head.show((*first, ("\n", Tone.PLAIN), *second))
+    narrow = canvas.narrowed(2)
+    head.show(header_lines(status, narrow, now=state.now, freshness=state.freshness, is_readonly=state.is_readonly))
     height = min(len(status.lanes) + _FRAME_LINES, _LANES_HEIGHT_MAX)
     lanes, trends = screen.query_one("#lanes", Grid), screen.query_one("#trend", Grid)
     lanes.styles.height = trends.styles.height = height
