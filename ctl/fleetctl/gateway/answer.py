@@ -16,7 +16,7 @@ from fleetctl.gateway.response import ClientResponse
 from fleetctl.gateway.splicer import end_of_stream
 from fleetctl.gateway.stream_fault import STOPPED, StreamFault, truncated
 from fleetctl.gateway.transcript import Transcript
-from fleetctl.gateway.usage import ShownUsage, Usage, read_usage
+from fleetctl.gateway.usage import SHOWS_NONE, Usage, read_usage
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -54,7 +54,7 @@ class ReceivedAnswer:
         self._last_events = b""  # the end that a lost stream lacks
         self._text_bytes_max = 0  # of a stream kept so that another replica can go on with it; 0: none could
         self._is_counted = False  # the replica was asked for counts that the client did not ask for
-        self._shown = ShownUsage()
+        self._shown = SHOWS_NONE
 
     # Receiver: what the replica answers.
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from fleetctl.gateway import wire
 from fleetctl.gateway.stream_fault import STOPPED, StreamFault, find_fault, too_long, truncated
-from fleetctl.gateway.transcript import EventShape, Transcript, read_event, shape_of
-from fleetctl.gateway.usage import ShownUsage, Usage, read_usage, without_usage
+from fleetctl.gateway.transcript import EventShape, Transcript, gives_finish, read_event, shape_of
+from fleetctl.gateway.usage import SHOWS_NONE, ShownUsage, Usage, read_usage, without_usage
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.splicer import Splicer
 
+# `find` comes before a pattern that needs its letters, and stands for `in`, which first tries bytes as a number.
 # A non-empty text of a delta. Inside JSON strings quotes are escaped, so an answer that talks about these keys does
 # not match.
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
 _LF = 10
 
@@ -49,7 +49,7 @@ class EventRelay:
         self._text = transcript.text if transcript is not None else bytearray()
         self._text_bytes_max = transcript.text_bytes_max if transcript is not None else 0
         self._is_counted = is_counted
-        self._shown = shown or ShownUsage()
+        self._shown = shown or SHOWS_NONE
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
         self._counted = b""  # the last event with the engine's own count
         self._marker = self._empty = b""  # how this engine spells the key before a token
@@ -144,7 +144,7 @@ class EventRelay:
     @property
     def is_finished(self) -> bool:
         """Whether a finish_reason was passed on; it may have come with the last content."""
-        return self._finish_seen or _FINISH.search(self._previous) is not None
+        return self._finish_seen or gives_finish(self._previous)
 
     def _cut(self, data: bytes) -> bytes:
         end = wire.last_boundary(data)
@@ -182,9 +182,9 @@ class EventRelay:
 
     def _read_event(self, event: bytes) -> bytes:
         transcript = self.transcript
-        if transcript is None or b"data:" not in event or _DONE.match(event):
+        if transcript is None or event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
             return event
-        if self._finish_seen and b'"finish_reason":null' not in event and b'"finish_reason": null' not in event:
+        if self._finish_seen and event.find(b'"finish_reason":null') < 0 and event.find(b'"finish_reason": null') < 0:
             return self._read_end(event)
         read = read_event(event)
         if read is None:
@@ -200,7 +200,7 @@ class EventRelay:
 
     def _read_end(self, event: bytes) -> bytes:
         """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
-        if b'"usage"' not in event:
+        if event.find(b'"usage"') < 0:
             return event
         if b'"completion_tokens"' in event:
             self._counted = event
@@ -229,9 +229,9 @@ class EventRelay:
             self.fault, start = found
             data = data[:start]
         if not self._finish_seen:
-            self._finish_seen = self.is_finished or _FINISH.search(data) is not None
+            self._finish_seen = self.is_finished or gives_finish(data)
         self.usage = read_usage(data) or self.usage
-        done = _DONE.search(data)
+        done = _DONE.search(data) if data.find(b"[DONE]") >= 0 else None
         if done is not None:
             if self._finish_seen:
                 self.is_done = True

@@ -38,7 +38,7 @@ def too_long() -> StreamFault:
 
 def find_fault(events: bytes) -> tuple[StreamFault, int] | None:
     """Return the fault that the first error event reports, and where that event begins; None: there is none."""
-    found = _ERROR.search(events)
+    found = _ERROR.search(events) if events.find(b'"error"') >= 0 else None
     return (_reported(found[1]), found.start()) if found is not None else None
 
 

@@ -15,6 +15,7 @@ from fleetctl.gateway.usage import Usage, read_usage
 
 # How the text of an event is spelled; nothing else of an event changes from one token to the next.
 _TEXT = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _USAGE_KEY = b',"usage":{'
 _END = b"}\n\n"
 _ENVELOPE = ("id", "created", "model")
@@ -155,6 +156,12 @@ def read_event(event: bytes) -> dict[str, Any] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def gives_finish(events: bytes) -> bool:
+    """Whether one of these events says why the answer ended."""
+    at = events.find(b'"finish_reason"')
+    return at >= 0 and _FINISH.search(events, at) is not None
 
 
 def _is_text(delta: object) -> bool:

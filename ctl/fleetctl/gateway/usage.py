@@ -41,6 +41,9 @@ class ShownUsage(msgspec.Struct, frozen=True):
     in_events: bool = False
 
 
+SHOWS_NONE = ShownUsage()
+
+
 def read_usage(data: bytes) -> Usage | None:
     """Return the last usage object in `data`, if any."""
     start = data.rfind(b'"usage"')
@@ -60,12 +63,14 @@ def without_usage(event: bytes) -> bytes:
 
 def shown_usage(given: bytes) -> ShownUsage:
     """Return what a body's `stream_options` (b"": it has none) ask for; what is no such object asks for nothing."""
+    if not given:
+        return SHOWS_NONE
     try:
-        options = msgspec.json.decode(given) if given else None
+        options = msgspec.json.decode(given)
     except msgspec.DecodeError:
         options = None
     if not isinstance(options, dict) or options.get("include_usage") is not True:
-        return ShownUsage()
+        return SHOWS_NONE
     return ShownUsage(at_end=True, in_events=options.get("continuous_usage_stats") is True)
 
 

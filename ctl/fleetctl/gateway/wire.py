@@ -33,12 +33,12 @@ def status_line(status: int) -> bytes:
 
 def head(status: int, headers: Iterable[Header]) -> bytes:
     """Return a response head, its empty line included."""
-    return b"".join([status_line(status), *[b"%b: %b\r\n" % header for header in headers], b"\r\n"])
+    return b"".join([status_line(status), *[name + b": " + value + b"\r\n" for name, value in headers], b"\r\n"])
 
 
 def whole(status: int, headers: Iterable[Header], body: bytes) -> bytes:
     """Return a response with its length."""
-    lines = [b"%b: %b\r\n" % header for header in headers]
+    lines = [name + b": " + value + b"\r\n" for name, value in headers]
     return b"".join((status_line(status), *lines, b"content-length: %d\r\n\r\n" % len(body), body))
 
 
@@ -61,13 +61,13 @@ def is_event_stream(headers: Iterable[Header]) -> bool:
     """Whether a response with these headers, names in lower case, comes in events."""
     for name, value in headers:
         if name == b"content-type":
-            return b"event-stream" in value
+            return value.find(b"event-stream") >= 0
     return False
 
 
 def events(data: bytes) -> list[bytes]:
     """Return complete SSE events one by one."""
-    if b"\r" in data:
+    if data.find(b"\r") >= 0:
         return _EVENT.findall(data)
     return [event + b"\n\n" for event in data.split(b"\n\n") if event]
 
