@@ -84,7 +84,7 @@ def parse_request(body: bytes) -> ParsedRequest:
         read = _decode_body(body)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
-    if raw := bytes(read.prompt):
+    if read.prompt is not _EMPTY and (raw := bytes(read.prompt)):
         text, size, longest = _completion_prompt(raw)
     else:
         text, size = _chat_prompt(read)
@@ -95,9 +95,14 @@ def parse_request(body: bytes) -> ParsedRequest:
         longest=longest,
         stream=bool(read.stream),
         batch_hint=read.service_tier == "flex",
-        stream_options=bytes(read.stream_options),
-        output_tokens_max=_count(read.max_completion_tokens) or _count(read.max_tokens),
-        is_plain=bytes(read.n) in _ONE and bytes(read.tools) in _NONE and bytes(read.logprobs) in _NONE,
+        stream_options=bytes(read.stream_options) if read.stream_options is not _EMPTY else b"",
+        output_tokens_max=(read.max_completion_tokens is not _EMPTY and _count(read.max_completion_tokens))
+        or _count(read.max_tokens),
+        is_plain=(
+            (read.n is _EMPTY or bytes(read.n) in _ONE)
+            and (read.tools is _EMPTY or bytes(read.tools) in _NONE)
+            and (read.logprobs is _EMPTY or bytes(read.logprobs) in _NONE)
+        ),
     )
 
 

@@ -192,11 +192,12 @@ class Frontend:
         found = measure(parsed, routes)
         named = request.headers.get(b"x-fleetctl-lane")
         header = named.decode("latin-1") if named is not None else None
+        batch = request.headers.get(b"x-fleetctl-batch")
         lane = routes.lane_of(
             found.prompt,
             found.tokens,
             header=header,
-            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
+            batch_hint=parsed.batch_hint or (batch is not None and batch.lower() == b"true"),
             stream=parsed.stream,
         )
         if isinstance(lane, Refusal):

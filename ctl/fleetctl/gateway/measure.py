@@ -34,7 +34,10 @@ def measure(parsed: ParsedRequest, routes: RoutingState) -> MeasuredRequest:
     size, longest, ratio = parsed.size, parsed.longest, routes.ratio
     prompt = routes.prompt_load(size, hashes)
     prompt_tokens = prompt.prompt_tokens if longest is size else ratio.prompt_tokens(longest)
-    tokens = ratio.request_tokens(longest, prompt_tokens, max(0, parsed.output_tokens_max or 0))
+    output_max = parsed.output_tokens_max
+    tokens = ratio.request_tokens(
+        longest, prompt_tokens, output_max if output_max is not None and output_max > 0 else 0
+    )
     return MeasuredRequest(parsed, prompt, tokens, hashes)
 
 

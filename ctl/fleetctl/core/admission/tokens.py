@@ -48,12 +48,12 @@ class RequestTokens(msgspec.Struct, frozen=True, gc=False):
     prompt: int
     prompt_least: int
     prompt_most: int
-    output: int = 0  # as asked; 0: whatever the engine has left
+    output: int = 0  # as asked, never negative; 0: whatever the engine has left
 
     @property
     def expected(self) -> int:
         """Return the whole request; an answer of one token at least."""
-        return self.prompt + max(1, self.output)
+        return self.prompt + (self.output or 1)
 
     @property
     def least(self) -> int:
@@ -70,7 +70,8 @@ class RequestTokens(msgspec.Struct, frozen=True, gc=False):
 
     def needed(self, max_model_len: int) -> int:
         """Return the tokens to ask of an engine in a lane that holds so many: all of the request, where any holds it."""
-        return self.expected if self.expected <= max_model_len or not max_model_len else self.least
+        expected = self.expected
+        return expected if expected <= max_model_len or not max_model_len else self.least
 
 
 class TokenRatio:
@@ -90,13 +91,15 @@ class TokenRatio:
         """Return the estimate for a whole prompt, at least 1; exact where it came as token ids."""
         if size.token_ids is not None:
             return max(1, size.token_ids)
-        return max(1, round(size.text_bytes / self.bytes_per_token) + size.fixed_tokens)
+        return round(size.text_bytes / self.bytes_per_token) + size.fixed_tokens or 1
 
     def request_tokens(self, size: PromptSize, prompt_tokens: int, output: int) -> RequestTokens:
         """Return the bounds of a request whose prompt is estimated at `prompt_tokens`."""
         if size.token_ids is not None:
             return RequestTokens(prompt_tokens, prompt_tokens, prompt_tokens, output)
-        margin = min(_MARGIN_MAX, max(_MARGIN_MIN, _MARGIN_DEVIATIONS * self.deviation))
+        margin = _MARGIN_DEVIATIONS * self.deviation
+        if not _MARGIN_MIN <= margin <= _MARGIN_MAX:
+            margin = _MARGIN_MIN if margin < _MARGIN_MIN else _MARGIN_MAX
         text = prompt_tokens - size.image_tokens
         return RequestTokens(
             prompt_tokens,
@@ -111,6 +114,8 @@ class TokenRatio:
         text_tokens = prompt_tokens - size.fixed_tokens
         if size.text_bytes < _PROMPT_BYTES_MIN or size.images or size.token_ids is not None or text_tokens <= 0:
             return
-        seen = min(max(size.text_bytes / text_tokens, _MIN), _MAX)
+        seen = size.text_bytes / text_tokens
+        if not _MIN <= seen <= _MAX:
+            seen = _MIN if seen < _MIN else _MAX
         self.deviation += _WEIGHT * (abs(seen / self.bytes_per_token - 1.0) - self.deviation)
         self.bytes_per_token += _WEIGHT * (seen - self.bytes_per_token)

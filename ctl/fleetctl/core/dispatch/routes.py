@@ -97,7 +97,7 @@ class RoutingState:
         cached = self.prefixes.cached_bytes(hashes) if hashes else {}
         for replica_id, length in cached.items():
             # What the template puts around cached messages is cached with them.
-            cached[replica_id] = min(tokens, tokens * length // size.text_bytes)
+            cached[replica_id] = tokens * length // size.text_bytes if length < size.text_bytes else tokens
         return PromptLoad(tokens, cached)
 
     def lane_of(

@@ -58,13 +58,13 @@ class PrefixIndex:
 
     def record(self, hashes: list[int], replica_id: str) -> None:
         """Note that a replica is now working through these blocks."""
-        holders = self._holders
+        holders, touch = self._holders, self._holders.move_to_end
         # The last block first, so that the first, which most prompts share, is forgotten last.
         for block in reversed(hashes):
             known = holders.get(block, ())
             if not known or known[0] != replica_id:
                 holders[block] = (replica_id, *[r for r in known if r != replica_id])[:_HOLDERS_MAX]
-            holders.move_to_end(block)
+            touch(block)
         while len(holders) > self.blocks_max:
             holders.popitem(last=False)
 

@@ -94,7 +94,8 @@ class LaneAccounts:
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
         cell.prompt_tokens += prompt_tokens
-        cell.output_tokens += max(0, more_output_tokens)
+        if more_output_tokens > 0:
+            cell.output_tokens += more_output_tokens
         if measured.ending is Ending.COMPLETE:
             cell.e2e.add(measured.total_s)
         if has_missed:

@@ -23,7 +23,7 @@ _INDEX_MAX = math.ceil(math.log(LARGEST_S) * _PER_LOG)
 _MIDDLE = (1.0 + _GAMMA) / 2.0  # a bucket's upper end over its middle
 _ROUNDING = 1e-9  # 0.95 * 20 is a little more than 19 in binary
 
-_log, _ceil = math.log, math.ceil
+_log, _ceil, _INFINITY = math.log, math.ceil, math.inf
 
 
 class QuantileSketch:
@@ -44,7 +44,7 @@ class QuantileSketch:
 
     def add(self, value_s: float, count: int = 1) -> None:
         """Count `value_s` `count` times. Raises ValueError on a negative, NaN or infinite one."""
-        if not 0.0 <= value_s < math.inf or count < 1:
+        if not 0.0 <= value_s < _INFINITY or count < 1:
             raise ValueError(f"cannot count {value_s!r} s {count} times")
         if value_s <= SMALLEST_S:
             index = _INDEX_MIN

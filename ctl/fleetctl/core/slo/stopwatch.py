@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
     from fleetctl.core.slo.endings import Ending
 
+_NO_LIMIT = math.inf
+
 
 class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
@@ -31,8 +33,8 @@ class RequestStopwatch:
         self._gaps_over = 0
         self._has_missed = False
         limits = accounts.limits
-        self._gap_limit_s = limits.itl_s if limits.itl_s is not None else math.inf
-        self._ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else math.inf
+        self._gap_limit_s = limits.itl_s if limits.itl_s is not None else _NO_LIMIT
+        self._ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else _NO_LIMIT
 
     def dispatched(self, now_s: float) -> None:
         """Note a dispatch; only the first one ends the wait."""

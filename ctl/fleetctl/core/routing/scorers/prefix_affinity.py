@@ -17,6 +17,7 @@ def prefix_affinity(candidates: Sequence[Candidate], prompt: PromptLoad) -> list
     """Score by the share of the prompt found in the prefix cache, 0 for replicas over the load bound."""
     if not prompt.cached_tokens:
         return [0.0] * len(candidates)
-    bound = max(1.0, LOAD_BOUND * (sum([c.in_flight for c in candidates]) + 1) / len(candidates)) - 1
+    share = LOAD_BOUND * (sum([c.in_flight for c in candidates]) + 1) / len(candidates)
+    bound = share - 1 if share > 1.0 else 0.0
     total, cached = prompt.prompt_tokens or 1, prompt.cached_tokens
     return [cached.get(c.id, 0) / total if c.in_flight <= bound else 0.0 for c in candidates]
