@@ -17,9 +17,10 @@ from fleetctl.ports.host import Stall, StallKind
 
 # Nobody is stopped by accident, and its state says so for certain; a heartbeat is due twice within it.
 STOPPED_S = 2.0
-# Without a beat: longer than processes waited for a processor with the load at four times the cores (1.3 s at most,
-# 2026-11, 2 cores, 8 test runs at once).
-HUNG_S = 6.0
+# Without a beat: longer than a machine in distress withholds a processor or the disk. With the load at four times the
+# cores it was 1.3 s at most, but 7.4 s once where three engines loaded torch beside two test runs (2026-11, 2 cores):
+# a gateway that is killed for it loses every stream it carries.
+HUNG_S = 20.0
 # A watcher that was stopped itself, with the whole machine perhaps, must see again and again that nothing moves.
 _LOOKS_MIN = 3
 _LOOK_S = 0.4
