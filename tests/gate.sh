@@ -18,8 +18,8 @@ bash -n install.sh tests/gate.sh .ci/run
 
 step "pytest: unit, property and process tests, on two workers"
 python -m pytest -q -n 2 --dist loadgroup -m "not e2e and not engines and not live"
-step "pytest: whole fleets, one at a time"
-python -m pytest -q -n 0 -m "e2e and not engines and not live"
+step "pytest: whole fleets, two files at a time"
+python -m pytest -q -n 2 --dist loadfile -m "e2e and not engines and not live"
 if [ "$engines" = true ]; then
     step "pytest: real engines"
     python -m pytest -q -n 0 -m "engines and not live"
