@@ -99,6 +99,11 @@ class FleetPaths:
         """The last table the controller pushed, so that a restarted gateway serves before it is spoken to."""
         return self.home / "routing-table.json"
 
+    @property
+    def environment(self) -> Path:
+        """What the fleet's processes are started with, secrets among it: mode 0600."""
+        return self.home / "environment.json"
+
     def make(self) -> None:
         """Create the directories, the user's alone. Raises StateError where they are another user's, or links."""
         # Where the state lies is the user's to choose, by a link too; what lies in it is ours.

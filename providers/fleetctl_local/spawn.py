@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.environment import engine_environment
 from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
 from fleetctl.log_files import open_log
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel
-from fleetctl_local.environment import engine_environment
 from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.logs import log_path
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,7 @@ def desired(profile: Profile) -> Desired:
 
 def table(profile: Profile) -> RoutingTable:
     """Return the routing table of a fleet whose `short` lane is as far up the ladder as it goes."""
-    keys = KeyHashes("demo").of(profile.gateway.api_keys)
+    keys = KeyHashes("demo", lambda name: os.environ.get(name, "")).of(profile.gateway.api_keys)
     memory = Memory(lanes={"short": LaneMemory(step=LadderStep.BREAKER)})
     return build_table(desired(profile), (), memory, engine_of=ENGINE_OF, key_hashes=keys, version=1)
 

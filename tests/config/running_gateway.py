@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 from dataclasses import replace
@@ -138,7 +139,7 @@ def _table(desired: Desired, step: LadderStep) -> RoutingTable:
     return build_table(
         desired, [replace(record, capacity=capacity) for record in records],
         Memory(lanes={"short": LaneMemory(step=step)}), engine_of=load_engine,
-        key_hashes=KeyHashes("demo").of(desired.profile.gateway.api_keys), version=1,
+        key_hashes=KeyHashes("demo", lambda name: os.environ.get(name, "")).of(desired.profile.gateway.api_keys), version=1,
     )  # fmt: skip
 
 

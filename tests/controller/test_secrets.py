@@ -58,6 +58,6 @@ def test_a_reference_that_leads_nowhere_is_a_failed_start_that_names_it(tmp_path
 @pytest.mark.parametrize("reference", ["file:/nonexistent/key", "keyring:service/user", "env:SURELY_NOT_SET_ANYWHERE"])
 def test_the_error_names_the_variable_and_the_reference(reference):
     with pytest.raises(ConfigError, match="HF_TOKEN") as caught:
-        with_secrets({"HF_TOKEN": reference})
+        with_secrets({"HF_TOKEN": reference}, lambda _: "")
     assert reference in caught.value.message
     assert caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -188,12 +189,16 @@ async def claimed(rig: Rig, version: int) -> GatewaySnapshot:
     return replace(await rig.gateway.snapshot(), table_version=version)
 
 
+def variable(name: str) -> str:
+    return os.environ.get(name, "")
+
+
 def test_api_keys_are_resolved_hashed_and_stable(tmp_path, monkeypatch):
     monkeypatch.setenv("SHORT_KEY", "correct horse")
     path = tmp_path / "key"
     path.write_text("k" * 40 + "\n")
-    hashes = KeyHashes(FLEET).of(("env:SHORT_KEY", f"file:{path}"))
-    assert hashes == KeyHashes(FLEET).of(("env:SHORT_KEY", f"file:{path}"))
+    hashes = KeyHashes(FLEET, variable).of(("env:SHORT_KEY", f"file:{path}"))
+    assert hashes == KeyHashes(FLEET, variable).of(("env:SHORT_KEY", f"file:{path}"))
     assert matches("correct horse", hashes[0])
     assert hashes[0].startswith("scrypt:")
     assert matches("k" * 40, hashes[1])
@@ -203,7 +208,7 @@ def test_api_keys_are_resolved_hashed_and_stable(tmp_path, monkeypatch):
 @pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/nonexistent/key", "plain"])
 def test_a_key_that_cannot_be_read_is_named(reference):
     with pytest.raises(ConfigError, match="API key"):
-        KeyHashes(FLEET).of((reference,))
+        KeyHashes(FLEET, variable).of((reference,))
 
 
 def test_a_gateway_whose_keys_cannot_be_read_stays_shut(tmp_path):

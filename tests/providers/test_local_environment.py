@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.environment import engine_environment
 from fleetctl.testing.orders import create
-from fleetctl_local.environment import engine_environment
 from tests.providers.conftest import tagged_pids
 from tests.providers.test_local import eventually, order
 

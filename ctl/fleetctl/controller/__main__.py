@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
@@ -28,12 +28,17 @@ from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, 
 from fleetctl.printable import log_to_stderr
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.unix_server import UnixServer
+from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleetctl.ports.host import ControllerRuntime
+    from fleetctl.environment import FleetEnvironment
+    from fleetctl.model.desired import Desired
+    from fleetctl.ports.engine import Engine
+    from fleetctl.ports.host import ControllerRuntime, Host
     from fleetctl.ports.lease import Lease
+    from fleetctl.ports.provider import Provider
 
 _log = logging.getLogger("fleetctl.controller")
 # SQLite's own wait for a lock; a write that does not get it is tried again, and the status says so meanwhile.
@@ -49,14 +54,15 @@ def main() -> int:
     parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
     arguments = parser.parse_args()
     log_to_stderr()
-    runtime = load_host(arguments.on_host).controller_runtime(arguments.fleet)
+    host = load_host(arguments.on_host)
+    runtime = host.controller_runtime(arguments.fleet)
     try:
         runtime.claim()
     except LockHeldError as exc:
         _log.info("fleet %s has its controller: %s; nothing to do", arguments.fleet, exc.message)
         return 0
     try:
-        asyncio.run(_keep(arguments.fleet, runtime))
+        asyncio.run(_keep(arguments.fleet, host, runtime))
     except FleetctlError as exc:
         _log.error("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
         return exc.exit_code
@@ -65,7 +71,7 @@ def main() -> int:
     return 0
 
 
-async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
+async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> None:
     paths = FleetPaths(fleet=fleet)
     heart = _Heart(runtime)
     beating = asyncio.get_running_loop().create_task(heart.beat())
@@ -80,6 +86,10 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
         _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
         leased = store.under(lease)
         access = ThreadedAccess(leased, reader.under(lease))
+        provider, engine_of = load_provider(desired.profile.provider), lru_cache(load_engine)
+        if host.environment(fleet) is None:
+            # An earlier version brought it up: what its controller was started with is kept from now on.
+            host.keep_environment(fleet, _own_environment(desired, provider, engine_of))
         async with AsyncExitStack() as stack:
             world = World(
                 fleet=fleet,
@@ -87,23 +97,35 @@ async def _keep(fleet: str, runtime: ControllerRuntime) -> None:
                 store=WriteBehindStore(access, fleet, SYSTEM_CLOCK),
                 epoch=lease.epoch,
                 clock_step=step_since(earlier, lease.holder, SYSTEM_CLOCK),
-                provider=load_provider(desired.profile.provider),
-                engine_of=lru_cache(load_engine),
+                provider=provider,
+                engine_of=engine_of,
                 policy_of=lru_cache(load_policy),
                 engines=await stack.enter_async_context(HttpEngineClient()),
                 gateway=await stack.enter_async_context(HttpGatewayClient(lambda: paths.gateway_socket)),
                 gateway_host=runtime.gateway_host(SYSTEM_CLOCK),
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
+                variable=partial(_variable, host, fleet),
             )
             while await _serve(world, runtime, leased, heart):
                 if _is_forgotten(leased, fleet):
+                    _forget_environment(host, leased, fleet)
                     break
         _release(leased)
     finally:
         beating.cancel()
         store.close()
         reader.close()
+
+
+def _own_environment(desired: Desired, provider: Provider, engine_of: Callable[[str], Engine]) -> FleetEnvironment:
+    return fleet_environment(desired.profile, desired.plan, provider=provider, engine_of=engine_of, environ=os.environ)
+
+
+def _variable(host: Host, fleet: str, name: str) -> str:
+    """Return what a variable held where `up` last ran; read anew each time, so that another `up` changes a secret."""
+    kept = host.environment(fleet)
+    return kept.variables.get(name, "") if kept is not None else ""
 
 
 class _Heart:
@@ -141,6 +163,12 @@ def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
         _log.info("fleet %s is wanted again", fleet)
         return False
     return True
+
+
+def _forget_environment(host: Host, leased: SqliteStore, fleet: str) -> None:
+    """Leave no secrets of a fleet that is down, unless another `up` has just written its own."""
+    if leased.fleet(fleet) is None:
+        host.keep_environment(fleet, None)
 
 
 def _release(leased: SqliteStore) -> None:

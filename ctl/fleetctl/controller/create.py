@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.keys import with_secrets
@@ -217,7 +218,8 @@ class Creator:
         before = {intent.token: self._sent_at.get(intent.token) for intent in batch}
         try:
             self._sent_at.update(dict.fromkeys(before, self._world.clock.now()))
-            results = await self._calls.create(tuple(intent.request for intent in batch), with_secrets)
+            resolve = partial(with_secrets, variable=self._world.variable)
+            results = await self._calls.create(tuple(intent.request for intent in batch), resolve)
         except FleetctlError as exc:
             results = tuple(CreateResult(token=intent.token, error=exc) for intent in batch)
         for result in results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from fleetctl.core.admission.keys import GENERATED_CHARS_MIN, scrypt_hash, sha25
 from fleetctl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _REFERENCES = ("env:", "file:", "keyring:")
 
@@ -19,13 +18,14 @@ _REFERENCES = ("env:", "file:", "keyring:")
 class KeyHashes:
     """Hashes each key once: a slow hash takes tens of milliseconds, and the table is built every tick."""
 
-    def __init__(self, fleet: str) -> None:
+    def __init__(self, fleet: str, variable: Callable[[str], str]) -> None:
         self._fleet = fleet
+        self._variable = variable
         self._known: dict[tuple[str, str], str] = {}
 
     def of(self, references: tuple[str, ...]) -> tuple[str, ...]:
         """Return the references' hashes. Raises ConfigError naming the one that leads nowhere."""
-        return tuple(self._hash(reference, _resolve(reference, "API key")) for reference in references)
+        return tuple(self._hash(reference, _resolve(reference, "API key", self._variable)) for reference in references)
 
     def _hash(self, reference: str, key: str) -> str:
         mark = (reference, hashlib.sha256(key.encode()).hexdigest())
@@ -37,22 +37,23 @@ class KeyHashes:
         return self._known[mark]
 
 
-def with_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+def with_secrets(environ: Mapping[str, str], variable: Callable[[str], str]) -> dict[str, str]:
     """Return an engine's environment with references replaced by what they lead to. Raises ConfigError.
 
-    To be called right before the create: what is stored, journalled or rendered keeps the reference.
+    To be called right before the create: what is stored, journalled or rendered keeps the reference. `variable` says
+    what a variable held where `up` ran.
     """
     return {
-        name: _resolve(value, f"engine variable {name}") if value.startswith(_REFERENCES) else value
+        name: _resolve(value, f"engine variable {name}", variable) if value.startswith(_REFERENCES) else value
         for name, value in environ.items()
     }
 
 
-def _resolve(reference: str, what: str) -> str:
+def _resolve(reference: str, what: str, variable: Callable[[str], str]) -> str:
     kind, _, name = reference.partition(":")
     if kind == "env":
-        secret = os.environ.get(name, "")
-        hint = f"set {name} where `fleetctl up` runs, or use file:PATH"
+        secret = variable(name)
+        hint = f"set {name} where `fleetctl up` runs, and run it again; or use file:PATH"
     elif kind == "file":
         try:
             secret = Path(name).expanduser().read_text().strip()

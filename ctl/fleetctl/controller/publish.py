@@ -38,7 +38,7 @@ class Publisher:
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
         self._journal = journal
-        self._keys = KeyHashes(world.fleet)
+        self._keys = KeyHashes(world.fleet, world.variable)
         self._table = _read(world.paths.routing_table)
         # Replica id -> the version from which it gets no new requests.
         self._out_since: dict[str, int] = {}

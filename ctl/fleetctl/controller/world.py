@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,5 +67,6 @@ class World:
     gateway_host: GatewayHost
     clock: Clock
     pid: int
+    variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran
     clock_step: timedelta | None = None  # of the wall clock, since an earlier controller was last at work
     epoch: int = 0  # of the lease the store is bound to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.readiness import missing, refuse_final
+from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +78,7 @@ def up(  # what it guards against, each named
         if not site.host.processes(profile.name).is_any:
             site.host.check_port(profile.gateway.host, profile.gateway.port)
         result = _record(site, profile, plan)
+        _keep_environment(site, result)
         ensure_controller(site, profile.name)
     site.host.wake(profile.name)
     return result
@@ -198,6 +201,18 @@ def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
     return UpResult(desired=desired, change=change)
+
+
+def _keep_environment(site: Site, result: UpResult) -> None:
+    """Keep what the fleet's processes need of this shell, so that whoever restarts one later starts the same."""
+    desired = result.desired
+    before = None if result.change is Change.CREATED else site.host.environment(desired.fleet)
+    provider = site.providers(desired.profile.provider)
+    kept = fleet_environment(
+        desired.profile, desired.plan, provider=provider, engine_of=site.engines, environ=os.environ, before=before
+    )
+    if kept != before:
+        site.host.keep_environment(desired.fleet, kept)
 
 
 def _is_same(before: Desired, profile: Profile, plan: Plan) -> bool:

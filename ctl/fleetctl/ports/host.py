@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fleetctl.clock import Clock
+    from fleetctl.environment import FleetEnvironment
     from fleetctl.model.desired import Desired
     from fleetctl.model.log import LogChunk
     from fleetctl.model.status import FleetStatus
@@ -186,6 +187,17 @@ class Host(Protocol):
 
         One that ended well while `is_wanted` says no has done what was left to do. Raises UnavailableError with the
         end of its log.
+        """
+        ...
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what the fleet's processes are started with; None: nothing is on record. Raises StateError."""
+        ...
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Start the fleet's processes with this from now on, kept where this user alone can read it; None: forget it.
+
+        Raises StateError.
         """
         ...
 

@@ -87,6 +87,9 @@ class ProviderCapabilities:
     shared: SharedResources | None = None
     preflight: Preflight | None = None
     logs: NodeLogs | None = None
+    # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
+    # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
+    variables: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import Clock
+from fleetctl.environment import FleetEnvironment
 from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.model.log import LogChunk
 from fleetctl.model.status import FleetStatus
@@ -39,6 +40,7 @@ class FakeHost:
     stalled: dict[str, tuple[Stall | None, Stall | None]] = field(default_factory=dict)  # controller, gateway
     orphaned: tuple[OrphanedProcess, ...] = ()
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (fleet, process) -> its log, ASCII
+    environments: dict[str, FleetEnvironment] = field(default_factory=dict)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
     @contextmanager
@@ -62,6 +64,16 @@ class FakeHost:
             self.on_start(fleet)
         if self.controllers.get(fleet) is None and is_wanted():
             raise UnavailableError(f"the controller of {fleet} did not answer")
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what was kept."""
+        return self.environments.get(fleet)
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Keep it in memory."""
+        self.environments.pop(fleet, None)
+        if environment is not None:
+            self.environments[fleet] = environment
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what lives."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.environment import gateway_environment
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log
 from fleetctl_host_local.exit_watch import ExitWatch
@@ -74,7 +75,7 @@ class GatewayProcess:
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""
         listener = self._bound(desired.profile.gateway)
-        fds, environ = to_inherit([listener], self._environ, argv=self._argv)
+        fds, environ = to_inherit([listener], gateway_environment(self._environ), argv=self._argv)
         self._paths.make()
         with open_log(self._paths.logs / "gateway.log") as log:
             self._child = _DetachedGateway(

@@ -14,13 +14,21 @@ from fleetctl.locks import FileLock
 from fleetctl.model.log import LogChunk
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
-from fleetctl_host_local import controller_client, earlier_layout, orphaned_processes, public_port, supervision
+from fleetctl_host_local import (
+    controller_client,
+    earlier_layout,
+    orphaned_processes,
+    public_port,
+    recorded_environment,
+    supervision,
+)
 from fleetctl_host_local.heartbeat import current_stall
 from fleetctl_host_local.runtimes import LocalControllerRuntime, LocalGatewayRuntime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from fleetctl.environment import FleetEnvironment
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.host import OrphanedProcess, Stall
 
@@ -45,6 +53,14 @@ class LocalHost:
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
         """Return once a controller answers; start one if there is none. Raises UnavailableError."""
         supervision.ensure_controller(fleet, is_wanted=is_wanted)
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what is on record in the fleet's directory. Raises StateError."""
+        return recorded_environment.read(FleetPaths(fleet=fleet))
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Record it there, or remove the record. Raises StateError."""
+        recorded_environment.write(FleetPaths(fleet=fleet), environment)
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what holds the fleet's locks; without a controller also what an earlier version left running."""
@@ -120,7 +136,7 @@ class LocalHost:
         if self.processes(fleet).is_any:
             return
         paths = FleetPaths(fleet=fleet)
-        for path in (paths.controller_socket, paths.gateway_socket, paths.routing_table):
+        for path in (paths.controller_socket, paths.gateway_socket, paths.routing_table, paths.environment):
             path.unlink(missing_ok=True)
         elsewhere = paths.socket_dir
         if elsewhere not in (None, paths.home):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log
 from fleetctl.paths import FleetPaths
-from fleetctl_host_local import controller_client
+from fleetctl_host_local import controller_client, recorded_environment
 from fleetctl_host_local.heartbeat import current_stall, kill_holder
 from fleetctl_host_local.runtimes import controller_command
 
@@ -74,6 +75,7 @@ def _stall(lock: FileLock) -> Stall | None:
 
 def start_controller(fleet: str) -> subprocess.Popen[bytes]:
     """Start the fleet's controller in its own session, so that it outlives this command and its terminal."""
+    paths = FleetPaths(fleet=fleet)
     with open_log(controller_log(fleet)) as log:
         started = subprocess.Popen(  # noqa: S603  # our own module; the fleet's name is one argument, no shell
             controller_command(fleet),
@@ -81,6 +83,7 @@ def start_controller(fleet: str) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=recorded_environment.of_controller(paths, os.environ),
             cwd="/",  # it must not keep the caller's directory busy
         )
     # A caller that lives long, as the TUI does, must not keep a dead controller as a zombie.

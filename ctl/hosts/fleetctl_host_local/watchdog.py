@@ -7,8 +7,10 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import StateError
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log
+from fleetctl_host_local import recorded_environment
 from fleetctl_host_local.heartbeat import StallWatch, kill_holder
 from fleetctl_host_local.inheritance import to_inherit
 
@@ -65,10 +67,10 @@ class Watchdog:
             self._not_before_s = now_s
 
     def _start(self, listeners: Sequence[socket.socket]) -> None:
-        fds, environ = to_inherit(listeners, os.environ)
         self._paths.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log_path = self._paths.logs / "controller.log"
         try:
+            fds, environ = to_inherit(listeners, recorded_environment.of_controller(self._paths, os.environ))
             with open_log(log_path) as log:
                 child = subprocess.Popen(  # noqa: S603  # our own argv, handed down by the controller that started us
                     self._argv,
@@ -79,7 +81,7 @@ class Watchdog:
                     pass_fds=fds,
                     env=environ,
                 )
-        except OSError as exc:
+        except (OSError, StateError) as exc:
             _log.error("the controller is missing and cannot be started: %s", exc)
             return
         self._children.append(child)
