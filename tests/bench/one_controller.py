@@ -18,8 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.e2e.one_controller import CAUSES, DISK_FULL, Trial, Watched, Witness, try_once
+from tests.e2e.one_controller import CAUSES, DISK_FULL, Trial, try_once
 from tests.e2e.standstill import on_small_disk
+from tests.e2e.watched import Watched, Witness
 
 
 def main() -> int:
@@ -28,6 +29,9 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cause", default="", help="only causes with this in their name")
+    parser.add_argument(
+        "--logs", action="store_true", help="show the ends of the fleet's logs after a trial gone wrong"
+    )
     parser.add_argument("--for-s", type=float, default=float("inf"), help="begin no trial after this long")
     options = parser.parse_args()
     fleet = Watched(Path(tempfile.mkdtemp(prefix="fo-")))
@@ -47,6 +51,8 @@ def main() -> int:
                 done.append(try_once(fleet, witness, cause, env, rng))
                 if done[-1].wrong:
                     print(f"trial {number} of seed {options.seed}: {done[-1]}", flush=True)
+                    if options.logs:
+                        print(fleet.logs(), flush=True)
             answered = witness.answered
     finally:
         left = fleet.take_down()
@@ -60,13 +66,16 @@ def main() -> int:
 
 def print_table(done: list[Trial]) -> None:
     """Print a row a cause."""
-    print(f"{'CAUSE':40} {'TRIALS':>6} {'WRONG':>6} {'MEDIAN_S':>9} {'MOST_S':>7}")
+    print(f"{'CAUSE':40} {'TRIALS':>6} {'WRONG':>6} {'SERVED_S':>9} {'MEDIAN_S':>9} {'MOST_S':>7}")
     for cause in [*sorted(CAUSES), "all"]:
         of_cause = [trial for trial in done if cause in (trial.cause, "all")]
         if of_cause:
             seconds = [trial.seconds for trial in of_cause]
             wrong = sum(bool(trial.wrong) for trial in of_cause)
-            print(f"{cause:40} {len(of_cause):6} {wrong:6} {statistics.median(seconds):9.1f} {max(seconds):7.1f}")
+            served_s = max(trial.served_s for trial in of_cause)
+            print(
+                f"{cause:40} {len(of_cause):6} {wrong:6} {served_s:9.1f} {statistics.median(seconds):9.1f} {max(seconds):7.1f}"
+            )
 
 
 if __name__ == "__main__":

@@ -128,6 +128,9 @@ class FakeGateway:
             return None
         return Stall(pid=4242, kind=StallKind.STOPPED, for_s=self.clock.monotonic_s() - self.stalled_at)
 
+    def is_beating(self) -> bool:
+        return self.stalled_at is None
+
     def start(self, desired: Desired) -> int:
         assert not self.is_alive(), "a second gateway was started"
         assert desired.fleet == FLEET

@@ -17,25 +17,69 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.e2e.one_controller import Watched, Witness
+    from tests.e2e.watched import Watched, Witness
 
 LOCKED_S = 8.0
 GONE_S = 4.0
+STOPPED_S = 6.0
 DISK = "128m"  # no less than `up` wants to see free
 # The controller finds a dead replica within a second; then it wants to write.
 _WRITES_SOON_S = 3.0
 
 
 def controller_stopped(fleet: Watched, witness: Witness) -> None:
-    (old,) = fleet.controllers()
-    witness.ignored.add(old)
-    os.kill(old, signal.SIGSTOP)
+    _strike_controller(fleet, witness, signal.SIGSTOP)
+
+
+def controller_asleep(fleet: Watched, witness: Witness) -> None:
+    _strike_controller(fleet, witness, signal.SIGUSR2)
+
+
+def controller_computing(fleet: Watched, witness: Witness) -> None:
+    _strike_controller(fleet, witness, signal.SIGUSR1)
 
 
 def gateway_stopped(fleet: Watched, witness: Witness) -> None:
+    _strike_gateway(fleet, witness, signal.SIGSTOP)
+
+
+def gateway_asleep(fleet: Watched, witness: Witness) -> None:
+    _strike_gateway(fleet, witness, signal.SIGUSR2)
+
+
+def gateway_computing(fleet: Watched, witness: Witness) -> None:
+    _strike_gateway(fleet, witness, signal.SIGUSR1)
+
+
+def both_stopped(fleet: Watched, witness: Witness) -> None:
+    """Leave nobody who could notice but the next command."""
+    controller_stopped(fleet, witness)
+    gateway_stopped(fleet, witness)
+
+
+def both_stopped_for_a_while(fleet: Watched, witness: Witness) -> None:
+    """Stop both as a debugger or a machine in distress does, and let them go on: neither may take the other for hung."""
+    before = {*fleet.controllers(), *fleet.pids("gateway")}
+    both_stopped(fleet, witness)
+    SYSTEM_CLOCK.sleep_blocking(STOPPED_S)
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    witness.ignored.clear()
+    SYSTEM_CLOCK.sleep_blocking(1.0)
+    if before != {*fleet.controllers(), *fleet.pids("gateway")}:
+        witness.wrong.append("a process that went on was replaced")
+
+
+def _strike_controller(fleet: Watched, witness: Witness, number: signal.Signals) -> None:
+    (old,) = fleet.controllers()
+    witness.ignored.add(old)
+    os.kill(old, number)
+
+
+def _strike_gateway(fleet: Watched, witness: Witness, number: signal.Signals) -> None:
     del witness
     (old,) = fleet.pids("gateway")
-    os.kill(old, signal.SIGSTOP)
+    os.kill(old, number)
 
 
 def state_locked(fleet: Watched, witness: Witness) -> None:

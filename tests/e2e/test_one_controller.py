@@ -16,8 +16,9 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.e2e import cron
-from tests.e2e.one_controller import CAUSES, DISK_FULL, FLEET, Watched, Witness, try_once
+from tests.e2e.one_controller import CAUSES, DISK_FULL, try_once
 from tests.e2e.standstill import on_small_disk
+from tests.e2e.watched import FLEET, Watched, Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +14,13 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import StallKind
-from fleetctl_host_local.heartbeat import HUNG_S, STOPPED_S, StallWatch, current_stall, is_stopped, kill_holder
+from fleetctl_host_local.activity import Activity, idle_s, is_stopped, read_activity
+from fleetctl_host_local.heartbeat import HUNG_S, STOPPED_S, StallWatch, current_stall, kill_holder
 from fleetctl_host_local.host import LocalHost
 from fleetctl_host_local.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _HOLD = """
 import sys, time
@@ -47,20 +48,64 @@ def holder(paths: FleetPaths) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
+        while not look_at(process.pid).is_idle:  # it has written its line, and is on its way to sleep
+            SYSTEM_CLOCK.sleep_blocking(0.01)
         yield process
         process.kill()
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def look_at(pid: int) -> Activity:
+    found = read_activity(pid)
+    assert found is not None
+    return found
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
     assert is_stopped(process.pid)
 
 
-def test_a_stopped_holder_is_told_after_two_seconds_and_a_hung_one_after_twenty(paths, holder):
+def scripted(states: str, *, cpu_share: float = 0.0, delay_share: float = 0.0) -> Callable[[int], Activity]:
+    """Return looks, a second apart, at a process whose threads are in these states and have these shares of each second."""
+    seconds = iter(range(1000))
+
+    def look(pid: int) -> Activity:
+        del pid
+        second = next(seconds)
+        return Activity(states=states, cpu_s=second * cpu_share, delay_s=second * delay_share)
+
+    return look
+
+
+def convicted_after_s(watch: StallWatch) -> int | None:
+    """Return after how many seconds without a beat, looked at once a second, a process is convicted."""
+    return next((at_s for at_s in range(120) if watch.look(1000.0 + at_s) is not None), None)
+
+
+@pytest.mark.parametrize(
+    ("states", "shares", "after_s"),
+    [
+        ("SSS", {}, 4),  # asleep though a beat is due: it waits for what does not come
+        ("RSS", {"cpu_share": 1.0}, 3),  # it turns round and round
+        ("RSS", {"cpu_share": 0.5}, 5),  # the same with half a processor
+        ("TTT", {}, 3),
+        # What the machine withholds speaks against nobody for a minute.
+        ("RSS", {"cpu_share": 0.02, "delay_share": 0.98}, 61),
+        ("SSS", {"delay_share": 0.98}, 61),
+        ("DSS", {}, 61),
+    ],
+)
+def test_a_process_without_a_heartbeat_is_judged_by_the_time_it_had(paths, holder, states, shares, after_s):
+    lock = FileLock(paths.controller_lock)
+    assert convicted_after_s(StallWatch(lock, read=scripted(states, **shares))) == after_s
+    assert holder.poll() is None
+
+
+def test_a_hung_and_a_stopped_process_are_told_from_their_looks_in_the_system(paths, holder):
     watch = StallWatch(FileLock(paths.controller_lock))
-    seen = [watch.look(1000.0 + at_s) for at_s in range(25)]
-    assert [stall is None for stall in seen] == [at_s <= HUNG_S for at_s in range(25)]
+    seen = [watch.look(1000.0 + at_s) for at_s in range(9)]
+    assert [stall is None for stall in seen] == [at_s <= HUNG_S for at_s in range(9)]
     assert seen[-1] is not None
     assert seen[-1].kind is StallKind.HUNG
     stop(holder)
@@ -72,14 +117,55 @@ def test_a_stopped_holder_is_told_after_two_seconds_and_a_hung_one_after_twenty(
     assert f"process {holder.pid} is stopped" in str(seen[-1])
 
 
+def test_a_process_that_computes_for_ever_hangs(tmp_path):
+    command = [sys.executable, "-c", "print('on', flush=True)\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "on\n"
+            before = after = look_at(process.pid)
+            while after.cpu_s - before.cpu_s < 0.2:  # of a processor, however long this machine takes to give it
+                after = look_at(process.pid)
+                assert not after.is_idle
+                assert idle_s(before, after, 1.0) == 0.0
+        finally:
+            process.kill()
+
+
+def test_what_is_stopped_before_its_first_beat_or_its_lock_is_told_all_the_same(paths, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        try:
+            stop(process)
+            watch = StallWatch(FileLock(tmp_path / "gateway.lock"))
+            seen = [watch.look(1000.0 + at_s, starting_pid=process.pid) for at_s in range(5)]
+            assert [stall is None for stall in seen] == [True, True, True, False, False]
+        finally:
+            process.kill()
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD.replace("lock.beat(1000.0)", ""), str(paths.gateway_lock)],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            assert FileLock(paths.gateway_lock).beaten_at_s() is None
+            assert convicted_after_s(StallWatch(FileLock(paths.gateway_lock))) is None, "of an earlier version, perhaps"
+            stop(process)
+            assert convicted_after_s(StallWatch(FileLock(paths.gateway_lock))) == 3
+            assert LocalHost().stalls("demo")[1] is not None
+        finally:
+            process.kill()
+
+
 def test_a_beating_process_is_never_taken_for_a_hung_one(tmp_path):
     lock = FileLock(tmp_path / "controller.lock")
     lock.acquire(wait_s=0.0)
-    watch = StallWatch(lock)
+    watch = StallWatch(lock, read=scripted("SS"))
     for second in range(60):
-        if second % 4 == 0:
+        if second % 3 == 0:
             lock.beat(1000.0 + second)
         assert watch.look(1000.0 + second) is None
+        assert watch.is_beating
     lock.release()
 
 

@@ -60,6 +60,14 @@ def test_a_gateway_that_lives_and_is_silent_is_ended():
     ]
 
 
+def test_a_gateway_without_a_heartbeat_is_left_to_whoever_tells_waiting_from_hanging():
+    memory = replace(PLANNED, gateway_started_at=at(0), gateway_missing_since=at(3500))
+    starved = replace(without_gateway(*TWO, alive=True), gateway_beating=False)
+    assert decide(worlds.one_lane(2), starved, memory).actions == ()
+    hung = replace(starved, gateway_stall="process 7 hangs")
+    assert of_kind(decide(worlds.one_lane(2), hung, memory), StopGateway)
+
+
 def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
     fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     first = decide(fleet, observation(observed("r1", in_flight=2), observed("r2", STATE.BOOTING)), PLANNED)

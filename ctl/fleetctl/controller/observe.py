@@ -80,6 +80,7 @@ class Observer:
         return Observation(
             at=now,
             gateway_stall=str(stall or ""),
+            gateway_beating=self._world.gateway_host.is_beating(),
             listing_ok=self._listing.is_current,
             listing_failed=self._listing.has_failed,
             listing_partial=self._listing.is_partial,

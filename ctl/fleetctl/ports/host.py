@@ -89,6 +89,10 @@ class GatewayHost(Protocol):
         """Return what keeps the gateway's process from progressing; asked every tick; None: nothing."""
         ...
 
+    def is_beating(self) -> bool:
+        """Whether its signs of life came lately, as `stall` saw them; True where it leaves none."""
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
         ...

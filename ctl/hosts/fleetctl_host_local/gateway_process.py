@@ -13,8 +13,9 @@ import msgspec
 from fleetctl.environment import gateway_environment
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log
+from fleetctl_host_local.activity import is_stopped
 from fleetctl_host_local.exit_watch import ExitWatch
-from fleetctl_host_local.heartbeat import StallWatch, is_stopped
+from fleetctl_host_local.heartbeat import StallWatch
 from fleetctl_host_local.inheritance import inherited_sockets, to_inherit
 from fleetctl_host_local.public_port import listen, resolve
 
@@ -70,7 +71,12 @@ class GatewayProcess:
 
     def stall(self) -> Stall | None:
         """Return what keeps the gateway from progressing."""
-        return self._stall_watch.look(self._clock.monotonic_s())
+        starting = self._child.pid if self._child is not None and self._child_runs() else 0
+        return self._stall_watch.look(self._clock.monotonic_s(), starting_pid=starting)
+
+    def is_beating(self) -> bool:
+        """Whether the gateway leaves its signs of life, or is of a version that leaves none."""
+        return self._stall_watch.is_beating
 
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""

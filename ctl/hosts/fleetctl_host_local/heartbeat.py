@@ -3,28 +3,38 @@
 The heartbeat is the modification time of the lock's file, set about once a second from the process's own loop, on
 CLOCK_MONOTONIC: that is one scale in every process of a boot, no step of the wall clock moves it, and setting it needs
 neither room on the disk nor anybody's answer.
+
+A beat that does not come proves nothing by itself: a machine in distress withholds the processor or the disk, and a
+gateway that is killed for it loses every stream it carries. So what counts is the time in which the process could have
+beaten, and did not: asleep or computing, as `activity` tells.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
 from fleetctl.ports.host import Stall, StallKind
+from fleetctl_host_local.activity import Activity, idle_s, is_stopped, read_activity
 
 # Nobody is stopped by accident, and its state says so for certain; a heartbeat is due twice within it.
 STOPPED_S = 2.0
-# Without a beat: longer than a machine in distress withholds a processor or the disk. With the load at four times the
-# cores it was 1.3 s at most, but 7.4 s once where three engines loaded torch beside two test runs (2026-11, 2 cores):
-# a gateway that is killed for it loses every stream it carries.
-HUNG_S = 20.0
-# A watcher that was stopped itself, with the whole machine perhaps, must see again and again that nothing moves.
-_LOOKS_MIN = 3
-_LOOK_S = 0.4
-_STOPPED_STATES = ("T", "t")
+# Three beats are due within it. Asleep without a beat, a loop of ours is for at most the 2 s that a controller which takes
+# its leave waits for a locked state.
+HUNG_S = 3.0
+# Of a processor, not of the clock. Nothing that a loop of ours does at a stretch takes a second of it.
+COMPUTING_S = 2.0
+# Whatever the machine does meanwhile: a process that had neither processor nor disk for so long serves nobody.
+LOST_S = 60.0
+# A watcher that was away itself, with the whole machine perhaps, has seen no more than this of what went on meanwhile.
+_SEEN_S_MAX = 1.5
+# What a command that does not watch asks for: silence that nobody's patience with a busy machine explains, and a sample.
+_SILENT_S = 6.0
+_SAMPLE_S = 0.3
 
 
 @dataclass(slots=True)
@@ -32,48 +42,73 @@ class StallWatch:
     """Watches one lock's holder, looked at every second or so."""
 
     lock: FileLock
+    read: Callable[[int], Activity | None] = read_activity
     _pid: int = 0
     _beat_s: float | None = None
-    _since_s: float = 0.0
-    _looks: int = 0
-    _looked_s: float = float("-inf")
+    _silent_s: float = 0.0  # since the last beat, as far as it was watched
+    _idle_s: float = 0.0  # of that
+    _cpu_s: float = 0.0
+    _looked_s: float = 0.0
+    _seen: Activity | None = None
 
-    def look(self, now_s: float) -> Stall | None:
-        """Return what is wrong with the holder and for how long it was so under this watch; None: nothing, or no holder."""
+    @property
+    def is_beating(self) -> bool:
+        """Whether the last beat was of late, or none is to be expected."""
+        return self._beat_s is None or self._silent_s < HUNG_S
+
+    def look(self, now_s: float, *, starting_pid: int = 0) -> Stall | None:
+        """Return what is wrong with the holder, or with one that has not its lock yet; None: nothing, or nobody."""
         holder = self.lock.holder()
-        pid, beat_s = (holder.pid if holder else 0), self.lock.beaten_at_s()
-        if pid != self._pid or beat_s != self._beat_s:
-            self._pid, self._beat_s, self._since_s, self._looks = pid, beat_s, now_s, 0
-        elif now_s - self._looked_s >= _LOOK_S:
-            self._looks, self._looked_s = self._looks + 1, now_s
-        if holder is None or beat_s is None:
-            return None
-        # That a process is stopped is certain at one look.
-        if self._looks < _LOOKS_MIN and not is_stopped(pid):
-            return None
-        return stall_of(pid, now_s - self._since_s)
+        pid, beat_s = (holder.pid if holder else starting_pid), self.lock.beaten_at_s() if holder else None
+        if (pid, beat_s) != (self._pid, self._beat_s):
+            self._pid, self._beat_s, self._seen = pid, beat_s, None
+            self._silent_s = self._idle_s = self._cpu_s = 0.0
+        activity = self.read(pid) if pid else None
+        self._count(activity, now_s)
+        return self._judge(activity) if activity is not None else None
 
+    def _count(self, activity: Activity | None, now_s: float) -> None:
+        if self._seen is not None and activity is not None:
+            elapsed_s = now_s - self._looked_s
+            self._silent_s += min(_SEEN_S_MAX, elapsed_s)
+            self._idle_s += min(_SEEN_S_MAX, idle_s(self._seen, activity, elapsed_s))
+            self._cpu_s += min(_SEEN_S_MAX, activity.cpu_s - self._seen.cpu_s)
+        self._seen, self._looked_s = activity, now_s
 
-def stall_of(pid: int, silent_s: float) -> Stall | None:
-    """Return what is the case with a process that has not progressed for so long; None: nothing worth a word."""
-    kind = StallKind.STOPPED if is_stopped(pid) else StallKind.HUNG
-    limit_s = STOPPED_S if kind is StallKind.STOPPED else HUNG_S
-    return Stall(pid=pid, kind=kind, for_s=silent_s) if silent_s > limit_s else None
+    def _judge(self, activity: Activity) -> Stall | None:
+        if activity.is_stopped:
+            kind, is_certain = StallKind.STOPPED, self._idle_s > STOPPED_S
+        elif self._beat_s is not None:
+            had_time = self._idle_s > HUNG_S or self._cpu_s > COMPUTING_S
+            kind, is_certain = StallKind.HUNG, had_time or self._silent_s > LOST_S
+        else:
+            return None
+        return Stall(pid=self._pid, kind=kind, for_s=self._silent_s) if is_certain else None
 
 
 def current_stall(lock: FileLock, now_s: float) -> Stall | None:
-    """Return what one look tells of a lock's holder, for whoever does not watch: a command."""
+    """Return what a short look tells of a lock's holder, for whoever does not watch: a command. Takes 0.3 s at most."""
     holder, beat_s = lock.holder(), lock.beaten_at_s()
-    return stall_of(holder.pid, now_s - beat_s) if holder is not None and beat_s is not None else None
+    if holder is None:
+        return None
+    # One that was stopped before its first beat is stopped all the same; since when is not known.
+    silent_s = now_s - beat_s if beat_s is not None else 0.0
+    if is_stopped(holder.pid):
+        is_young = beat_s is not None and silent_s <= STOPPED_S
+        return None if is_young else Stall(pid=holder.pid, kind=StallKind.STOPPED, for_s=silent_s)
+    if silent_s <= _SILENT_S or not _stands_still(holder.pid) or lock.beaten_at_s() != beat_s:
+        return None
+    return Stall(pid=holder.pid, kind=StallKind.HUNG, for_s=silent_s)
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger; False where the system does not say."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+def _stands_still(pid: int) -> bool:
+    """Whether a process is asleep, or computes, for most of a moment."""
+    before = read_activity(pid)
+    SYSTEM_CLOCK.sleep_blocking(_SAMPLE_S)
+    after = read_activity(pid)
+    if before is None or after is None:
         return False
-    return stat.rpartition(")")[2].split()[0] in _STOPPED_STATES
+    return max(idle_s(before, after, _SAMPLE_S), after.cpu_s - before.cpu_s) > _SAMPLE_S / 2
 
 
 def kill_holder(lock: FileLock, stall: Stall) -> bool:

@@ -25,6 +25,9 @@ def keep_gateway(observation: Observation, memory: Memory, now: datetime) -> tup
     started_s = since_s(memory.gateway_started_at, now)
     if observation.gateway_alive and observation.gateway_stall:
         return _stalled(observation, memory)
+    if observation.gateway_alive and not observation.gateway_beating:
+        reason = f"no answer and no heartbeat for {format_duration(silent_s)}; it may wait for a processor or the disk"
+        return None, memory, ReasonCode.GATEWAY_SILENT.because(reason)
     if observation.gateway_alive:
         return _silent(memory, silent_s, started_s)
     wait_s = backoff_s(memory.gateway_starts - 1) - started_s
