@@ -7,211 +7,33 @@ that an incident lasts as long as it is told to. The client keeps the accounts t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
-from fleetctl.core.dispatch.ports import Resumption
-from fleetctl.core.dispatch.request import ActiveRequest
-from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.reconcile import reconcile
-from fleetctl.core.routing.candidate import PromptLoad
+from fleetctl.core.slo.binomial import chance_of_at_least
 from fleetctl.core.slo.endings import Ending
-from fleetctl.core.slo.judge import judge_run
+from fleetctl.core.slo.judge import LIVE_CONFIDENCE, judge_run
 from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.load.accounts import ClientAccounts
 from fleetctl.model.decision import Memory
-from fleetctl.model.gateway import GatewaySnapshot, RouteLane
+from fleetctl.model.gateway import GatewaySnapshot, LaneWindow, RouteLane
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import Observation
 from fleetctl.model.profile import LaneMatch, Mode
 from fleetctl.model.slo import Validity
 from fleetctl.model.verdict import Compliance, SloVerdict
 from fleetctl.testing import samples
-from tests.dispatch.event_heap import Due, EventHeap, dispatcher_on, route, table
+from tests.dispatch.event_heap import EventHeap, dispatcher_on, route, table
 from tests.reconcile.worlds import at, desired, lane_spec, observed
+from tests.sim.incident import AFTER_S, Incident, IncidentKind
+from tests.sim.incident_engines import LANE, Engine, Stream
 
 if TYPE_CHECKING:
-    from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.dispatcher import Dispatcher
 
-LANE = "short"
-SLO = samples.lane_slo()  # TTFT P99 300 ms, ITL P99 50 ms
-OBJECTIVE = 0.995
-REPLICAS = ("r1", "r2")
-CALM_S, AFTER_S = 60.0, 90.0
-NETWORK_S = 0.001  # between gateway and client
 SWEEP_S = 0.25  # as often as the gateway does
-
-
-class IncidentKind(StrEnum):
-    SLOW = "slow"
-    HANG = "hang"
-    KILL = "kill"
-    REFUSE = "refuse"
-    OVERLOAD = "overload"
-    FEW_SAMPLES = "few samples"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
-    """What happens, drawn from a seed."""
-
-    seed: int
-    kind: IncidentKind
-    rps: float
-    starts_s: float
-    lasts_s: float
-    factor: float  # slower, or more load
-
-    @classmethod
-    def of(cls, seed: int) -> Incident:
-        dice = random.Random(seed)
-        kind = list(IncidentKind)[seed % len(IncidentKind)]
-        return cls(
-            seed=seed,
-            kind=kind,
-            rps=dice.uniform(0.7, 1.2) if kind is IncidentKind.FEW_SAMPLES else dice.uniform(1.5, 6.0),
-            starts_s=CALM_S + dice.uniform(0.0, 1.0),
-            lasts_s=dice.uniform(20.0, 50.0),
-            factor=dice.uniform(4.0, 16.0) if kind is not IncidentKind.OVERLOAD else dice.uniform(12.0, 20.0),
-        )
-
-    @property
-    def ends_s(self) -> float:
-        return self.starts_s + self.lasts_s
-
-
-@dataclass(slots=True)
-class Engine:
-    """One replica's process."""
-
-    slowness: float = 1.0
-    is_hung: bool = False
-    is_dead: bool = False
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # until it no longer hangs
-    streams: dict[Stream, None] = field(default_factory=dict)  # in the order they came
-
-
-class Stream:
-    """One request's exchange, and its client."""
-
-    def __init__(self, world: World, tokens: int) -> None:
-        self._world = world
-        self._tokens = tokens
-        self._due: Due | None = None
-        self._engine: Engine | None = None
-        now_s = world.heap.now_s
-        self._watch = world.client.begin(LANE, now_s, is_stream=True)
-        self.request = ActiveRequest(
-            self, world.dispatcher.routes.lanes[LANE], PromptLoad(100, {}), [], now_s, is_stream=True
-        )
-        world.dispatcher.submit(self.request)
-
-    # At the engine.
-
-    def send(self, replica_id: str) -> None:
-        world = self._world
-        engine = self._engine = world.engines[replica_id]
-        if engine.is_dead:
-            self._later(0.001, lambda: world.dispatcher.failed(self.request, RequestEvent.UNREACHABLE))
-            return
-        world.dispatcher.connected(self.request)
-        engine.streams[self] = None
-        self._later(world.dice.uniform(0.05, 0.15) * engine.slowness, self._first)
-
-    def _first(self) -> None:
-        if self._held(self._first):
-            return
-        dispatcher, now_s = self._world.dispatcher, self._world.heap.now_s
-        self.request.has_answer = True
-        self.request.heard_s = now_s
-        self.request.stopwatch.tokens(now_s, 1)
-        dispatcher.first_token(self.request, now_s)
-        dispatcher.passed_on(self.request)
-        self._watch.tokens(now_s + NETWORK_S, 1)
-        self._go_on()
-
-    def _next(self) -> None:
-        if self._held(self._next):
-            return
-        now_s = self._world.heap.now_s
-        self.request.heard_s = now_s
-        self.request.stopwatch.tokens(now_s, 1)
-        self._watch.tokens(now_s + NETWORK_S, 1)
-        self._tokens -= 1
-        if self._tokens > 0:
-            self._go_on()
-            return
-        self._leave_engine()
-        self._end(Ending.COMPLETE)
-        self._world.dispatcher.answered(self.request, Ending.COMPLETE)
-
-    def _go_on(self) -> None:
-        slowness = self._engine.slowness if self._engine else 1.0
-        self._later(self._world.dice.uniform(0.015, 0.03) * slowness, self._next)
-
-    def _held(self, then: Callable[[], None]) -> bool:
-        if self._engine is None or not self._engine.is_hung:
-            return False
-        self._engine.waiting.append(then)
-        return True
-
-    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._due = self._world.heap.at(self._world.heap.now_s + delay_s, call)
-
-    def lose(self) -> None:
-        """Lose the engine's connection."""
-        self.cancel()
-        self._world.dispatcher.failed(self.request, RequestEvent.CLOSED)
-
-    def _leave_engine(self) -> None:
-        if self._engine is not None:
-            self._engine.streams.pop(self, None)
-            self._engine.waiting = [w for w in self._engine.waiting if getattr(w, "__self__", None) is not self]
-            self._engine = None
-
-    # At the client.
-
-    def _end(self, ending: Ending) -> None:
-        now_s = self._world.heap.now_s + NETWORK_S
-        self._watch.stop(now_s, ending, is_stream=True, prompt_tokens=0, output_tokens_uncounted=0)
-        self._world.client.close(self._watch)
-
-    # ExchangePort.
-
-    def cancel(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-        self._leave_engine()
-
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
-        if refusal.status == 429:
-            self._watch.refused(self._world.heap.now_s + NETWORK_S, refusal)
-            self._world.client.close(self._watch)
-        else:
-            self._end(Ending.ERROR)
-
-    def fail(self, reason: RequestEvent) -> None:
-        # What a client sees of it is the status: 502 or 504.
-        self._end(Ending.ERROR)
-
-    def pass_on(self) -> None:
-        self._end(Ending.ERROR)
-
-    def resumption(self, *, may_continue: bool) -> Resumption:
-        return Resumption.UNLAWFUL
-
-    def end_stream(self) -> None:
-        self._end(Ending.COMPLETE)
-
-    def break_stream(self, reason: RequestEvent) -> None:
-        self._end(Ending.INCOMPLETE)
-
-    def over(self) -> None:
-        assert self.request.state is RequestState.OVER
 
 
 @dataclass(slots=True)
@@ -233,19 +55,30 @@ class World:
         self.dice = random.Random(incident.seed)
         self.heap = EventHeap()
         self.dispatcher: Dispatcher = dispatcher_on(self.heap, seed=incident.seed)
-        self.engines = {name: Engine() for name in REPLICAS}
-        self.client = ClientAccounts({LANE: SLO}, objective=OBJECTIVE, now_s=0.0)
+        self.engines = {f"r{number}": Engine() for number in range(1, incident.replicas + 1)}
+        self.client = ClientAccounts({LANE: incident.slo}, objective=incident.objective, now_s=0.0)
         self.seconds: list[Second] = []
         self.memory = Memory()
-        self._desired = desired(lane_spec(LANE), mode=Mode.SHADOW, counts={LANE: (len(REPLICAS), 0)})
+        self.share_of_stragglers, self.factor_of_stragglers = 0.0, 1.0
+        self._desired = desired(
+            replace(lane_spec(LANE), slo=incident.slo),
+            mode=Mode.SHADOW,
+            counts={LANE: (incident.replicas, 0)},
+            objective=replace(samples.profile().objective, fraction=incident.objective),
+        )
         self._version = 0
         self._load = 1.0
+        self._tokens = incident.tokens
+        self._answers_client = True
+        self._base: LaneWindow | None = None  # what was counted when the incident began
+        self.shown_s: float | None = None  # when what was counted since shows it: nobody can know earlier
         self._publish(LadderStep.NORMAL)
 
     def run(self) -> None:
         heap, incident = self.heap, self.incident
-        heap.at(incident.starts_s, self._begin)
-        heap.at(incident.ends_s, self._recover)
+        for starts_s, ends_s in incident.phases:
+            heap.at(starts_s, self._begin)
+            heap.at(ends_s, self._recover)
         heap.at(self._gap_s(), self._arrive)
         heap.at(SWEEP_S, self._sweep)
         heap.at(1.0, self._tick)
@@ -253,9 +86,13 @@ class World:
 
     def server_run(self) -> SloVerdict:
         """Return the judge's verdict on everything the gateway counted."""
+        return judge_run(self.counted(), objective=self.incident.objective)
+
+    def counted(self) -> LaneWindow:
+        """Return everything the gateway counted until now."""
         accounts = self.dispatcher.routes.lanes[LANE].accounts
         accounts.fold(self.heap.now_s)
-        return judge_run(accounts.windows.lifetime().window(self.heap.now_s, SLO), objective=OBJECTIVE)
+        return accounts.windows.lifetime().window(self.heap.now_s, self.incident.slo)
 
     def client_run(self) -> SloVerdict:
         self.client.check(self.heap.now_s)
@@ -267,7 +104,13 @@ class World:
         return self.dice.expovariate(self.incident.rps * self._load)
 
     def _arrive(self) -> None:
-        Stream(self, tokens=self.dice.randrange(10, 40))
+        if self._answers_client or self.dice.random() > self.incident.share:
+            Stream(self, tokens=self.dice.randrange(*self._tokens))
+        else:
+            now_s = self.heap.now_s
+            watch = self.client.begin("", now_s, is_stream=True)
+            watch.stop(now_s, Ending.ERROR, is_stream=True, prompt_tokens=0, output_tokens_uncounted=0)
+            self.client.close(watch)
         self.heap.at(self.heap.now_s + self._gap_s(), self._arrive)
 
     def _sweep(self) -> None:
@@ -281,7 +124,7 @@ class World:
             fleet="demo", at=now, started_at=at(0), table_version=self._version, pid=1,
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()), replicas=(),
         )  # fmt: skip
-        seen = tuple(observed(name) for name in REPLICAS)
+        seen = tuple(observed(name) for name in self.engines)
         observation = Observation(
             at=now, listing_ok=True, replicas=seen, gateway=gateway, gateway_validity=Validity.OK, gateway_alive=True
         )
@@ -295,42 +138,71 @@ class World:
         headline = fleet_condition(status)
         client = self.client.live(now_s, now).get(LANE, SloVerdict())
         self.seconds.append(Second(now_s, status.lanes[0].verdict, client, headline.type, headline.message))
+        if self._base and self.shown_s is None and self._is_shown(self._base):
+            self.shown_s = now_s
         self.heap.at(now_s + 1.0, self._tick)
+
+    def _is_shown(self, base: LaneWindow) -> bool:
+        """Whether the samples since the incident began, and none before it, are next to impossible without it."""
+        whole = self.counted()
+        shares = [(whole.missed - base.missed, whole.judged - base.judged, 1.0 - self.incident.objective)]
+        for now, before in zip(whole.targets, base.targets, strict=True):
+            shares.append((now.over - before.over, now.samples - before.samples, 1.0 - now.target.percentile))
+        return any(
+            missed > allowed * count and chance_of_at_least(missed, count, allowed) <= 1.0 - LIVE_CONFIDENCE
+            for missed, count, allowed in shares
+        )
 
     # The incident.
 
     def _begin(self) -> None:
+        self._base = self._base or self.counted()
         incident = self.incident
         match incident.kind:
-            case IncidentKind.SLOW | IncidentKind.FEW_SAMPLES:
-                for engine in self.engines.values():
-                    engine.slowness = incident.factor
-            case IncidentKind.HANG:
-                for engine in self.engines.values():
-                    engine.is_hung = True
-            case IncidentKind.KILL:
-                for engine in self.engines.values():
-                    engine.is_dead = True
-                    for stream in list(engine.streams):
-                        stream.lose()
             case IncidentKind.REFUSE:
                 self._publish(LadderStep.BREAKER)
             case IncidentKind.OVERLOAD:
                 self._load = incident.factor
+            case IncidentKind.STRAGGLERS | IncidentKind.CALM:
+                self.share_of_stragglers, self.factor_of_stragglers = incident.share, 10.0
+            case IncidentKind.LONG_ANSWERS:
+                self._tokens = (110, 140)
+            case IncidentKind.UNNAMED:
+                self._answers_client = False
+            case _:
+                for engine in list(self.engines.values())[: 1 if incident.kind is IncidentKind.ONE_REPLICA else None]:
+                    self._hit(engine)
+
+    def _hit(self, engine: Engine) -> None:
+        match self.incident.kind:
+            case IncidentKind.HANG:
+                engine.is_hung = True
+            case IncidentKind.KILL:
+                engine.is_dead = True
+                for stream in list(engine.streams):
+                    stream.lose()
+            case IncidentKind.ITL:
+                engine.token_slowness = self.incident.factor
+            case _:
+                engine.slowness = self.incident.factor
 
     def _recover(self) -> None:
         self._load = 1.0
+        self._tokens = self.incident.tokens
+        self._answers_client = True
+        self.share_of_stragglers = 0.0
         self._publish(LadderStep.NORMAL)
         for engine in self.engines.values():
-            engine.slowness, engine.is_hung, engine.is_dead = 1.0, False, False
+            engine.slowness, engine.token_slowness, engine.is_hung, engine.is_dead = 1.0, 1.0, False, False
             waiting, engine.waiting = engine.waiting, []
             for call in waiting:
                 self.heap.at(self.heap.now_s, call)
 
     def _publish(self, step: LadderStep) -> None:
         self._version += 1
-        lane = RouteLane(name=LANE, match=LaneMatch(), slo=SLO, max_wait_s=2.0, queue_max=64, step=step)
-        replicas = [replace(route(name, LANE), concurrency_max=8) for name in REPLICAS]
+        lane = RouteLane(name=LANE, match=LaneMatch(), slo=self.incident.slo, max_wait_s=2.0, queue_max=64, step=step)
+        most = self.incident.concurrency_max
+        replicas = [replace(route(name, LANE), concurrency_max=most) for name in self.engines]
         self.dispatcher.apply(table(*replicas, lanes=(lane,), version=self._version))
 
 
@@ -341,45 +213,45 @@ class Trial:
     incident: Incident
     named_s: float | None  # by the fleet's status
     client_named_s: float | None
-    second_miss_s: float | None  # when two requests were known to be missed: less is no evidence
+    shown_s: float | None  # when its own samples show it: nobody can be sure of it earlier. None: never
     gone_s: float  # after the end; 0: before it
     disagreement_s: float  # the longest time for which client and fleet said different things
-    false_alarms_s: int  # seconds of breach before the incident
+    false_alarms_s: int  # seconds of breach before the incident, or without one
+    breaches: int  # how many the fleet saw begin
     is_headline: bool  # whether the fleet's headline said BREACH whenever the lane was in breach
     runs: tuple[Compliance, Compliance]  # over everything: the fleet's, the client's
     attained: tuple[float, float]
+    total: Compliance  # the client's, requests under no lane among them
 
 
-def trial(seed: int) -> Trial:
+def trial(incident: Incident) -> Trial:
     """Run one incident."""
-    world = World(Incident.of(seed))
+    world = World(incident)
     world.run()
-    incident, seconds = world.incident, world.seconds
+    seconds, starts_s = world.seconds, incident.starts_s
+    is_calm = incident.kind in (IncidentKind.CALM, IncidentKind.UNNAMED)  # for the fleet's own lanes
     missed = [s for s in seconds if s.server.compliance is Compliance.MISSED]
-    during = [s.at_s - incident.starts_s for s in missed if s.at_s >= incident.starts_s]
-    client = [s.at_s - incident.starts_s for s in seconds if _in_breach(s.client) and s.at_s >= incident.starts_s]
-    bad = [s.at_s - incident.starts_s for s in seconds if s.at_s >= incident.starts_s and _missed(s.server) >= 2]
+    during = [s.at_s - starts_s for s in missed if s.at_s >= starts_s]
+    client = [s.at_s - starts_s for s in seconds if _in_breach(s.client) and s.at_s >= starts_s]
     server_run, client_run = world.server_run(), world.client_run()
     return Trial(
         incident=incident,
         named_s=during[0] if during else None,
         client_named_s=client[0] if client else None,
-        second_miss_s=bad[0] if bad else None,
+        shown_s=world.shown_s - starts_s if world.shown_s is not None and not is_calm else None,
         gone_s=max([s.at_s + 1.0 - incident.ends_s for s in missed] + [0.0]),
         disagreement_s=_longest(seconds),
-        false_alarms_s=sum(s.at_s < incident.starts_s for s in missed),
+        false_alarms_s=sum(is_calm or s.at_s < starts_s for s in missed),
+        breaches=len({s.server.breach.since for s in missed if s.server.breach}),
         is_headline=all(s.condition is ConditionType.BREACH for s in missed),
         runs=(server_run.compliance, client_run.compliance),
         attained=(server_run.attained or 0.0, client_run.attained or 0.0),
+        total=world.client.total(world.heap.now_s)[1].compliance,
     )
 
 
 def _in_breach(verdict: SloVerdict) -> bool:
     return verdict.compliance is Compliance.MISSED
-
-
-def _missed(verdict: SloVerdict) -> int:
-    return verdict.offered - verdict.good
 
 
 def _longest(seconds: list[Second]) -> float:

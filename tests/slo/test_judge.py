@@ -56,7 +56,7 @@ class Lane:
     def verdict(self) -> SloVerdict:
         now = EPOCH + timedelta(seconds=self.now_s)
         found = judge_live(self.snapshot(), objective=self.objective, before=self.record, now=now)
-        self.record = found.breach
+        self.record = found.record
         return found
 
     def run(self, seconds: float, *, every_s: float = 1.0, **request: float) -> list[Compliance]:
@@ -122,6 +122,43 @@ def test_few_late_requests_of_many_are_forgotten_within_a_minute_too():
     after = lane.run(80, every_s=0.5)
     assert Compliance.MISSED in after
     assert Compliance.MISSED not in after[45:]
+
+
+def test_a_rare_lane_stays_in_breach_while_every_request_is_late():
+    lane = Lane()
+    lane.run(120, every_s=6.0)
+    during = lane.run(90, every_s=6.0, ttft_s=1.2)
+    assert Compliance.MISSED in during[:20]
+    assert set(during[20:]) == {Compliance.MISSED}
+
+
+def test_two_late_requests_of_a_hiccup_are_no_breach():
+    lane = Lane()
+    lane.run(60, every_s=2.0)
+    lane.request(ttft_s=1.2)
+    lane.request(ttft_s=1.2)
+    assert Compliance.MISSED not in lane.run(60, every_s=2.0)
+
+
+def test_a_breach_at_the_edge_of_certainty_does_not_come_and_go():
+    lane = Lane(LaneSlo(targets=(TTFT,)))
+    lane.run(60, every_s=0.5)
+    during: list[Compliance] = []
+    for _ in range(12):
+        during += lane.run(1, every_s=0.5, ttft_s=1.2)
+        during += lane.run(4, every_s=0.5)
+    begun = during.index(Compliance.MISSED)
+    assert set(during[begun:]) == {Compliance.MISSED}
+
+
+def test_a_breach_that_ended_is_remembered_for_a_minute():
+    lane = Lane()
+    lane.run(30, every_s=0.5, ttft_s=1.2)
+    lane.run(40, every_s=0.5)
+    assert lane.verdict().breach is None
+    assert lane.verdict().ended is not None
+    lane.run(60, every_s=0.5)
+    assert lane.verdict().ended is None
 
 
 def test_load_that_ends_in_a_breach_leaves_it_for_a_minute_at_most():
@@ -237,7 +274,7 @@ def test_judging_the_same_figures_again_gives_the_same_verdict(bad_10, good_10, 
     lane = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=(short, long))
     before = BreachRecord(since=EPOCH, names=("good requests",)) if was else None
     once = judge_live(lane, objective=0.99, before=before, now=EPOCH)
-    again = judge_live(lane, objective=0.99, before=once.breach, now=EPOCH)
+    again = judge_live(lane, objective=0.99, before=once.record, now=EPOCH)
     assert once == again
 
 

@@ -29,7 +29,7 @@ def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None, missed: int = 
     traffic = LaneSnapshot(
         name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(replace(window, seconds=10.0), window)
     )
-    before = BreachRecord(since=EPOCH - timedelta(seconds=45), names=("ttft P99",))
+    before = BreachRecord(since=EPOCH - timedelta(seconds=45), names=("ttft P99",)) if missed > 1 else None
     return LaneStatus(
         name="short", slo=samples.lane_slo(), wanted=2, ready=2, spot=0, on_demand=2, live=2, step=LadderStep.NORMAL,
         validity=Validity.OK, traffic=traffic, verdict=judge_live(traffic, objective=0.995, before=before, now=EPOCH),

@@ -91,7 +91,7 @@ def lane_views(
             spec=spec,
             plan=plan,
             control=desired.profile.control,
-            memory=before if traffic is None else replace(before, breach=verdicts[spec.name].breach),
+            memory=before if traffic is None else replace(before, breach=verdicts[spec.name].record),
             pressure=pressures[spec.name],
             counts=counts[spec.name],
             now=now,

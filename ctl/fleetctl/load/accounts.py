@@ -62,7 +62,7 @@ class ClientAccounts:
             snapshot = LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, windows=lane.snapshot(now_s))
             before = self._breaches.get(name)
             found[name] = judge_live(snapshot, objective=self._objective, before=before, now=now)
-            self._breaches[name] = found[name].breach
+            self._breaches[name] = found[name].record
         return found
 
     def stats(self, lane: str, now_s: float) -> LaneStats:

@@ -43,11 +43,14 @@ class SloFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreachRecord:
-    """A breach that goes on: since when, and which promises it is of."""
+    """A breach that goes on, or that ended within the last minute: since when, and which promises it is of."""
 
     since: datetime
     names: tuple[str, ...]  # SloFinding.name
-    over_at: dict[str, datetime] = field(default_factory=dict)  # name -> when the last seconds were last over the limit
+    quiet_since: dict[str, datetime] = field(
+        default_factory=dict
+    )  # name -> the last seconds are inside the limit since
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +66,17 @@ class SloVerdict:
     findings: tuple[SloFinding, ...] = ()  # the share of good requests first, then every target
     breach: BreachRecord | None = None  # a live verdict's, while it is MISSED
     breach_s: float = 0.0  # for how long
+    ended: BreachRecord | None = None  # the breach that ended within the last minute
 
     @property
     def attained(self) -> float | None:
         """The share of good requests. None: none was offered."""
         return self.good / self.offered if self.offered else None
+
+    @property
+    def record(self) -> BreachRecord | None:
+        """What the next live verdict has to know of this one."""
+        return self.breach or self.ended
 
     def having(self, compliance: Compliance) -> tuple[SloFinding, ...]:
         """Return the findings that came out so, the worst latency first and the share of good requests last."""
