@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOG_MODE = 0o600
 _PIECE = 1024 * 1024
+_COPIES_MAX = 2
 _NAME = re.compile(r"(?P<process>.+)\.log(?:\.\d+)?")
 # These are of one process after another, and never of an ended replica.
 _LASTING = ("controller", "gateway")
@@ -28,7 +29,7 @@ class LogLimits:
     """What a fleet's logs may come to. Each process has its log and its copies; ended replicas share the rest."""
 
     file_bytes_max: int = 8 * 1024 * 1024
-    copies_max: int = 2
+    copies_max: int = _COPIES_MAX
     ended_max: int = 100  # files of replicas that are gone
     ended_bytes_max: int = 256 * 1024 * 1024
     ended_s_max: float = 7 * 24 * 3600.0
@@ -41,6 +42,13 @@ def open_log(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "ab")
 
 
+def begin_log(path: Path, *, copies_max: int = _COPIES_MAX) -> IO[bytes]:
+    """Open the log of a process that starts; what another of this name wrote before is moved aside. Raises OSError."""
+    if path.exists() and not path.is_symlink():
+        path.replace(_next_copy(path, copies_max))
+    return open_log(path)
+
+
 def keep_within(directory: Path, limits: LogLimits, *, living: Collection[str], now_s: float) -> None:
     """Cut long logs and remove those of replicas that are gone; `now_s` is Unix time. Raises OSError."""
     for path in directory.glob("*.log"):
@@ -51,11 +59,7 @@ def keep_within(directory: Path, limits: LogLimits, *, living: Collection[str], 
 
 def _cut(path: Path, limits: LogLimits) -> None:
     """Copy a log aside, then empty it."""
-    for number in range(limits.copies_max, 1, -1):
-        older = path.with_name(f"{path.name}.{number - 1}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number}"))
-    copy = path.with_name(f"{path.name}.1")
+    copy = _next_copy(path, limits.copies_max)
     copy.unlink(missing_ok=True)
     with path.open("rb+") as log, open_log(copy) as out:
         # One that grew a little past its bound is kept whole; of a flood the newest part is.
@@ -64,6 +68,15 @@ def _cut(path: Path, limits: LogLimits) -> None:
         while piece := log.read(_PIECE):
             out.write(piece)
         log.truncate(0)
+
+
+def _next_copy(path: Path, copies_max: int) -> Path:
+    """Return the name of a log's newest copy, after moving the older ones on."""
+    for number in range(copies_max, 1, -1):
+        older = path.with_name(f"{path.name}.{number - 1}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{number}"))
+    return path.with_name(f"{path.name}.1")
 
 
 def _remove_ended(directory: Path, limits: LogLimits, *, living: Collection[str], now_s: float) -> None:

@@ -27,6 +27,11 @@ def config_dir() -> Path:
     return _xdg("XDG_CONFIG_HOME", ".config") / "fleetctl"
 
 
+def cache_dir() -> Path:
+    """Return the directory of what is kept only because it takes long to make anew."""
+    return _xdg("XDG_CACHE_HOME", ".cache") / "fleetctl"
+
+
 def state_dir() -> Path:
     """Return the directory of the state database, journals and logs."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "fleetctl"

@@ -35,6 +35,7 @@ class Seen:
 
     ident: Ident
     session: int
+    name: str  # as it calls itself, 15 characters of it
     is_zombie: bool
     wait_status: int | None = None
 
@@ -140,10 +141,12 @@ def _look_linux(pid: int) -> Seen | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in parentheses may itself hold spaces and parentheses, so fields are counted from its end.
-    fields = raw[raw.rindex(b")") + 2 :].split()
+    end = raw.rindex(b")")
+    fields = raw[end + 2 :].split()
     return Seen(
         ident=Ident(pid=pid, birth=f"{_boot()}-{int(fields[19])}"),
         session=int(fields[3]),
+        name=raw[raw.index(b"(") + 1 : end].decode(errors="replace"),
         is_zombie=fields[0] in (b"Z", b"X"),
         wait_status=int(fields[49]) if fields[0] == b"Z" else None,
     )
@@ -157,6 +160,7 @@ def _look_elsewhere(pid: int) -> Seen | None:
         return Seen(
             ident=Ident(pid=pid, birth=f"{found.create_time():.2f}"),
             session=os.getsid(pid),
+            name=found.name()[:15],
             is_zombie=found.status() == psutil.STATUS_ZOMBIE,
         )
     except (psutil.NoSuchProcess, ProcessLookupError):

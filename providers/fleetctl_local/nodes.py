@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
-from fleetctl_local import kernel, logs, spawn
+from fleetctl.model.node import NodeProcess
+from fleetctl_local import kernel, logs, spawn, temporary_files
 from fleetctl_local.gpus import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl.ports.provider import ResolveSecrets
-    from fleetctl_local.kernel import Ident
+    from fleetctl_local.kernel import Ident, Seen
 
 _ENDED_KEPT = timedelta(hours=1)
 _STOPPED, _INTERRUPTED = "stopped", "interrupted"  # exit reasons of ends that were asked for
@@ -112,6 +113,18 @@ class Nodes:
         settled = self._settled(record)
         return settled.node() if settled is not None else None
 
+    def processes(self, owner: str, fleet: str) -> dict[str, tuple[NodeProcess, ...]]:
+        """Return the processes in the sessions of a fleet's living nodes, by token; one look at the kernel's table."""
+        records = [r for r in self._registry.all() if (r.owner, r.fleet) == (owner, fleet) and r.is_live]
+        by_session = {r.leader.pid: r for r in records if r.leader is not None}
+        found: dict[str, tuple[NodeProcess, ...]] = {record.token: () for record in records}
+        for pid in kernel.pids():
+            seen = kernel.look(pid)
+            record = by_session.get(seen.session) if seen is not None else None
+            if seen is not None and record is not None:
+                found[record.token] += (_node_process(seen, is_leader=seen.ident == record.leader),)
+        return found
+
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
         gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self.gpus_taken())
         env = resolve_secrets(request.env)
@@ -127,11 +140,13 @@ class Nodes:
                 created_at=self._clock.now(),
                 offering=request.offering,
                 gpu_indices=gpus,
+                temporary=temporary_files.make(request.owner, request.token),
             )
         )
         try:
-            leader = spawn.start_engine(request, env=env, gpus=gpus)
+            leader = spawn.start_engine(request, env=env, gpus=gpus, temporary=draft.temporary)
         except ProviderError:
+            temporary_files.remove(draft.temporary)
             self._registry.remove(request.token)
             raise
         return self._registry.put(replace(draft, leader=leader))
@@ -164,6 +179,7 @@ class Nodes:
                     self._registry.remove(token)
         for record in orphaned:
             _sweep(record)
+            temporary_files.remove(record.temporary)
 
     def _is_outdated(self, record: Record) -> bool:
         """Whether it ended long ago; then it is forgotten, whoever's it was."""
@@ -190,6 +206,7 @@ class Nodes:
             if record is None or not record.is_live or kernel.is_alive(record.leader):
                 return record
             _sweep(record)
+            temporary_files.remove(record.temporary)
             reason = self._exit_reason(record)
             # An end that was asked for needs no explanation.
             tail = "" if reason in (_STOPPED, _INTERRUPTED) else logs.tail(record.fleet, record.replica_id)
@@ -233,9 +250,7 @@ class Nodes:
             return _STOPPED
         if status is None:
             return "exited"  # its parent died before it, and init alone was told the status
-        if os.WIFSIGNALED(status):
-            return f"signal {os.WTERMSIG(status)}"
-        return f"exit {os.WEXITSTATUS(status)}"
+        return _end(status)
 
     def _reap_reclaimers(self, records: tuple[Record, ...]) -> None:
         """Collect our own reclaimers that have finished, so that they do not stay as zombies."""
@@ -243,6 +258,18 @@ class Nodes:
             for ident in (record.stopper, record.taker):
                 if ident is not None:
                     _reap(ident)
+
+
+def _end(status: int) -> str:
+    """Return a wait status in words."""
+    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+
+
+def _node_process(seen: Seen, *, is_leader: bool) -> NodeProcess:
+    ended = seen.is_zombie and (_end(seen.wait_status) if seen.wait_status is not None else "exited")
+    return NodeProcess(
+        id=f"{seen.ident.pid}-{seen.ident.birth}", name=seen.name, is_leader=is_leader, exit_reason=ended or ""
+    )
 
 
 def _reap(ident: Ident | None) -> int | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.node import Node, NodeRequest
+    from fleetctl.model.node import Node, NodeProcess, NodeRequest
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
 
@@ -35,7 +35,9 @@ _BATCH_MAX = 16  # processes started under one hold of the registry's lock: a li
 
 
 class LocalProvider:
-    """Implements ports.Provider, Interruptions, Preflight and NodeLogs. Any number of processes may use it on the same nodes.
+    """Implements ports.Provider, Interruptions, Preflight, NodeLogs and NodeProcesses.
+
+    Any number of processes may use it on the same nodes.
 
     `gpus` are the indices of this machine's GPUs; left out, the driver is asked.
     """
@@ -55,7 +57,9 @@ class LocalProvider:
         self._nodes = Nodes(self._clock, gpus=self._gpus)
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
-        self.capabilities = ProviderCapabilities(batch_max=_BATCH_MAX, interruptions=self, preflight=self, logs=self)
+        self.capabilities = ProviderCapabilities(
+            batch_max=_BATCH_MAX, interruptions=self, preflight=self, logs=self, processes=self
+        )
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return emulated AWS instance types at AWS's list prices."""
@@ -100,6 +104,10 @@ class LocalProvider:
         path = log_path(fleet, replica_id)
         text, end = await asyncio.to_thread(lambda: read_end(path, bytes_max=bytes_max, after=after))
         return LogChunk(text=text, end=end)
+
+    async def processes(self, *, owner: str, fleet: str) -> dict[str, tuple[NodeProcess, ...]]:
+        """Return the processes of each living node of a fleet, by its token."""
+        return await asyncio.to_thread(self._nodes.processes, owner, fleet)
 
     async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         """Return what this machine's limits, memory, disk and GPUs say to these nodes."""

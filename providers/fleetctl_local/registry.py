@@ -54,6 +54,7 @@ class Record:
     log_tail: str = ""
     offering: str = ""
     gpu_indices: tuple[int, ...] = ()
+    temporary: str = ""  # its directory of temporary files, removed with it; empty: the system's
 
     @property
     def node_id(self) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.environment import engine_environment
 from fleetctl.errors import CapacityError, EngineMissingError, ProviderError
-from fleetctl.log_files import open_log
+from fleetctl.log_files import begin_log
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
-from fleetctl_local import kernel
+from fleetctl_local import kernel, temporary_files
 from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.logs import log_path
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
@@ -41,19 +41,21 @@ class _Detached(subprocess.Popen[bytes]):
         """Leave the child alone; the kernel's table is what is asked later."""
 
 
-def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[int, ...]) -> Ident:
-    """Start a node's process: own session, loopback, log appended. Raises ProviderError when it cannot be.
+def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[int, ...], temporary: str = "") -> Ident:
+    """Start a node's process: own session, loopback, a log of its own. Raises ProviderError when it cannot be.
 
-    `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it.
+    `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it; `temporary`
+    is its directory of temporary files, empty for the system's.
     """
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = open_log(log_path(request.fleet, request.replica_id))
+    log = begin_log(log_path(request.fleet, request.replica_id))
+    surroundings = {**engine_environment(os.environ), **temporary_files.environment(temporary, os.environ)}
     try:
         child = _Detached(
             request.argv,
             cwd=home.home,
-            env={**engine_environment(os.environ), **env, **_pinned(gpus), **_tags(request, gpus)},
+            env={**surroundings, **env, **_pinned(gpus), **_tags(request, gpus, temporary)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -129,7 +131,7 @@ def _pinned(gpus: tuple[int, ...]) -> dict[str, str]:
     return {VISIBLE_GPUS: ",".join(map(str, gpus))} if gpus else {}
 
 
-def _tags(request: NodeRequest, gpus: tuple[int, ...]) -> dict[str, str]:
+def _tags(request: NodeRequest, gpus: tuple[int, ...], temporary: str) -> dict[str, str]:
     """Everything a record holds, so that one can be written from the process alone."""
     return {
         OWNER_TAG: request.owner,
@@ -143,6 +145,7 @@ def _tags(request: NodeRequest, gpus: tuple[int, ...]) -> dict[str, str]:
         "FLEETCTL_PORT": str(request.port),
         "FLEETCTL_OFFERING": request.offering,
         "FLEETCTL_GPUS": ",".join(map(str, gpus)),
+        "FLEETCTL_TEMPORARY": temporary,
         "FLEETCTL_CREATED_AT": SYSTEM_CLOCK.now().isoformat(),
         # An engine that renames itself with setproctitle would overwrite its environment, and so its tags.
         "SPT_NOENV": "1",
@@ -161,6 +164,7 @@ def _record_from(tags: dict[str, str], seen: kernel.Seen) -> Record:
         created_at=datetime.fromisoformat(tags["FLEETCTL_CREATED_AT"]),
         leader=seen.ident,
         offering=tags.get("FLEETCTL_OFFERING", ""),
+        temporary=tags.get("FLEETCTL_TEMPORARY", ""),
         gpu_indices=tuple(int(gpu) for gpu in tags.get("FLEETCTL_GPUS", "").split(",") if gpu),
     )
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl_local import kernel
+from fleetctl_local import kernel, temporary_files
 from fleetctl_local.provider import LocalProvider
+from fleetctl_local.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,8 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield mine
     for pid in tagged_pids(mine):
         os.kill(pid, signal.SIGKILL)
+    for record in Registry().all():
+        temporary_files.remove(record.temporary)
 
 
 @pytest.fixture

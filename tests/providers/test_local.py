@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +27,6 @@ from tests.providers.conftest import tagged_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fleetctl.ports.provider import Interruptions, Provider
 
@@ -417,3 +417,97 @@ async def test_what_an_engine_wrote_last_is_kept_with_its_end_and_read_on_reques
         owner=owner, fleet=node.fleet, replica_id=node.replica_id, after=chunk.end, bytes_max=4096
     )
     assert (again.text, again.end) == ("", chunk.end)
+
+
+async def test_an_engine_that_starts_begins_its_log_anew(local: LocalProvider, owner: str) -> None:
+    def saying(words: str) -> tuple[str, ...]:
+        return (sys.executable, "-c", f"print('{words}'); raise SystemExit(2)")
+
+    await create(local, order(owner, "t-1", argv=saying("error: unrecognized arguments")))
+    await until_gone(local, owner)
+    await create(local, order(owner, "t-2", argv=saying("killed")))
+    await eventually_gone(local, owner, "t-2")
+    ends = {node.token: node.log_tail for node in await listed(local, owner=owner, fleet="demo")}
+    assert ends == {"t-1": "error: unrecognized arguments\n", "t-2": "killed\n"}
+    assert log_of().with_name("r1.log.1").read_text() == "error: unrecognized arguments\n"
+
+
+async def eventually_gone(local: LocalProvider, owner: str, token: str) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while True:
+        node = await local.describe(token, owner=owner)
+        if node is not None and node.state is NodeState.GONE:
+            return
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s
+        await SYSTEM_CLOCK.sleep(0.02)
+
+
+LEAVING = """
+import os, signal, socket, tempfile
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(f"{tempfile.gettempdir()}/0af9f88e-35d3-4530-94d6-99e39d2e88da")
+print(tempfile.gettempdir(), os.environ["TORCHINDUCTOR_CACHE_DIR"], flush=True)
+signal.pause()
+"""
+
+
+def sockets_in(directory: str) -> list[str] | None:
+    """Return the names of the sockets in a directory; None: it is not there."""
+    path = Path(directory)
+    return [each.name for each in path.iterdir() if each.is_socket()] if path.exists() else None
+
+
+async def test_what_a_killed_engine_left_in_its_temporary_directory_is_removed(
+    local: LocalProvider, owner: str
+) -> None:
+    node = await create(local, order(owner, argv=(sys.executable, "-c", LEAVING)))
+    await logged(log_of(), "fleetctl-node-")
+    directory, kernels = log_of().read_text().split()
+    assert sockets_in(directory) == ["0af9f88e-35d3-4530-94d6-99e39d2e88da"]
+    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700  # noqa: PTH116  # Path's blocks just as well
+    assert not kernels.startswith(directory)
+    (leader,) = tagged_pids(owner)
+    os.kill(leader, signal.SIGKILL)
+    await until_gone(local, owner)
+    assert sockets_in(directory) is None
+    assert node.exit_reason == ""
+
+
+async def test_a_temporary_directory_that_a_lane_names_is_its_own(
+    local: LocalProvider, owner: str, tmp_path: Path
+) -> None:
+    show = "import os, signal; print(os.environ['TMPDIR'], flush=True); signal.pause()"
+    await create(local, order(owner, argv=(sys.executable, "-c", show), env={"TMPDIR": str(tmp_path)}))
+    await logged(log_of(), str(tmp_path))
+
+
+PARENT = """
+import os, signal
+if os.fork() == 0:
+    os._exit(3)
+if os.fork() == 0:
+    signal.pause()
+if os.fork() == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+print("parent", flush=True)
+signal.pause()
+"""
+
+
+async def test_the_processes_of_a_node_are_told_with_how_those_ended_that_nobody_waited_for(
+    local: LocalProvider, owner: str
+) -> None:
+    await create(local, order(owner, argv=(sys.executable, "-c", PARENT)))
+    await logged(log_of(), "parent")
+    shown = local.capabilities.processes
+    assert shown is not None
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while True:
+        found = (await shown.processes(owner=owner, fleet="demo"))["t-1"]
+        ends = sorted(process.exit_reason for process in found)
+        if ends == ["", "", "exit 3", "signal 9"]:
+            break
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, found
+    assert [process.is_leader for process in found].count(True) == 1
+    assert all(process.name.startswith("python") for process in found)
+    assert await shown.processes(owner=owner, fleet="other") == {}

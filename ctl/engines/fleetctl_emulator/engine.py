@@ -14,6 +14,7 @@ from fleetctl_emulator.launch import arguments
 
 if TYPE_CHECKING:
     from fleetctl.model.engine_fault import EngineFault
+    from fleetctl.model.node import NodeProcess
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -50,6 +51,10 @@ class EmulatedEngine:
     def diagnose(self, log_tail: str) -> EngineFault | None:
         """Return what the end of its log says went wrong, as the engines it can play read it."""
         return diagnosis.diagnose(log_tail, self._played)
+
+    def diagnose_start(self, log_tail: str, ended: tuple[NodeProcess, ...]) -> EngineFault | None:
+        """Return why one that still runs will never be ready; None: it may be."""
+        return diagnosis.diagnose_start(log_tail, ended, self._played)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.engine_kit.start_faults import StartFailures
 from fleetctl.model.engine_fault import EngineFaultKind
 
 WORDS = (
@@ -11,3 +12,6 @@ WORDS = (
     LastWords(EngineFaultKind.ARGUMENTS, r"must be divisible by tp_size"),
 )
 ECHOES = r"Received sigquit from a child process|Scheduler hit an exception"
+FAILURES = StartFailures(
+    lines=r"Scheduler hit an exception|Received sigquit from a child process|scheduler is dead", processes=r"sglang::"
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.engine_kit.start_faults import StartFailures
 from fleetctl.model.engine_fault import EngineFaultKind
 
 WORDS = (
@@ -12,3 +13,5 @@ WORDS = (
     LastWords(EngineFaultKind.MEMORY, r"Not enough memory to handle"),
 )
 ECHOES = r"Shard \d+ failed to start|ShardCannotStart|DownloadError"
+# No name is vital: its download of the weights is a process like its shards, and ends when it is done.
+FAILURES = StartFailures(lines=r"Shard \d+ failed to start|ShardCannotStart")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.engine_kit import warming
 from fleetctl.engine_kit.last_words import last_words
+from fleetctl.engine_kit.start_faults import start_fault
 from fleetctl.ports.engine import LaunchCommand
 from fleetctl_tgi import diagnosis, signals
 from fleetctl_tgi.capabilities import CAPABILITIES
@@ -15,6 +16,7 @@ from fleetctl_tgi.launch import arguments, concurrent_requests_max, environment
 
 if TYPE_CHECKING:
     from fleetctl.model.engine_fault import EngineFault
+    from fleetctl.model.node import NodeProcess
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -52,6 +54,10 @@ class TgiEngine:
     def diagnose(self, log_tail: str) -> EngineFault | None:
         """Return what the end of its log says went wrong."""
         return last_words(log_tail, diagnosis.WORDS, echoes=diagnosis.ECHOES)
+
+    def diagnose_start(self, log_tail: str, ended: tuple[NodeProcess, ...]) -> EngineFault | None:
+        """Return why one that still runs will never be ready; None: it may be."""
+        return start_fault(log_tail, ended, diagnosis.FAILURES, patterns=diagnosis.WORDS, echoes=diagnosis.ECHOES)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return the path and JSON body of a small real completion."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.engine_kit.start_faults import StartFailures
 from fleetctl.model.engine_fault import EngineFaultKind
 
 WORDS = (
     LastWords(EngineFaultKind.MODEL, r"Cannot find any model weights"),
     LastWords(EngineFaultKind.MODEL, r"SafetensorError|Error while deserializing header|EntryNotFoundError"),
     LastWords(EngineFaultKind.MODEL, r"are not supported for now|Model architectures .* failed to be inspected"),
+    # It reads the header of the weights while it checks its settings, and says of a broken one what is wrong with the JSON.
+    LastWords(
+        EngineFaultKind.MODEL,
+        r"^Value error, (?:Unterminated string|Expecting |Extra data|Invalid (?:control character|\\?escape)|'utf-8' codec)",
+    ),
     LastWords(EngineFaultKind.MODEL, r"is not a valid JSON file|Transformers does not recognize this architecture"),
     LastWords(
         EngineFaultKind.MEMORY, r"No available memory for the cache blocks|is less than desired GPU memory utilization"
@@ -21,3 +27,8 @@ WORDS = (
     ),
 )
 ECHOES = r"Engine core initialization failed|See root cause above|WorkerProc initialization failed"
+# Written by the engine core, or by what waited for it, once it has failed; its processes carry these titles for life.
+FAILURES = StartFailures(
+    lines=r"EngineCore failed to start\.|Engine core initialization failed|WorkerProc (?:failed to start|initialization failed)",
+    processes=r"VLLM::",
+)

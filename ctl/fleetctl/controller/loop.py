@@ -27,6 +27,7 @@ from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
 from fleetctl.controller.shared import SharedOperations
+from fleetctl.controller.start_watch import StartWatch
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.reconcile.provider import launches_blocked
@@ -195,6 +196,7 @@ class Controller:
         components.resolver.resolve(desired)
         components.records.note_nodes(components.observer.node, sold_of=components.offerings.sold_of)
         components.probes.begin(components.records.all)
+        components.start_watch.begin(components.records.all)
         refused = components.launcher.take_refused()
         observation = await components.observer.observe(components.records.all, refused=refused)
         components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
@@ -274,16 +276,15 @@ class _Components:
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records = Records(world.store)
-        self.events = world.provider.capabilities.events
-        pace = world.provider.pace
-        self.cache = NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
+        self.records, self.events = Records(world.store), world.provider.capabilities.events
+        self.cache = _node_cache(world)
         self.calls = _provider_calls(world)
         self.listing = Listing(
             world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
         )
         self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes = Probes(world, self.background, wake)
+        self.start_watch = StartWatch(world, self.background, self.journal, wake)
         self.warmups = Warmups(world, self.background, self.journal)
         self.canaries = Canaries(world, self.background, wake)
         self.publisher = Publisher(world, self.journal)
@@ -315,6 +316,7 @@ class _Components:
             creator=self.creator,
             resolver=self.resolver,
             probes=self.probes,
+            start_watch=self.start_watch,
             warmups=self.warmups,
             canaries=self.canaries,
             publisher=self.publisher,
@@ -345,6 +347,11 @@ class _Components:
         work, _, subject = key.partition("/")
         about = {"stop": Subject.node(subject), "shared": FLEET}.get(work, Subject.replica(subject))
         self.journal.failed(about if subject else FLEET, work, error)
+
+
+def _node_cache(world: World) -> NodeCache:
+    pace = world.provider.pace
+    return NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
 
 
 def _provider_calls(world: World) -> ProviderCalls:

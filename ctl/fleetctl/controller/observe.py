@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.launch import token_of
 from fleetctl.core.boot_times import boot_times_s
+from fleetctl.engine_kit.start_faults import killed_by, was_killed
 from fleetctl.errors import UnavailableError
-from fleetctl.model.engine_fault import EngineFault
+from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.replica import Replica, ReplicaState
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.publish import Publisher
+    from fleetctl.controller.start_watch import StartWatch
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
     from fleetctl.model.gateway import GatewaySnapshot, ReplicaSnapshot
@@ -49,6 +51,7 @@ class Observer:
         creator: Creator,
         resolver: Resolver,
         probes: Probes,
+        start_watch: StartWatch,
         warmups: Warmups,
         canaries: Canaries,
         publisher: Publisher,
@@ -62,6 +65,7 @@ class Observer:
         self._creator = creator
         self._resolver = resolver
         self._probes = probes
+        self._start_watch = start_watch
         self._warmups = warmups
         self._canaries = canaries
         self._publisher = publisher
@@ -188,12 +192,15 @@ class Observer:
         return NodeState.RUNNING if self._cache.may_be_hidden(token, since=record.changed_at) else None
 
     def _engine_fault(self, record: Replica, node: Node | None) -> EngineFault | None:
-        """Return what an engine that ended said last; of one whose node could not start it, that."""
+        """Return what an engine that ended, or will never be ready, said last; of one that could not be started, why."""
         if record.state is ReplicaState.PENDING and record.fault and record.fault_kind is not None:
             return EngineFault(kind=record.fault_kind, line=record.fault)
-        if node is None or not node.log_tail:
-            return None
-        return self._world.engine_of(record.engine).diagnose(node.log_tail)
+        if node is None or node.state is not NodeState.GONE:
+            return self._start_watch.fault(record.id)
+        fault = self._world.engine_of(record.engine).diagnose(node.log_tail) if node.log_tail else None
+        if was_killed(node.exit_reason) and (fault is None or fault.kind is EngineFaultKind.UNKNOWN):
+            return killed_by(node.exit_reason)
+        return fault
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:
         """Return nodes that live and belong to no live replica."""

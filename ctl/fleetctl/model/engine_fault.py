@@ -17,6 +17,8 @@ class EngineFaultKind(StrEnum):
     ACCELERATOR = "accelerator"  # no GPU that it can use
     MEMORY = "memory"  # too little, of the GPU or of the machine
     PORT = "port"  # somebody else listens there
+    STORAGE = "storage"  # a disk that is full or may not be written to
+    KILLED = "killed"  # by a signal that was none of fleetctl's; the kernel sends one where memory is short
 
     @property
     def is_final(self) -> bool:
@@ -38,7 +40,9 @@ _FINAL = frozenset(
         EngineFaultKind.ACCELERATOR,
     }
 )
-_FINAL_REPEATED = frozenset({EngineFaultKind.MEMORY, EngineFaultKind.PORT})
+_FINAL_REPEATED = frozenset(
+    {EngineFaultKind.MEMORY, EngineFaultKind.PORT, EngineFaultKind.STORAGE, EngineFaultKind.KILLED}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,16 @@ def _filled(word: str, names: dict[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProcess:
+    """One of the processes a node's engine consists of. Two with one `id` are the same process."""
+
+    id: str
+    name: str  # as it calls itself; the kernel keeps 15 characters of that
+    is_leader: bool = False  # the one the node was started with, whose end is the node's
+    exit_reason: str = ""  # "exit 1", "signal 9", once it has ended and nobody has waited for it; empty while it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A replica's place as the provider lists it.
 

@@ -38,7 +38,9 @@ class ObservedReplica:
     record: Replica
     node: NodeState | None  # None: the provider does not show it
     exit_reason: str = ""
-    engine_fault: EngineFault | None = None  # what its engine said last; None: it runs, or said nothing
+    engine_fault: EngineFault | None = (
+        None  # why its engine ended, or will never be ready; None: nothing speaks for that
+    )
     absent_readings: int = 0  # in a row that do not show its node and could: made after it was ordered or told to end
     creating: bool = False  # the provider has been asked for its node and has not answered
     was_requested: bool = True  # the provider may have been asked for its node, by this controller or an earlier one

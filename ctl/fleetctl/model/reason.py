@@ -43,6 +43,7 @@ class ReasonCode(StrEnum):
     WARM_UP_FAILED = "warm-up-failed"
     WARMED = "warmed"
     START_OVERDUE = "start-overdue"
+    START_FAILED = "start-failed"  # its engine runs, and says or shows that it will never be ready
     RECOVERY_OVERDUE = "recovery-overdue"
     UNHEALTHY = "unhealthy"
     STALLED = "stalled"  # its routes answer, and its engine makes no token

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.model.engine_fault import EngineFault
+    from fleetctl.model.node import NodeProcess
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -108,6 +109,13 @@ class Engine(Protocol):
 
     def diagnose(self, log_tail: str) -> EngineFault | None:
         """Return what the end of the log of one that ended says went wrong; None: nothing. It knows its own messages."""
+        ...
+
+    def diagnose_start(self, log_tail: str, ended: tuple[NodeProcess, ...]) -> EngineFault | None:
+        """Return why one that still runs will never be ready, by its log and its processes that ended; None: it may be.
+
+        It names only what no start survives: one that is slow, or whose workers of a while have done their work, is none.
+        """
         ...
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.log import LogChunk
-    from fleetctl.model.node import CreateResult, Node, NodeListing, NodeRequest, ProviderPace
+    from fleetctl.model.node import CreateResult, Node, NodeListing, NodeProcess, NodeRequest, ProviderPace
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.shared import SharedResource
 
@@ -45,6 +45,14 @@ class NodeLogs(Protocol):
 
         A replica that wrote nothing, or of which nothing is kept, has an empty log.
         """
+        ...
+
+
+class NodeProcesses(Protocol):
+    """Capability of providers that can see the processes of their nodes."""
+
+    async def processes(self, *, owner: str, fleet: str) -> Mapping[str, tuple[NodeProcess, ...]]:
+        """Return the processes of each living node of a fleet, by its token; those that nobody has waited for included."""
         ...
 
 
@@ -87,6 +95,7 @@ class ProviderCapabilities:
     shared: SharedResources | None = None
     preflight: Preflight | None = None
     logs: NodeLogs | None = None
+    processes: NodeProcesses | None = None
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
     variables: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.codec import encode
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
-from fleetctl.model.node import LEADER_HOST, NODE_RANK
+from fleetctl.model.node import LEADER_HOST, NODE_RANK, NodeProcess
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 from fleetctl.ports.engine import EngineCapabilities, LaunchCommand, PriorityOrder, ShutdownBehaviour
@@ -89,6 +89,12 @@ class FakeEngine:
         kind, _, message = line.partition(": ")
         known = EngineFaultKind(kind) if kind in set(EngineFaultKind) else EngineFaultKind.UNKNOWN
         return EngineFault(kind=known, line=message or line) if line else None
+
+    def diagnose_start(self, log_tail: str, ended: tuple[NodeProcess, ...]) -> EngineFault | None:
+        """Return what a process of it that is called `core` ended of, `kind: message`; one that vanished, of no known kind."""
+        del log_tail
+        found = (self.diagnose(each.exit_reason or "its core has vanished") for each in ended if each.name == "core")
+        return next(found, None)
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a one-token completion."""

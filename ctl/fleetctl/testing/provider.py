@@ -13,6 +13,7 @@ from fleetctl.model.node import (
     CreateResult,
     Node,
     NodeListing,
+    NodeProcess,
     NodeRequest,
     NodeState,
     ProviderPace,
@@ -50,7 +51,7 @@ class Fault:
 
 
 class FakeProvider(NodeLives):
-    """Implements Provider, Interruptions, Preflight and, given kinds, SharedResources on a Clock.
+    """Implements Provider, Interruptions, Preflight, NodeProcesses and, given kinds, SharedResources on a Clock.
 
     Nodes boot, stop and are taken as its time passes.
     """
@@ -72,7 +73,10 @@ class FakeProvider(NodeLives):
         self.pace = ProviderPace()
         self.shared_kinds = shared  # what its nodes need around them, in order
         self.shared: dict[str, SharedResource] = {}  # by token: what is there
-        self.capabilities = ProviderCapabilities(interruptions=self, shared=self if shared else None, preflight=self)
+        self.capabilities = ProviderCapabilities(
+            interruptions=self, shared=self if shared else None, preflight=self, processes=self
+        )
+        self.node_processes: dict[str, tuple[NodeProcess, ...]] = {}  # by token: what it says of living nodes
         self.found: tuple[Finding, ...] = ()  # what its preflight finds
         self.looked_at: list[tuple[PlannedNodes, ...]] = []  # what its preflights were made for
         self.calls: list[Call] = []
@@ -142,6 +146,12 @@ class FakeProvider(NodeLives):
         token = self._interruptible(node_id)
         deadline = self._clock.now() + timedelta(seconds=notice_s)
         self._put(token, self._lives[token].noticed(interruption(deadline)).ending(deadline, "interrupted"))
+
+    async def processes(self, *, owner: str, fleet: str) -> dict[str, tuple[NodeProcess, ...]]:
+        """Return what `node_processes` holds of the fleet's living nodes."""
+        await self._enter("processes", fleet)
+        mine = [node.token for node in self.living() if (node.owner, node.fleet) == (owner, fleet)]
+        return {token: self.node_processes[token] for token in mine if token in self.node_processes}
 
     def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
         """Return one resource of each kind given to the constructor."""

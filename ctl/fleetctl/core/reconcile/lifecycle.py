@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
+from fleetctl.core.reconcile.ends import death_reason, end_message
 from fleetctl.core.reconcile.health import unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
@@ -94,7 +95,7 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
         return None
     is_leaving = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
     if replica.node is NodeState.GONE:
-        how = _end_message(replica, is_leaving=is_leaving)
+        how = end_message(replica, is_leaving=is_leaving)
     elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
         how = "no longer listed by the provider"
     else:
@@ -107,16 +108,10 @@ def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | 
             replica_id=record.id,
             failed=failed,
             code=ReasonCode.ENDED if is_leaving and not record.fault else ReasonCode.DIED,
-            reason=_death(replica, how, is_leaving=is_leaving),
+            reason=death_reason(replica, how, is_leaving=is_leaving),
         ),
         failed_start=not is_leaving and _is_failed_start(replica),
     )
-
-
-def _end_message(replica: ObservedReplica, *, is_leaving: bool) -> str:
-    """Return how a node ended, with its engine's last words where nobody asked it to."""
-    how = replica.exit_reason or "gone"
-    return how if is_leaving or replica.engine_fault is None else f"{how}: {replica.engine_fault.line}"
 
 
 def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
@@ -147,15 +142,6 @@ def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
 def _is_failed_start(replica: ObservedReplica) -> bool:
     """Whether an end now is a failed start: it has never been ready, and nobody had announced that it would be taken."""
     return replica.record.ready_at is None and notice_of(replica) is None
-
-
-def _death(replica: ObservedReplica, how: str, *, is_leaving: bool) -> str:
-    record = replica.record
-    if is_leaving:
-        return f"{how}: {record.fault}" if record.fault else f"{how}, as it was asked"
-    # Taken out of rotation before its end was seen, it is BOOTING again; that is not when it died.
-    while_ = "out of rotation" if record.ready_at is not None and record.state is ReplicaState.BOOTING else record.state
-    return f"died while {while_}: {how}"
 
 
 def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -202,7 +188,15 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
             state=ReplicaState.WARMING,
             action=WarmReplica(replica_id=record.id, code=ReasonCode.HEALTHY, reason=reason),
         )
-    return _overdue(replica, context) or _stay(replica)
+    return _failed_start(replica) or _overdue(replica, context) or _stay(replica)
+
+
+def _failed_start(replica: ObservedReplica) -> ReplicaStep | None:
+    """Return the stop of a replica whose engine runs and will never be ready: a part that it needs has failed."""
+    fault = replica.engine_fault
+    if fault is None or replica.record.ready_at is not None:
+        return None
+    return _stop_faulty(replica, ReasonCode.START_FAILED, f"its engine has failed to start: {fault.line}")
 
 
 def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:

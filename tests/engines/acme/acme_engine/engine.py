@@ -15,6 +15,7 @@ from fleetctl.ports.engine import LaunchCommand
 
 if TYPE_CHECKING:
     from fleetctl.model.engine_fault import EngineFault
+    from fleetctl.model.node import NodeProcess
     from fleetctl.model.observation import EngineSignals
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
@@ -50,6 +51,10 @@ class AcmeEngine:
     def diagnose(self, log_tail: str) -> EngineFault | None:
         """Return what the end of its log says went wrong."""
         return last_words(log_tail, ())
+
+    def diagnose_start(self, log_tail: str, ended: tuple[NodeProcess, ...]) -> None:
+        """Return None: it ends when it cannot start."""
+        del log_tail, ended
 
     def warm_body(self, *, served_name: str) -> tuple[str, bytes]:
         """Return a short chat: Acme has no other route."""

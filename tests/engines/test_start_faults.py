@@ -1,0 +1,70 @@
+"""Whether an engine that still runs will ever be ready, by its log and by its processes that are no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.engine_kit.start_faults import killed_by, was_killed
+from fleetctl.model.engine_fault import EngineFaultKind
+from fleetctl.model.node import NodeProcess
+from fleetctl_emulator.engine import EmulatedEngine
+from fleetctl_sglang.engine import SglangEngine
+from fleetctl_tgi.engine import TgiEngine
+from fleetctl_vllm.engine import VllmEngine
+
+LOADING = "(EngineCore pid=7) INFO 11-22 09:19:01 [core.py:133] Initializing a V1 LLM engine\n"
+NO_WEIGHTS = (
+    "(Worker pid=9) ERROR 11-22 09:19:05 [multiproc_executor.py:905] WorkerProc failed to start.\n"
+    "(Worker pid=9) ERROR 11-22 09:19:05 [multiproc_executor.py:905] RuntimeError: Cannot find any model weights with `/m`\n"
+)
+
+
+def ended(name: str, how: str = "") -> tuple[NodeProcess, ...]:
+    return (NodeProcess(id="7", name=name, exit_reason=how),)
+
+
+@pytest.mark.parametrize("engine", [VllmEngine(), EmulatedEngine()], ids=lambda engine: engine.name)
+def test_a_worker_that_failed_is_told_from_the_log_alone(engine):
+    fault = engine.diagnose_start(LOADING + NO_WEIGHTS, ())
+    assert fault is not None
+    assert (fault.kind, fault.line) == (EngineFaultKind.MODEL, "RuntimeError: Cannot find any model weights with `/m`")
+
+
+@pytest.mark.parametrize("name", ["VLLM::EngineCor", "VLLM::Worker", "VLLM::Worker_TP"])
+def test_the_loss_of_an_engine_core_or_a_worker_is_one_without_a_word_of_it(name):
+    fault = VllmEngine().diagnose_start(LOADING, ended(name))
+    assert fault is not None
+    assert fault.kind is EngineFaultKind.UNKNOWN
+    assert fault.line.startswith(f"its process {name} has ended; the last it wrote: INFO")
+
+
+def test_any_process_that_a_signal_killed_is_told_with_the_signal():
+    fault = VllmEngine().diagnose_start(LOADING, ended("python", "signal 9"))
+    assert fault is not None
+    assert fault.kind is EngineFaultKind.KILLED
+    assert "its process python was killed by signal 9 (SIGKILL); the system does so" in fault.line
+
+
+@pytest.mark.parametrize("engine", [VllmEngine(), SglangEngine(), TgiEngine(), EmulatedEngine()], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "gone",
+    [
+        (),
+        ended("python"),
+        ended("python", "exit 0"),
+        ended("python", "exit 1"),
+        ended("gcc", "signal 15"),
+        ended("ninja"),
+    ],
+)
+def test_a_start_is_not_given_up_for_a_process_that_has_done_its_work(engine, gone):
+    assert engine.diagnose_start(LOADING + "WARNING Address already in use, trying another port\n", gone) is None
+
+
+def test_signals_are_told_from_requests_to_end():
+    assert [was_killed(how) for how in ("signal 9", "signal 11", "signal 15", "exit 9", "interrupted", "")] == [
+        True, True, False, False, False, False,
+    ]  # fmt: skip
+    assert killed_by("signal 11").line == "its process was killed by signal 11 (SIGSEGV)"
+    assert killed_by("signal 64").line == "its process was killed by signal 64 (SIGRTMAX)"
+    assert killed_by("signal 99").kind is EngineFaultKind.KILLED
