@@ -139,7 +139,7 @@ class Applier:
             if record is None:
                 continue
             after = notice_seen(record, seen.notice, deadline=seen.notice_deadline)
-            if after != record:
+            if after is not record:
                 self._records.put(after)
                 self._journal_notice(record, after.notice, observation.at)
 

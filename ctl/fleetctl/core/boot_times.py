@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.replica import Replica
@@ -19,7 +19,7 @@ def boot_times_s(records: Iterable[Replica]) -> dict[str, float]:
     seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         if record.ready_at is not None:
-            seconds[record.offering].append((record.ready_at - record.requested_at).total_seconds())
+            seconds[record.offering].append(_boot_s(record, record.ready_at))
     return {offering: median(times) for offering, times in sorted(seconds.items())}
 
 
@@ -29,11 +29,18 @@ def expected_replacement_s(plan: LanePlan, records: Iterable[Replica]) -> float:
     An offering's time says nothing of the engine, which lanes may load differently; so it comes last.
     """
     records = tuple(records)
-    own = [r for r in records if r.lane == plan.lane and r.assigned_at is None and r.ready_at is not None]
-    taken = boot_times_s(replace(record, offering="") for record in own)
-    return taken[""] if taken else expected_boot_s(plan, boot_times_s(records))
+    own = [
+        _boot_s(record, record.ready_at)
+        for record in records
+        if record.lane == plan.lane and record.assigned_at is None and record.ready_at is not None
+    ]
+    return median(own) if own else expected_boot_s(plan, boot_times_s(records))
 
 
 def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:
     """Return what a replica of the lane is expected to take: as measured on its offering, else as planned."""
     return measured_s.get(plan.offering.key, plan.offering.boot_s)
+
+
+def _boot_s(record: Replica, ready_at: datetime) -> float:
+    return (ready_at - record.requested_at).total_seconds()

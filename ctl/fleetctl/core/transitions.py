@@ -103,7 +103,11 @@ def notice_seen(record: Replica, notice: Notice | None, *, deadline: datetime | 
 
     `deadline` is when the node is taken for certain. That is never taken back: a hint may end, a taking does not.
     """
-    return replace(record, notice=notice, notice_deadline=deadline or record.notice_deadline)
+    deadline = deadline or record.notice_deadline
+    # Asked of every replica every tick; hardly any has news.
+    if notice == record.notice and deadline == record.notice_deadline:
+        return record
+    return replace(record, notice=notice, notice_deadline=deadline)
 
 
 def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> Replica:
