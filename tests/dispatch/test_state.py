@@ -59,7 +59,7 @@ def test_what_is_not_in_the_table_raises():
     ("status", "failure"),
     [
         (200, None), (400, None), (404, None), (501, None), (429, RequestEvent.BUSY), (503, RequestEvent.BUSY),
-        (500, RequestEvent.ERROR), (502, RequestEvent.ERROR), (504, RequestEvent.ERROR),
+        (307, RequestEvent.PROTOCOL_ERROR), (500, RequestEvent.ERROR), (502, RequestEvent.ERROR), (504, RequestEvent.ERROR),
     ],
 )  # fmt: skip
 def test_what_a_replicas_status_means(status, failure):

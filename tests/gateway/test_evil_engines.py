@@ -155,6 +155,24 @@ async def test_trailers_are_dropped(rig):
     assert "x-late" not in answer.headers
 
 
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 305, 307, 308, 399])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_redirect_reaches_no_client(rig, status, stream):
+    head = b"HTTP/1.1 %d Elsewhere\r\nlocation: http://169.254.169.254/latest/meta-data/\r\ncontent-length: 0\r\n\r\n"
+    await add_evil(rig, sends(head % status))
+    answer = await rig.post(stream=stream)
+    assert answer.status == 502
+    assert "location" not in answer.headers
+
+
+async def test_an_engine_cannot_speak_for_the_gateway(rig):
+    forged = b"x-fleetctl-replica: r999\r\nX-Fleetctl-Degraded: forged\r\n"
+    await rig.add("r1", sends(OK + JSON + forged + b"content-length: %d\r\n\r\n%b" % (len(WHOLE), WHOLE)))
+    answer = await rig.post()
+    assert (answer.status, answer.headers["x-fleetctl-replica"]) == (200, "r1")
+    assert "x-fleetctl-degraded" not in answer.headers
+
+
 async def test_http_1_0_ends_its_answer_with_the_connection(rig):
     await rig.add("old", sends(b"HTTP/1.0 200 OK\r\n" + JSON + b"\r\n" + WHOLE))
     answer = await rig.post()
@@ -188,14 +206,28 @@ async def test_headers_that_drip_are_given_up_after_the_stall_limit(rig):
 
 
 async def test_a_compressed_stream_is_no_stream_and_no_answer(rig):
-    await rig.add(
-        "evil",
+    await add_evil(
+        rig,
         sends(
             OK
             + b"content-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\n\x1f\x8b\x08\x00\x00"
         ),
     )
     assert (await rig.post(stream=True)).status == 502
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"GZIP, identity", b"zstd"])
+async def test_a_compressed_answer_reaches_no_client_that_would_unpack_it(rig, coding):
+    head = b"content-encoding: %b\r\ncontent-length: 5\r\n\r\n\x1f\x8b\x08\x00\x00" % coding
+    await add_evil(rig, sends(OK + JSON + head))
+    assert (await rig.post()).status == 502
+
+
+async def test_an_answer_may_say_that_it_is_not_compressed(rig):
+    await rig.add(
+        "r1", sends(OK + JSON + b"content-encoding: identity\r\ncontent-length: %d\r\n\r\n%b" % (len(WHOLE), WHOLE))
+    )
+    assert (await rig.post()).body == WHOLE
 
 
 NESTED = b"[" * 100_000

@@ -34,7 +34,10 @@ CHAT_PATH = b"/v1/chat/completions"
 _FAILURES = {
     RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
     RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
-    RequestEvent.PROTOCOL_ERROR: (502, "the replica did not answer in HTTP, or without end"),
+    RequestEvent.PROTOCOL_ERROR: (
+        502,
+        "the replica's answer is not what was asked for: no HTTP, without end, compressed, or a redirect",
+    ),
     RequestEvent.STALLED: (504, "the replica stalled"),
     RequestEvent.UNHEALTHY: (504, "the replica stalled"),
     RequestEvent.TIMED_OUT: (504, "the request took too long"),

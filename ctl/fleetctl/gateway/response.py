@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Of a replica's headers: hop by hop, or written with the body.
 _SET_ANEW = wire.HOP_BY_HOP | {b"content-length"}
+_OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
 
 
 class ClientResponse:
@@ -96,7 +97,7 @@ class ClientResponse:
         self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
 
     def _passed_headers(self) -> Sequence[wire.Header]:
-        return [h for h in self.headers if h[0] not in _SET_ANEW] + self._own_headers()
+        return [h for h in self.headers if h[0] not in _SET_ANEW and not h[0].startswith(_OWN)] + self._own_headers()
 
     def _own_headers(self) -> list[wire.Header]:
         headers = [(b"x-fleetctl-lane", self._lane_name.encode())]

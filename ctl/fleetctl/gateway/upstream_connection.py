@@ -39,8 +39,11 @@ class ConnectionPool(Protocol):
         ...
 
 
-class _ExcessError(Exception):
-    """The replica began a second answer to one request."""
+_OF_THE_BODY = frozenset((b"content-length", b"transfer-encoding", b"content-encoding"))
+
+
+class _UnlawfulError(Exception):
+    """The replica's answer breaks a rule that the parser does not know."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -52,27 +55,9 @@ class UpstreamConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_answered",
-        "_barren_bytes",
-        "_body",
-        "_clock",
-        "_done",
-        "_feed",
-        "_has_length",
-        "_head_done",
-        "_headers",
-        "_headers_new",
-        "_interim",
-        "_keeps_alive",
-        "_more",
-        "_parser",
-        "_receiver",
-        "_reused",
-        "_status",
-        "_transport",
-        "idle_since_s",
-        "is_closed",
-        "upstream",
+        "_answered", "_barren_bytes", "_body", "_clock", "_done", "_feed", "_has_length", "_head_done", "_headers",
+        "_headers_new", "_interim", "_keeps_alive", "_more", "_parser", "_receiver", "_reused", "_status",
+        "_transport", "idle_since_s", "is_closed", "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: ConnectionPool, clock: Callable[[], float]) -> None:
@@ -139,14 +124,18 @@ class UpstreamConnection(asyncio.Protocol):
         if self._head_done:
             return
         name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
-            self._has_length = True
+        if name in _OF_THE_BODY:
+            if name == b"content-encoding":
+                if value.lower() != b"identity":  # a client would unpack whatever is in it
+                    raise _UnlawfulError("its answer is compressed, which it was not asked for")
+            else:
+                self._has_length = True
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Note the end of a head; 1xx ones are not the answer."""
         if self._done:
-            raise _ExcessError
+            raise _UnlawfulError("it began a second answer to one request")
         self._status = self._parser.get_status_code()
         self._interim = self._status < 200
         self._headers_new = self._head_done = not self._interim
@@ -178,7 +167,7 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
-            self.upstream.protocol_error(exc)
+            self.upstream.protocol_error(exc.__context__ or exc)  # ours, where a callback raised it
             if not self._done:
                 self._break()
                 return

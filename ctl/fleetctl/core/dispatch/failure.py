@@ -66,4 +66,7 @@ def failure_of(status: int) -> RequestEvent | None:
     """Return how a replica that answers with this HTTP status fails the request. None: the answer is the client's."""
     if status in _BUSY_STATUSES:
         return RequestEvent.BUSY
+    if 300 <= status < 400:
+        # No engine's API redirects. Nobody here follows one, and a client that did would be led wherever the engine likes.
+        return RequestEvent.PROTOCOL_ERROR
     return RequestEvent.ERROR if status in _ERROR_STATUSES else None
