@@ -5,11 +5,13 @@ import typer
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
-from fleetctl.operations import fleets, lifecycle
-from fleetctl.operations.lookup import chosen_fleet, fleet_names
+from fleetctl.operations import fleets, lifecycle, unlawful_names
+from fleetctl.operations.lookup import chosen_fleet, fleet_names, known_fleet
 from fleetctl.operations.orphaned_processes import describe, end_orphaned_processes, orphaned_processes
 from fleetctl.operations.site import Site
 from fleetctl.ports.host import OrphanedProcess
+from fleetctl.printable import printable
+from fleetctl.spelling import is_name
 from fleetctl.units import format_count, parse_duration_s
 
 
@@ -31,7 +33,7 @@ def down(
     progress = Progress(quiet=quiet)
     site = site_of(ctx)
     known = fleet_names(site)
-    if not known or (fleet and fleet not in known):
+    if not known or (fleet and fleet not in {*known, *map(printable, known)}):
         found = orphaned_processes(site, fleet)
         if found:
             _end(site, found, progress, yes=yes, dry_run=dry_run)
@@ -39,6 +41,9 @@ def down(
             progress.note(f"there is no fleet{f' {fleet}' if fleet else ''} in {site.store.location}; nothing to do")
         return
     name = chosen_fleet(site, fleet)
+    if not is_name(name):
+        _end_unlawful(site, name, progress, yes=yes, dry_run=dry_run)
+        return
     seen = fleets.status(site, name)
     live = sum(lane.live for lane in seen.lanes)
     if dry_run:
@@ -52,6 +57,20 @@ def down(
         return
     with progress:
         wait_down(site, name, progress, timeout_s=timeout_s)
+
+
+def _end_unlawful(site: Site, name: str, progress: Progress, *, yes: bool, dry_run: bool) -> None:
+    """End a fleet that no controller can take down, as no path is made of its name."""
+    desired, found = known_fleet(site, name), unlawful_names.processes_of(site, name)
+    progress.caution(
+        f"no fleet may be called {name!r} any more, and no path is made of it; of it run: {describe(found)}"
+    )
+    if dry_run:
+        return
+    if not confirm(f"End its {len(found)} processes and forget it?", yes=yes):
+        raise typer.Exit(1)
+    unlawful_names.take_down(site, desired)
+    progress.note(f"{name} is forgotten; what it may have left at {desired.profile.provider}: fleetctl gc")
 
 
 def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Validity
 from fleetctl.model.verdict import Compliance
+from fleetctl.spelling import is_name
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
@@ -130,6 +132,9 @@ _NO_GATEWAY = _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT,
 
 def no_controller(fleet: str, phase: DesiredPhase, *, at: datetime, seen_at: datetime | None, has_gateway: bool) -> str:
     """Return that no controller runs, since when, and what to type."""
+    if not is_name(fleet):
+        # It came before names were checked, or with a state from elsewhere; no path is made of it.
+        return f"no fleet may be called so any more; take it down: fleetctl down -- {shlex.quote(fleet)}"
     since = _since(seen_at, at)
     if phase is DesiredPhase.DOWN:
         return f"no controller runs{since}; to go on: fleetctl down {fleet}"

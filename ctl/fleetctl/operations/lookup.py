@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.ports.store import unknown_fleet
+from fleetctl.printable import printable
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -31,11 +32,14 @@ def chosen_fleet(site: Site, name: str = "") -> str:
 
 
 def known_fleet(site: Site, fleet: str) -> Desired:
-    """Return the fleet's record. Raises NotFoundError."""
+    """Return the fleet's record; one whose name cannot be typed is found as it is shown. Raises NotFoundError."""
     found = site.store.fleet(fleet)
-    if found is None:
-        raise unknown_fleet(fleet, fleet_names(site), location=site.store.location)
-    return found
+    if found is not None:
+        return found
+    for desired in site.store.fleets():
+        if printable(desired.fleet) == fleet:
+            return desired
+    raise unknown_fleet(fleet, fleet_names(site), location=site.store.location)
 
 
 def known_lane(desired: Desired, lane: str) -> LaneSpec:

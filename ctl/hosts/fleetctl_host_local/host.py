@@ -14,6 +14,7 @@ from fleetctl.locks import FileLock
 from fleetctl.model.log import LogChunk
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
+from fleetctl.spelling import NAME_RULE, is_name
 from fleetctl_host_local import (
     controller_client,
     earlier_layout,
@@ -63,7 +64,12 @@ class LocalHost:
         recorded_environment.write(FleetPaths(fleet=fleet), environment)
 
     def processes(self, fleet: str) -> FleetProcesses:
-        """Return what holds the fleet's locks; without a controller also what an earlier version left running."""
+        """Return what holds the fleet's locks; without a controller also what an earlier version left running.
+
+        No path is made of a name that no fleet may have: of such a fleet nothing holds a lock.
+        """
+        if not is_name(fleet):
+            return FleetProcesses()
         paths = FleetPaths(fleet=fleet)
         controller = _holder_pid(FileLock(paths.controller_lock))
         gateway = _holder_pid(FileLock(paths.gateway_lock))
@@ -74,6 +80,8 @@ class LocalHost:
 
     def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
         """Return what one look at the locks' heartbeats tells."""
+        if not is_name(fleet):
+            return None, None
         paths, now_s = FleetPaths(fleet=fleet), SYSTEM_CLOCK.monotonic_s()
         controller, gateway = FileLock(paths.controller_lock), FileLock(paths.gateway_lock)
         return current_stall(controller, now_s), current_stall(gateway, now_s)
@@ -95,6 +103,8 @@ class LocalHost:
 
     def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
         """Return the controller's status. Raises UnavailableError."""
+        if not is_name(fleet):
+            raise UnavailableError(f"no controller keeps a fleet called {fleet!r}", hint=NAME_RULE)
         return controller_client.status(fleet, deadline_s=deadline_s)
 
     def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
