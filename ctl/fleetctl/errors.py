@@ -31,7 +31,12 @@ Anything else is a bug and keeps its traceback (exit 70). Exit 2 is typer's own 
 from __future__ import annotations
 
 import errno
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KeyPath = tuple[str | int, ...]  # of a profile: ("lanes", "short", "slo")
 
 MAKE_ROOM = "make room on that disk; nothing else is needed"
 
@@ -39,16 +44,24 @@ MAKE_ROOM = "make room on that disk; nothing else is needed"
 class FleetctlError(Exception):
     """The root of every error fleetctl raises on purpose.
 
-    `hint` is one sentence that says what to do next; `retryable` says whether the same call may succeed later.
+    `hint` is one sentence that says what to do next; `retryable` says whether the same call may succeed later. `key` is
+    the profile's that is at fault, empty where none is. One that `joined` made of several has them in `parts`.
     """
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
+    _joined: tuple[FleetctlError, ...] = ()
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", key: KeyPath = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.key = key
+
+    @property
+    def parts(self) -> tuple[FleetctlError, ...]:
+        """Return the errors this one stands for: itself, or those it was joined of."""
+        return self._joined or (self,)
 
 
 class ConfigError(FleetctlError):
@@ -129,6 +142,22 @@ class DiskFullError(StateError):
     """There is no room for what should be written; the same write succeeds once there is."""
 
     retryable = True
+
+
+def joined(errors: Sequence[FleetctlError]) -> FleetctlError:
+    """Return one error for several, of the kind of the first by the order of _PRECEDENCE; for one alone itself."""
+    parts = tuple(part for error in errors for part in error.parts)
+    if len(parts) == 1:
+        return parts[0]
+    kind = next((kind for kind in _PRECEDENCE if any(isinstance(part, kind) for part in parts)), FleetctlError)
+    hints = dict.fromkeys(part.hint for part in parts if part.hint)
+    whole = kind("\n".join(part.message for part in parts), hint="; ".join(hints))
+    whole._joined = parts  # noqa: SLF001  # its own module's
+    return whole
+
+
+# What is to be mended first: what cannot be meant, then what is not there, then what cannot be had.
+_PRECEDENCE = (ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError)
 
 
 def state_error(path: object, fault: OSError) -> StateError:

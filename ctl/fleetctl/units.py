@@ -28,6 +28,11 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def format_rate(rps: float) -> str:
+    """Return requests per second without the unit: "83,000", "6.4"."""
+    return f"{rps:,.0f}" if rps >= 1000 else f"{rps:.4g}"
+
+
 def parse_duration_s(text: str) -> float:
     """Return seconds from "300ms", "2s", "1h30m". A bare number is refused: it has no unit. Raises ConfigError."""
     parts = re.findall(_NUMBER + r"\s*([a-z]+)", text)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SMALLEST = """\
 apiVersion: fleetctl/v1
 name: tiny
-model: {id: m}
+model: {id: meta-llama/Llama-3.2-1B}
 engine: vllm
 provider: local
 workload: {peak_rps: 1, prompt_tokens: {p50: 10, p99: 20}, output_tokens: {p50: 10, p99: 20}}
@@ -151,23 +151,25 @@ def test_anchors_and_merge_keys_are_understood() -> None:
     text = SMALLEST.replace(
         "{slo: {ttft: {p99: 1s}}, max_wait: 500ms}", "&base {slo: {ttft: {p99: 1s}}, max_wait: 500ms}"
     )
-    text += "  more: {<<: *base, max_wait: 2s}\n"
+    text += "  more: {<<: *base, max_wait: 2s, match: {batch: true}}\n"
     profile = parse(text)
     assert profile.lane("more").slo == profile.lane("all").slo
     assert profile.lane("more").max_wait_s == 2.0
 
 
 def test_words_that_old_yaml_turns_into_other_things_stay_words() -> None:
-    text = SMALLEST.replace("id: m", "id: no").replace(
+    text = SMALLEST.replace("id: meta-llama/Llama-3.2-1B", "id: meta-llama/Llama-3.2-1B, served_name: no").replace(
         "max_wait: 500ms", "max_wait: 500ms, launch: {env: {A: 2024-01-01, B: on}}"
     )
     profile = parse(text)
-    assert profile.model.id == "no"
+    assert profile.model.name == "no"
     assert profile.lane("all").launch.env == {"A": "2024-01-01", "B": "on"}
 
 
 def test_a_model_path_starts_from_the_profiles_own_directory(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(SMALLEST.replace("{id: m}", "{id: m, path: weights/tiny, served_name: t}"))
+    (tmp_path / "p.yaml").write_text(
+        SMALLEST.replace("{id: meta-llama/Llama-3.2-1B}", "{id: m, path: weights/tiny, served_name: t}")
+    )
     profile = load_profile(tmp_path / "p.yaml")
     assert profile.model.path == str(tmp_path / "weights" / "tiny")
     assert profile.model.name == "t"

@@ -2,7 +2,8 @@
 
 Runs inside the engine environment. Reads a JSON array of argument lists (what stands behind `vllm serve`) and prints a
 JSON array of verdicts: "" for one vLLM takes, else its complaint. The parser catches unknown flags, wrong choices and
-types; the engine configuration catches ranges and settings that contradict each other.
+types; the engine configuration catches ranges and settings that contradict each other. With --flags it prints a JSON
+array of all the parser's flags instead.
 """
 
 import contextlib
@@ -52,5 +53,8 @@ if __name__ == "__main__":
     engine_arguments = importlib.import_module("vllm.engine.arg_utils")
     argparse_utils = importlib.import_module("vllm.utils.argparse_utils")
     parser = cli_args.make_arg_parser(argparse_utils.FlexibleArgumentParser(prog="vllm serve"))
+    if sys.argv[1:] == ["--flags"]:
+        json.dump(sorted({flag for action in parser._actions for flag in action.option_strings}), sys.stdout)
+        sys.exit()
     verdicts = [_verdict(arguments) for arguments in json.load(sys.stdin)]
     json.dump(verdicts, sys.stdout)

@@ -14,6 +14,7 @@ import pytest
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.use_cases import use_cases
 from fleetctl.core.plan.fleet import make_plan
+from fleetctl.engine_kit.flags import known_flags
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.operations.profiles import find_profile
@@ -133,3 +134,15 @@ def test_vllm_takes_the_commands_of_a_leader_and_of_its_members(tmp_path: Path) 
     order = samples.node_request(argv=command.argv, member_argv=command.member_argv, node_count=2)
     spelt = [order.command(rank, leader_host="10.0.0.7") for rank in range(2)]
     assert verdicts(spelt, tmp_path / "model") == ["", ""]
+
+
+def test_the_kept_list_of_flags_is_the_parsers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    done = subprocess.run(
+        [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py", "--flags"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **offline()},
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    # What its preprocessor takes beside: a file of settings, and -O3 for a compilation level.
+    assert known_flags("vllm") == {*json.loads(done.stdout.splitlines()[-1]), "--config", "-O"}

@@ -92,6 +92,11 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
     )
 
 
+def flags() -> frozenset[str]:
+    """Return every flag it takes."""
+    return frozenset(flag for action in _parser()._actions for flag in action.option_strings)  # noqa: SLF001  # argparse has no other way
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fleetctl_emulator",

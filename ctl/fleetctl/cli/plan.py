@@ -22,7 +22,7 @@ from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.plan_files import save_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import preflight
-from fleetctl.operations.profiles import as_brought_up, find_profile
+from fleetctl.operations.profiles import as_brought_up, find_with_source
 from fleetctl.units import parse_duration_s, parse_usd
 
 EXIT_PENDING = 2  # as terraform says it
@@ -55,7 +55,8 @@ def plan(
     interval, cost. An SLO no plan can keep exits 4 and names the nearest feasible one.
     """
     site = site_of(ctx)
-    found = as_brought_up(site, find_profile(profile, fleet=name, port=port))
+    given = find_with_source(profile, fleet=name, port=port)
+    found = as_brought_up(site, given.profile)
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
@@ -63,6 +64,7 @@ def plan(
             plan_profile(
                 site,
                 found,
+                source=given.source,
                 sizing=sizing,
                 service_time_s=parse_duration_s(service_time) if service_time else None,
                 price_usd_per_hour=parse_usd(price) if price else None,

@@ -1,6 +1,7 @@
 """`fleetctl init`, `validate` and `schema`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,10 @@ import typer
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
 from fleetctl.cli.progress import Progress
+from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
+from fleetctl.operations.validation import Validation
+from fleetctl.printable import printable
 from fleetctl.units import format_count
 
 _STDOUT = "-"
@@ -45,13 +49,47 @@ def init(
     Progress(quiet=quiet).note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
 
 
-def validate(profile: ProfileName, output: Output = Format.TABLE) -> None:
-    """Check a profile: every fault with its file, line and key, or one line that says it is right."""
-    from fleetctl.operations.profiles import find_profile, fingerprint
+def validate(ctx: typer.Context, profile: ProfileName, output: Output = Format.TABLE) -> None:
+    """Check a profile as `plan` and `up` would: every fault with its file, line and key, or one line that it is right.
 
-    found = find_profile(profile)
-    text = f"{profile}: ok, fleet {found.name}, {format_count(len(found.lanes), 'lane')}, profile {fingerprint(found)[:12]}"
-    emit(View(value=found, names=(found.name,), sections=(lines(text),)), output)
+    What only this machine or a running fleet decides (free ports, memory, keys) is not looked at. Exits as the command
+    that met the fault would: 3 the profile is wrong, 4 no plan keeps its promises, 6 a cap is too low.
+    """
+    from fleetctl.operations.validation import validate_profile
+
+    found = validate_profile(site_of(ctx), profile)
+    emit(_validation_view(found), output)
+    if found.faults:
+        report_faults(found)
+        raise typer.Exit(found.exit_code)
+
+
+def _validation_view(found: Validation) -> View:
+    from fleetctl.operations.profiles import fingerprint
+
+    profile = found.profile
+    value = {
+        "file": found.file,
+        "is_valid": not found.faults,
+        "faults": found.faults,
+        "profile_hash": fingerprint(profile) if profile else None,
+        "profile": profile,
+    }
+    if profile is None or found.faults:
+        return View(value=value)
+    lanes = format_count(len(profile.lanes), "lane")
+    text = f"{found.file}: ok, fleet {profile.name}, {lanes}, profile {fingerprint(profile)[:12]}"
+    return View(value=value, names=(profile.name,), sections=(lines(text),))
+
+
+def report_faults(found: Validation) -> None:
+    """Print faults to stderr, each led by its place, its hint below it."""
+    sys.stderr.write("error:\n")
+    for fault in found.faults:
+        hint = f"  hint: {fault.hint}\n" if fault.hint else ""
+        sys.stderr.write(printable(f"{fault}\n{hint}", keeps_lines=True))
+    unread = "" if found.profile else "; whether a plan keeps its promises is looked at once they are mended"
+    sys.stderr.write(f"{format_count(len(found.faults), 'fault')} in {printable(found.file)}{unread}\n")
 
 
 def schema() -> None:

@@ -12,7 +12,7 @@ from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
-from fleetctl.operations.profiles import find_profile
+from fleetctl.operations.profiles import find_with_source
 from fleetctl.operations.rendering import render_to
 
 
@@ -33,8 +33,11 @@ def render(
     Prints the files it wrote. The same profile gives the same bytes.
     """
     site = site_of(ctx)
-    found = find_profile(profile)
-    planned = load_plan(Path(plan)) if plan else asyncio.run(plan_profile(site, found))
-    written = render_to(site, found, planned, Path(directory), engine=engine, force=force)
+    found = find_with_source(profile)
+    if plan:
+        planned = load_plan(Path(plan))
+    else:
+        planned = asyncio.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
+    written = render_to(site, found.profile, planned, Path(directory), engine=engine, force=force)
     write("".join(f"{path}\n" for path in written))
     Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

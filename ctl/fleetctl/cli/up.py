@@ -16,7 +16,6 @@ from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.model.desired import Desired
 from fleetctl.model.plan import Plan
-from fleetctl.model.profile import Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
@@ -24,7 +23,7 @@ from fleetctl.operations.pending import outdated_replicas, pending_changes
 from fleetctl.operations.plan_files import load_plan, price_now
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.profiles import as_brought_up, find_profile
+from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_source
 from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
@@ -54,11 +53,12 @@ def up(
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
     site = site_of(ctx)
-    found = as_brought_up(site, find_profile(profile, fleet=name, port=port))
+    given = find_with_source(profile, fleet=name, port=port)
+    found = as_brought_up(site, given.profile)
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
-        planned = replace(asyncio.run(_planned(site, found, plan)), fleet=found.name)
+        planned = replace(asyncio.run(_planned(site, replace(given, profile=found), plan)), fleet=found.name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
     with progress:
         progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
@@ -88,9 +88,11 @@ def up(
     _tell_outdated(site, result.desired, progress)
 
 
-async def _planned(site: Site, profile: Profile, file: str) -> Plan:
+async def _planned(site: Site, found: FoundProfile, file: str) -> Plan:
     """Return the plan saved in `file` at what it costs now, or a new one."""
-    return await price_now(site, profile, load_plan(Path(file))) if file else await plan_profile(site, profile)
+    if file:
+        return await price_now(site, found.profile, load_plan(Path(file)))
+    return await plan_profile(site, found.profile, source=found.source)
 
 
 def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.faults import ProfileFault
@@ -50,13 +51,19 @@ class _MatchedLane:
     name: str
     match: LaneMatch
     max_model_len: int  # as pinned; 0: as planned
+    has_own_capacity: bool  # pins something of what its engines can hold
 
 
 def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
     """Name the requests that lane choice refuses, where a profile has lanes at all."""
     try:
         found = [
-            _MatchedLane(name=name, match=_match(lane.get("match")), max_model_len=_pinned_len(lane.get("launch")))
+            _MatchedLane(
+                name=name,
+                match=_match(lane.get("match")),
+                max_model_len=_pinned_len(lane.get("launch")),
+                has_own_capacity=bool(_OF_CAPACITY & _section(lane, "launch").keys()),
+            )
             for name, lane in lanes.items()
         ]
     except ValueError:
@@ -65,6 +72,7 @@ def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
         return
     choice = LaneChoice(found)
     yield from _length_faults(found)
+    yield from _unreachable_faults(found)
     gaps = {stream: _gaps(choice, stream=stream) for stream in (True, False)}
     for kind, gap in _uncovered(gaps):
         wanted = ", ".join(gap)
@@ -82,6 +90,44 @@ def _length_faults(lanes: list[_MatchedLane]) -> Iterator[ProfileFault]:
                 f"{lane.max_model_len}: nothing would ever enter it"
             )
             yield ProfileFault(path=("lanes", lane.name, "launch", "max_model_len"), message=message)
+
+
+# What decides how long a request an engine holds.
+_OF_CAPACITY = {"max_model_len", "tensor_parallel", "pipeline_parallel", "gpu_memory_utilization"}
+
+
+def _unreachable_faults(lanes: list[_MatchedLane]) -> Iterator[ProfileFault]:
+    """Name the lanes that lane choice enters for no request without a header."""
+    choice, is_planned = LaneChoice(lanes), any(not lane.max_model_len for lane in lanes)
+    reached = {name for name, _ in _entered(choice, (True, False))}
+    for lane in lanes:
+        # Where others hold what the plan gives them, one with a capacity of its own may take what is too long for them.
+        if lane.name in reached or (is_planned and lane.has_own_capacity):
+            continue
+        alone = LaneChoice([lane])
+        others = dict.fromkeys(name for name, is_taken in _entered(choice, (lane.match.batch,), by=alone) if is_taken)
+        message = (
+            f"no request would ever enter lane {lane.name}: {' and '.join(others)} "
+            f"{'takes' if len(others) == 1 else 'take'} all that it matches; narrow that match, or this lane's"
+        )
+        yield ProfileFault(path=("lanes", lane.name, "match"), message=message)
+
+
+def _entered(
+    choice: LaneChoice[_MatchedLane], hints: tuple[bool, ...], by: LaneChoice[_MatchedLane] | None = None
+) -> Iterator[tuple[str, bool]]:
+    """Yield the lane of every kind and length of request, and whether it would find one `by` other lanes too."""
+    pinned = {lane.max_model_len for lane in choice.lanes if lane.max_model_len}
+    lengths = sorted({0} | pinned | {length + 1 for length in pinned})
+    for tokens, stream, hint, length in product(choice.edges, (True, False), hints, lengths):
+        if 0 < length < tokens:
+            continue
+        chosen, other = (
+            each.choose_by(tokens, batch_hint=hint, stream=stream, request_tokens=length)
+            for each in (choice, by or choice)
+        )
+        if not isinstance(chosen, Refusal):
+            yield chosen.name, not isinstance(other, Refusal)
 
 
 def _pinned_len(raw: object) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from fleetctl.config.faults import KeyPath, ProfileFault
+from fleetctl.config.faults import ProfileFault
+from fleetctl.errors import KeyPath
 
 # A profile is a page or two; beyond these a file is something else, or aliases multiplied on purpose.
 CHARS_MAX = 100_000

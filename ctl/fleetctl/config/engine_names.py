@@ -13,7 +13,7 @@ from fleetctl.spelling import suggest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetctl.config.faults import KeyPath
+    from fleetctl.errors import KeyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

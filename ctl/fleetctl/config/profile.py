@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,69 +11,99 @@ from pydantic import ValidationError
 
 from fleetctl import codec
 from fleetctl.config.build import build_profile
+from fleetctl.config.catalogue_names import name_faults
 from fleetctl.config.checks import whole_profile_faults
 from fleetctl.config.document import read_document
 from fleetctl.config.engine_names import EngineNames, engine_faults, installed_engines
-from fleetctl.config.faults import KeyPath, ProfileFault, raise_faults
+from fleetctl.config.faults import PlacedFault, ProfileFault, ProfileSource, place_faults, unreadable
 from fleetctl.config.fields import shown
 from fleetctl.config.policy_names import policy_faults
 from fleetctl.config.shape import ProfileShape, describe, known_keys
 from fleetctl.config.trace import TraceSummary, summarize
-from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
-from fleetctl.model.profile import GatewaySpec
+from fleetctl.errors import ConfigError, FleetctlError, KeyPath, NotFoundError
+from fleetctl.model.profile import GatewaySpec, Profile
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from fleetctl.model.profile import Profile
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileReading:
+    """What the text of a profile says, or everything that is wrong with it as such."""
+
+    source: ProfileSource
+    profile: Profile | None
+    faults: tuple[PlacedFault, ...]
+
+    def checked(self) -> Profile:
+        """Return the profile. Raises ConfigError with every fault."""
+        if self.profile is None:
+            raise unreadable(self.source, self.faults)
+        return self.profile
 
 
-def load_profile(path: Path, *, engines: EngineNames | None = None) -> Profile:
-    """Return the profile in a file; `engines` as for `parse_profile`. Raises ConfigError with every fault, NotFoundError."""
-    if not path.is_file():
+def read_profile_file(path: Path, *, engines: EngineNames | None = None) -> ProfileReading:
+    """Return what a file says; `engines` as for `read_profile`. Raises NotFoundError, ConfigError for one not readable."""
+    if not (path.is_file() or path.is_fifo()):
         raise NotFoundError(f"no profile at {path}", hint="`fleetctl init` writes a starter profile")
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return read_profile(raw, source=str(path), base_dir=path.parent, engines=engines)
+
+
+def read_profile(
+    raw: bytes, *, source: str, base_dir: Path | None = None, engines: EngineNames | None = None
+) -> ProfileReading:
+    """Return what UTF-8 YAML says, with every fault; `source` names it in messages.
+
+    Relative paths in it start from `base_dir`, by default the working directory. It may name the engines in `engines`,
+    by default those installed.
+    """
+    try:
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path}:{line}: is not UTF-8 text", hint="save the profile as UTF-8") from error
-    return parse_profile(text, source=str(path), base_dir=path.parent, engines=engines)
+        fault = ProfileFault(path=(), line=line, message="is not UTF-8 text; save the profile as UTF-8")
+        return _reading(ProfileSource(name=source), None, [fault])
+    return _read_text(text, source=source, base_dir=base_dir, engines=engines)
+
+
+def load_profile(path: Path, *, engines: EngineNames | None = None) -> Profile:
+    """Return the profile in a file; `engines` as for `read_profile`. Raises ConfigError with every fault, NotFoundError."""
+    return read_profile_file(path, engines=engines).checked()
 
 
 def parse_profile(
     text: str, *, source: str, base_dir: Path | None = None, engines: EngineNames | None = None
 ) -> Profile:
-    """Return the profile in `text`; `source` names it in messages. Raises ConfigError with every fault.
+    """Return the profile in `text`; the rest as for `read_profile`. Raises ConfigError with every fault."""
+    return _read_text(text, source=source, base_dir=base_dir, engines=engines).checked()
 
-    Relative paths in it start from `base_dir`, by default the working directory. It may name the engines in `engines`,
-    by default those installed.
-    """
+
+def _read_text(text: str, *, source: str, base_dir: Path | None, engines: EngineNames | None) -> ProfileReading:
     document = read_document(text)
     faults = list(document.faults)
     base = base_dir or Path()
-    profile: ProfileShape | None = None
-    trace: TraceSummary | None = None
+    profile: Profile | None = None
     if isinstance(document.tree, dict):
-        profile, shape_faults = _shape(document.tree)
-        faults += [*shape_faults, *whole_profile_faults(document.tree)]
-        faults += engine_faults(document.tree, engines or installed_engines())
-        faults += policy_faults(document.tree)
+        shape, shape_faults = _shape(document.tree)
         trace, trace_faults = _trace(document.tree, base)
-        faults += trace_faults
+        faults += [*shape_faults, *whole_profile_faults(document.tree), *trace_faults]
+        faults += engine_faults(document.tree, engines or installed_engines())
+        faults += [*policy_faults(document.tree), *name_faults(document.tree)]
+        if shape is not None and not faults:
+            profile = build_profile(shape, base_dir=base, trace=trace)
     elif not faults:
-        faults.append(
-            ProfileFault(
-                path=(), line=1, message=f"a profile is a section of keys and values, not {shown(document.tree)}"
-            )
-        )
-    raise_faults(faults, source=source, lines=document.lines)
-    if profile is None:
-        raise AssertionError("a profile without faults has a shape")
-    return build_profile(profile, base_dir=base, trace=trace)
+        message = f"a profile is a section of keys and values, not {shown(document.tree)}"
+        faults.append(ProfileFault(path=(), line=1, message=message))
+    return _reading(ProfileSource(name=source, lines=document.lines), profile, faults)
+
+
+def _reading(source: ProfileSource, profile: Profile | None, faults: list[ProfileFault]) -> ProfileReading:
+    return ProfileReading(source=source, profile=profile, faults=place_faults(faults, source))
 
 
 def profile_hash(profile: Profile) -> str:

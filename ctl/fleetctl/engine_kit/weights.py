@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Mapping
+    from collections.abc import Collection, Container, Iterator, Mapping
 
+    from fleetctl.model.catalogue import ModelCard
     from fleetctl.model.plan import LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec, ModelSpec
     from fleetctl.ports.engine import EngineCapabilities
 
 _SIXTEEN_BIT = frozenset({Precision.BF16, Precision.FP16})
@@ -24,10 +27,15 @@ _SAYS = {
 }
 
 
-def check_precisions(plan: Plan, launch: LaunchSettings, capabilities: EngineCapabilities, *, engine: str) -> None:
-    """Raise ConfigError where an engine has no KV cache of this format, or cannot make these weights while loading."""
-    _check_kv_cache(launch, capabilities.kv_cache_precisions, engine)
-    _check_weights(plan, launch, capabilities.load_time_precisions, engine)
+def precision_errors(
+    lane: LaneSpec, model: ModelSpec, card: ModelCard, capabilities: EngineCapabilities
+) -> Iterator[ConfigError]:
+    """Yield why a lane's engine has no KV cache of the model's format, or cannot make its weights while loading."""
+    if error := _kv_cache_error(model.kv_cache, capabilities.kv_cache_precisions, lane.engine):
+        yield error
+    weights = _Weights(name=model.path or model.id, precision=model.quantization, extra_args=lane.launch.extra_args)
+    if error := _weights_error(card, weights, capabilities.load_time_precisions, lane.engine):
+        yield error
 
 
 def load_time_method(
@@ -38,8 +46,10 @@ def load_time_method(
     Engines read a quantized checkpoint's method from its own config, and some refuse one that is also named on the
     command line. Raises ConfigError where the engine cannot make these weights out of a 16-bit checkpoint.
     """
-    _check_weights(plan, launch, methods, engine)
-    return methods[launch.quantization] if _is_quantized_by_engine(plan, launch) else None
+    weights = _Weights(name=launch.model, precision=launch.quantization, extra_args=launch.extra_args)
+    if error := _weights_error(plan.model_card, weights, methods, engine):
+        raise error
+    return methods[launch.quantization] if _is_made_by_engine(plan.model_card, weights) else None
 
 
 def sixteen_bit_dtype(quantization: Precision) -> str | None:
@@ -49,35 +59,50 @@ def sixteen_bit_dtype(quantization: Precision) -> str | None:
 
 def kv_cache_dtype(launch: LaunchSettings, names: Mapping[Precision, str | None], *, engine: str) -> str | None:
     """Return the engine's name for the KV cache's format; None leaves it to the engine. Raises ConfigError for others."""
-    _check_kv_cache(launch, names, engine)
+    if error := _kv_cache_error(launch.kv_cache, names, engine):
+        raise error
     return None if launch.kv_cache is None else names[launch.kv_cache]
 
 
-def _check_weights(plan: Plan, launch: LaunchSettings, made: Container[Precision], engine: str) -> None:
-    if _is_quantized_by_engine(plan, launch) and launch.quantization not in made:
-        raise ConfigError(
-            f"{engine} cannot quantize {launch.model!r} to {launch.quantization} while loading it",
-            hint="name a checkpoint that is quantized already, or give the engine's own flag in launch.extra_args",
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weights:
+    """What is served, as far as its precision goes."""
+
+    name: str  # a hub id or a directory
+    precision: Precision
+    extra_args: tuple[str, ...]
 
 
-def _check_kv_cache(launch: LaunchSettings, known: Collection[Precision], engine: str) -> None:
-    if launch.kv_cache is not None and launch.kv_cache not in known:
-        raise ConfigError(
-            f"{engine} has no {launch.kv_cache} KV cache",
-            hint=f"set model.kv_cache to {' or '.join(sorted(known))}, or leave it out",
-        )
+def _weights_error(
+    card: ModelCard | None, weights: _Weights, made: Container[Precision], engine: str
+) -> ConfigError | None:
+    if not _is_made_by_engine(card, weights) or weights.precision in made:
+        return None
+    return ConfigError(
+        f"{engine} cannot quantize {weights.name!r} to {weights.precision} while loading it",
+        hint="name a checkpoint that is quantized already, or give the engine's own flag in launch.extra_args",
+        key=("model", "quantization"),
+    )
 
 
-def _is_quantized_by_engine(plan: Plan, launch: LaunchSettings) -> bool:
-    return launch.quantization not in _SIXTEEN_BIT and not _is_quantized_already(plan, launch)
+def _kv_cache_error(kv_cache: Precision | None, known: Collection[Precision], engine: str) -> ConfigError | None:
+    if kv_cache is None or kv_cache in known:
+        return None
+    return ConfigError(
+        f"{engine} has no {kv_cache} KV cache",
+        hint=f"set model.kv_cache to {' or '.join(sorted(known))}, or leave it out",
+        key=("model", "kv_cache"),
+    )
 
 
-def _is_quantized_already(plan: Plan, launch: LaunchSettings) -> bool:
-    card = plan.model_card
-    if card is not None and card.native_precision is launch.quantization:
+def _is_made_by_engine(card: ModelCard | None, weights: _Weights) -> bool:
+    return weights.precision not in _SIXTEEN_BIT and not _is_quantized_already(card, weights)
+
+
+def _is_quantized_already(card: ModelCard | None, weights: _Weights) -> bool:
+    if card is not None and card.native_precision is weights.precision:
         return True
-    name = launch.model.rstrip("/").rsplit("/", 1)[-1]
-    if re.search(rf"(?<![a-z0-9])(?:{_SAYS[launch.quantization]})(?![0-9])", name.lower()):
+    name = weights.name.rstrip("/").rsplit("/", 1)[-1]
+    if re.search(rf"(?<![a-z0-9])(?:{_SAYS[weights.precision]})(?![0-9])", name.lower()):
         return True
-    return any(word.split("=", 1)[0] in ("--quantization", "-q", "--quantize") for word in launch.extra_args)
+    return any(word.split("=", 1)[0] in ("--quantization", "-q", "--quantize") for word in weights.extra_args)

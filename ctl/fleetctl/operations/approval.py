@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.config.profile import profile_hash
-from fleetctl.errors import BudgetExceededError, ConfigError
+from fleetctl.errors import BudgetExceededError, ConfigError, joined
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.operations.multi_node import check_multi_node
+from fleetctl.operations.multi_node import multi_node_errors
+from fleetctl.operations.profile_errors import keyring_errors
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def check_plan(
     """
     site.providers(profile.provider)
     _refuse_move(site, profile)
-    check_multi_node(site, profile)
-    _refuse_keyrings(profile)
+    if errors := (*multi_node_errors(site, profile), *keyring_errors(profile)):
+        raise joined(errors)
     if plan.fleet != profile.name or (is_exact and plan.profile_hash != profile_hash(profile)):
         raise ConfigError(
             f"the plan was made for another profile than {profile.name!r} as it is now",
@@ -56,14 +57,3 @@ def _refuse_move(site: Site, profile: Profile) -> None:
             f"the gateway of {profile.name} listens at {old.url} and cannot move to {new.url} while it runs",
             hint=f"keep its address: --port {old.port}; or take the fleet down first: fleetctl down {profile.name}",
         )
-
-
-def _refuse_keyrings(profile: Profile) -> None:
-    """Refuse references nothing here can follow yet, now and not when the gateway or an engine needs them."""
-    engine_secrets = (value for lane in profile.lanes for value in lane.launch.env.values())
-    for reference in (*profile.gateway.api_keys, *engine_secrets):
-        if reference.startswith("keyring:"):
-            raise ConfigError(
-                f"{reference!r} cannot be followed: running fleets read env: and file: references only",
-                hint="write env:NAME or file:PATH; keyring: is for rendered files",
-            )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import load_catalogue, resolve_model
+from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
-from fleetctl.engine_kit.weights import check_precisions
-from fleetctl.errors import ConfigError, ProviderError, ThrottledError
-from fleetctl.model.plan import Sizing
-from fleetctl.operations.multi_node import check_multi_node
+from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
+from fleetctl.model.plan import Plan, Sizing
+from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 
 if TYPE_CHECKING:
+    from fleetctl.config.faults import ProfileSource
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
@@ -26,18 +27,28 @@ _THROTTLED_S_MAX = 60.0
 _THROTTLED_WAIT_S_MIN = 0.1
 
 
-async def plan_profile(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """A profile's plan, or everything that stands in the way of one."""
+
+    plan: Plan | None
+    errors: tuple[FleetctlError, ...]
+
+
+async def plan_profile(  # noqa: PLR0913  # the sizing's own inputs are three
     site: Site,
     profile: Profile,
     *,
+    source: ProfileSource | None = None,
+    is_for_files: bool = False,
     sizing: Sizing = Sizing.FULL,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
 ) -> Plan:
     """Return the plan for a profile, on what its provider sells now. The trace, if it names one, is read here.
 
-    `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs. Raises ConfigError,
-    InfeasiblePlanError, BudgetExceededError, ProviderError.
+    `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs; `source` says where messages are to
+    find the profile's keys. Raises ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError, ProviderError.
     """
     if sizing is Sizing.FULL and not (service_time_s is None and price_usd_per_hour is None):
         raise ConfigError(
@@ -47,23 +58,51 @@ async def plan_profile(
         )
     _check_positive("service time", service_time_s)
     _check_positive("price", price_usd_per_hour)
-    check_multi_node(site, profile)
-    catalogue = load_catalogue()
-    plan = make_plan(
+    found = await try_planning(
+        site,
         profile,
-        model_card=resolve_model(profile.model, catalogue),
-        catalogue=catalogue,
-        offerings=await offerings_now(site, profile.provider),
-        profile_hash=profile_hash(profile),
+        is_for_files=is_for_files,
         sizing=sizing,
-        trace_rows=_trace_rows(profile),
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
     )
-    for lane in plan.lanes:
-        capabilities = site.engines(lane.engine).capabilities
-        check_precisions(plan, lane.launch, capabilities, engine=lane.engine)
-    return plan
+    if found.plan is None:
+        raise placed(found.errors, source)
+    return found.plan
+
+
+async def try_planning(  # as plan_profile
+    site: Site,
+    profile: Profile,
+    *,
+    is_for_files: bool = False,
+    sizing: Sizing = Sizing.FULL,
+    service_time_s: float | None = None,
+    price_usd_per_hour: float | None = None,
+) -> Planning:
+    """Return the plan, or every reason why there is none: what `validate` reports and `plan` and `up` refuse.
+
+    `is_for_files` leaves out what only a fleet that runs here refuses.
+    """
+    catalogue = load_catalogue()
+    errors = [*profile_errors(site, profile, catalogue), *([] if is_for_files else keyring_errors(profile))]
+    plan: Plan | None = None
+    try:
+        plan = make_plan(
+            profile,
+            model_card=resolve_model(profile.model, catalogue),
+            catalogue=catalogue,
+            offerings=await offerings_now(site, profile.provider),
+            profile_hash=profile_hash(profile),
+            sizing=sizing,
+            trace_rows=_trace_rows(profile),
+            service_time_s=service_time_s,
+            price_usd_per_hour=price_usd_per_hour,
+        )
+    except FleetctlError as error:
+        known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
+        errors += [part for part in error.parts if part.message not in known]
+    return Planning(plan=None if errors else plan, errors=tuple(errors))
 
 
 async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.config.profile import load_profile, parse_profile, profile_hash
+from fleetctl.config.faults import ProfileSource
+from fleetctl.config.profile import ProfileReading, profile_hash, read_profile, read_profile_file
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.profile import Profile
 from fleetctl.paths import check_fleet_name
 
 if TYPE_CHECKING:
-    from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
+STDIN = "-"
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -41,17 +44,31 @@ def packaged_profiles() -> tuple[str, ...]:
     return use_cases()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundProfile:
+    """A profile, and where its keys stand."""
+
+    profile: Profile
+    source: ProfileSource
+
+
 def find_profile(file_or_name: str, *, fleet: str = "", port: int | None = None) -> Profile:
-    """Return the profile in a file, or the packaged one of that name; under another fleet name or port if given.
+    """Return the profile of `find_with_source`, alone."""
+    return find_with_source(file_or_name, fleet=fleet, port=port).profile
+
+
+def find_with_source(file_or_name: str, *, fleet: str = "", port: int | None = None) -> FoundProfile:
+    """Return the profile in a file, on stdin (-), or the packaged one of that name; under another name or port if given.
 
     Raises ConfigError, NotFoundError.
     """
     if fleet:
         check_fleet_name(fleet)
-    profile = _load(file_or_name, fleet=fleet)
+    found = find_reading(file_or_name, fleet=fleet)
+    profile = found.checked()
     if port is not None:
         profile = replace(profile, gateway=replace(profile.gateway, port=port, port_is_given=True))
-    return replace(profile, name=fleet) if fleet else profile
+    return FoundProfile(profile=replace(profile, name=fleet) if fleet else profile, source=found.source)
 
 
 def as_brought_up(site: Site, profile: Profile) -> Profile:
@@ -65,13 +82,16 @@ def as_brought_up(site: Site, profile: Profile) -> Profile:
     return replace(profile, gateway=given)
 
 
-def _load(file_or_name: str, *, fleet: str) -> Profile:
+def find_reading(file_or_name: str, *, fleet: str = "") -> ProfileReading:
+    """Return what the profile of this file or name says, or what is wrong with it. Raises NotFoundError, ConfigError."""
+    if file_or_name == STDIN:
+        return read_profile(sys.stdin.buffer.read(), source="stdin")
     path = Path(file_or_name)
-    if path.is_file():
-        return load_profile(path)
+    if path.is_file() or path.is_fifo():  # `fleetctl validate <(generate)`
+        return read_profile_file(path)
     if file_or_name in use_cases():
         # Through `starter`, because it checks the name a fleet is given.
-        return parse_profile(starter(file_or_name, name=fleet), source=f"packaged profile {file_or_name}")
+        return read_profile(starter(file_or_name, name=fleet).encode(), source=f"packaged profile {file_or_name}")
     if path.is_dir():
         raise ConfigError(f"{path} is a directory, not a profile", hint="name the YAML file in it")
     if "/" in file_or_name or path.suffix in _SUFFIXES:

@@ -11,18 +11,20 @@ from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import instances, too_small
 from fleetctl.core.plan.lane import lane_plan
+from fleetctl.core.plan.lengths import too_long
 from fleetctl.core.plan.markets import Markets, split_markets
+from fleetctl.core.plan.offers import offer_errors
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, size
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
-from fleetctl.errors import BudgetExceededError
+from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 from fleetctl.model.profile import LaneSpec, Profile
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
 
@@ -73,9 +75,11 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
     supply = Supply(card=model_card, catalogue=catalogue, offerings=offerings)
+    if absent := offer_errors(profile.capacity, catalogue, offerings):
+        raise joined(absent)
     demands = lane_demands(profile, trace_rows)
     if sizing is Sizing.FULL:
-        chosen = _within_caps(profile, [_options(profile, lane, demands[lane.name], supply) for lane in profile.lanes])
+        chosen = _chosen(profile, demands, supply)
         lanes = tuple(lane_plan(o.lane, profile, o.result, o.demand, o.markets) for o in chosen)
         cautions = _cautions(profile, demands)
     else:
@@ -99,7 +103,8 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
         ]
         lanes = tuple(plan for plan, _ in answers)
         cautions = tuple(caution for _, caution in answers)
-        _hold_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.nodes for p in lanes))
+        if over := tuple(_over_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.nodes for p in lanes))):
+            raise joined(over)
     return _plan(profile, lanes, demands, supply, profile_hash=profile_hash, sizing=sizing, cautions=cautions)
 
 
@@ -128,31 +133,54 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
     )
 
 
-def _options(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply) -> list[Option]:
-    """Return the ways to carry a lane worth comparing, cheapest first. Raises InfeasiblePlanError."""
-    found = instances(
-        lane,
-        profile.model,
-        supply.card,
-        capacity=profile.capacity,
-        catalogue=supply.catalogue,
-        offerings=supply.offerings,
-    )
+def _chosen(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) -> tuple[Option, ...]:
+    """Return every lane's option in the cheapest combination within the caps. Raises what stands in the way, all of it."""
+    found = [_options(profile, lane, demands[lane.name], supply) for lane in profile.lanes]
+    errors = [error for _, error in found if error is not None]
+    if unheld := too_long(profile, demands):
+        errors.append(unheld)
+    if not all(options for options, _ in found):
+        raise joined(errors)
+    best = _cheapest(profile, [options for options, _ in found])
+    errors += _over_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.nodes for o in best))
+    if errors:
+        raise joined(errors)
+    return best
+
+
+def _options(
+    profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply
+) -> tuple[list[Option], FleetctlError | None]:
+    """Return the ways to carry a lane worth comparing, cheapest first, and why they are not the lane's to take.
+
+    A lane whose bound is too low has its options beside the error, so that the caps are held against them too.
+    """
+    try:
+        found = instances(
+            lane,
+            profile.model,
+            supply.card,
+            capacity=profile.capacity,
+            catalogue=supply.catalogue,
+            offerings=supply.offerings,
+        )
+    except InfeasiblePlanError as error:
+        return [], error
     results = [s for instance in found if (s := size(lane, instance, demand)) is not None]
-    within = [s for s in results if s.needed <= lane.replicas.max]
-    if not within:
-        if results:
-            raise too_many(lane, results, demand)
+    if not results:
         fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
-        raise out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
-    options = []
-    for one in within:
-        knee = one.state.replica.knee_rps
-        policy = profile.capacity.on_demand
-        markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
-        cost = markets.cost_usd_per_hour(one.instance)
-        options.append(Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost))
-    return _worthwhile(sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o))))
+        return [], out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
+    within = [s for s in results if s.needed <= lane.replicas.max]
+    options = [_option(profile, lane, demand, one) for one in within or results]
+    ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o)))
+    return _worthwhile(ranked), None if within else too_many(lane, results, demand)
+
+
+def _option(profile: Profile, lane: LaneSpec, demand: LaneDemand, one: SizingResult) -> Option:
+    policy, knee = profile.capacity.on_demand, one.state.replica.knee_rps
+    markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
+    cost = markets.cost_usd_per_hour(one.instance)
+    return Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost)
 
 
 def _worthwhile(options: list[Option]) -> list[Option]:
@@ -168,31 +196,32 @@ def _key(option: Option) -> str:
     return option.result.instance.cheapest.key
 
 
-def _within_caps(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:
-    """Return the cheapest combination whose nodes fit the cap. Raises BudgetExceededError."""
+def _cheapest(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:
+    """Return the cheapest combination whose nodes fit the cap, or that of the fewest nodes where none does."""
     ranked = sorted(
         itertools.product(*options), key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), [_key(o) for o in c])
     )
     fitting = [c for c in ranked if sum(o.nodes for o in c) <= profile.capacity.max_nodes]
-    best = fitting[0] if fitting else min(ranked, key=lambda c: sum(o.nodes for o in c))
-    _hold_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.nodes for o in best))
-    return best
+    return fitting[0] if fitting else min(ranked, key=lambda c: sum(o.nodes for o in c))
 
 
-def _hold_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> None:
+def _over_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> Iterator[BudgetExceededError]:
+    """Yield the caps that a plan would cross."""
     capacity = profile.capacity
     if nodes > capacity.max_nodes:
-        raise BudgetExceededError(
+        yield BudgetExceededError(
             f"the plan with the fewest nodes needs {nodes}, and capacity.max_nodes is {capacity.max_nodes}",
             hint=f"set max_nodes to {nodes}, lower the lanes' minima, or relax their promises",
+            key=("capacity", "max_nodes"),
         )
     most = capacity.max_cost_usd_per_hour
     if most is not None and cost_usd_per_hour > most + 1e-9:
-        raise BudgetExceededError(
+        yield BudgetExceededError(
             f"the cheapest plan costs {format_usd(cost_usd_per_hour)} an hour, and capacity.max_cost_per_hour "
             f"is {format_usd(most)}",
             hint=f"raise the cap to {format_usd(math.ceil(cost_usd_per_hour * 100) / 100)}, "
             "lower the lanes' minima, or relax their promises",
+            key=("capacity", "max_cost_per_hour"),
         )
 
 

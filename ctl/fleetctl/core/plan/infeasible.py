@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.checks import describe, evaluate
+from fleetctl.core.plan.checks import ceiling, describe, evaluate
+from fleetctl.core.plan.pins import pinned_too_low
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizingResult, choices, replica_model, worst_step_s
-from fleetctl.errors import InfeasiblePlanError
+from fleetctl.errors import FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.slo import LatencyTarget, Metric
-from fleetctl.units import format_duration
+from fleetctl.units import format_duration, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,50 +30,59 @@ def too_many(lane: LaneSpec, found: Sequence[SizingResult], demand: LaneDemand) 
     if reachable:
         hint += f"; or with {lane.replicas.max}, the nearest feasible promise is {reachable}"
     return InfeasiblePlanError(
-        f"lane {lane.name}: {demand.rps:,.4g} rps need {best.needed} replicas on {best.instance.label}{why}, "
+        f"lane {lane.name}: {format_rate(demand.rps)} rps need {best.needed} replicas on {best.instance.label}{why}, "
         f"and replicas.max is {lane.replicas.max}",
         hint=hint,
+        key=("lanes", lane.name, "replicas", "max"),
     )
 
 
-def out_of_reach(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> InfeasiblePlanError:
-    """Return the error for a promise that no number of replicas keeps on any allowed instance."""
+def out_of_reach(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> FleetctlError:
+    """Return the error for promises that no number of replicas keeps on any allowed instance, one for each."""
     failing = _failing(lane, found, demand)
-    if not failing and not _is_pinned(lane):
-        return _too_much_load(lane, found, demand)
-    broken = "; ".join(f"{describe(t)}: the best possible is {format_duration(s)} on {i.label}" for t, s, i in failing)
-    nearest = _nearest(lane, found, demand, lane.replicas.max)
+    if failing:
+        return joined([_promise_out_of_reach(lane, missed, found, demand) for missed in failing])
+    return pinned_too_low(lane, found, demand) or _too_much_load(lane, found, demand)
+
+
+_Missed = tuple[LatencyTarget, float, "Instance"]  # a promise, the best possible in seconds, and where
+
+
+def _promise_out_of_reach(
+    lane: LaneSpec, missed: _Missed, found: Sequence[Instance], demand: LaneDemand
+) -> InfeasiblePlanError:
+    target, best_s, instance = missed
+    nearest = _relaxed(target, lane, found, demand, lane.replicas.max)
     return InfeasiblePlanError(
-        f"lane {lane.name}: no number of replicas keeps {broken or 'every promise with the pinned launch settings'}",
-        hint=f"nearest feasible: {nearest}" if nearest else "unpin launch settings, or allow faster GPUs",
+        f"lane {lane.name}: no number of replicas keeps {describe(target)}: the best possible is "
+        f"{format_duration(best_s)} on {instance.label}",
+        hint=f"nearest feasible: {nearest}" if nearest else "relax it, or allow faster GPUs",
+        key=("lanes", lane.name, "slo", target.metric.value, f"p{target.percentile * 100:g}"),
     )
-
-
-def _is_pinned(lane: LaneSpec) -> bool:
-    """Whether the profile sets anything of how the lane's engines are started that the plan would choose."""
-    pinned = lane.launch
-    return any(
-        value is not None
-        for value in (
-            pinned.tensor_parallel, pinned.pipeline_parallel, pinned.max_num_seqs, pinned.max_model_len,
-            pinned.max_num_batched_tokens, pinned.gpu_memory_utilization,
-        )
-    )  # fmt: skip
 
 
 def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> InfeasiblePlanError:
     """Return the error for a load that more replicas than are ever looked at do not carry."""
-    labels = ", ".join(sorted({instance.label for instance in found}))
+    instance, each_rps = max(((i, _carried_rps(lane, i, demand)) for i in found), key=lambda known: known[1])
+    most = min(lane.replicas.max, REPLICAS_SEARCHED_MAX)
+    bound = f"replicas.max is {lane.replicas.max}" if most < REPLICAS_SEARCHED_MAX else "a lane is planned with so many"
+    needed = math.ceil(demand.rps / each_rps) if each_rps else 0
     return InfeasiblePlanError(
-        f"lane {lane.name}: {demand.rps:,.4g} rps need more than {REPLICAS_SEARCHED_MAX:,} replicas on any of "
-        f"{labels}, and replicas.max is {lane.replicas.max}",
-        hint="lower workload.peak_rps, or split the load over several fleets",
+        f"lane {lane.name}: {format_rate(demand.rps)} rps need more than {REPLICAS_SEARCHED_MAX:,} replicas (about "
+        f"{needed:,} on {instance.label}), and {bound}",
+        hint=f"lower workload.peak_rps: {most:,} replicas carry about {format_rate(most * each_rps)} rps of this lane; "
+        "or split the load over several fleets",
+        key=("lanes", lane.name, "replicas", "max") if most < REPLICAS_SEARCHED_MAX else ("workload", "peak_rps"),
     )
 
 
-def _failing(
-    lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
-) -> list[tuple[LatencyTarget, float, Instance]]:
+def _carried_rps(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> float:
+    """Return what one of many replicas carries at the ceiling of the lane's promise."""
+    knees = (replica_model(instance, demand, settings).knee_rps for settings in choices(lane, instance, demand))
+    return max(knees, default=0.0) * ceiling(lane)
+
+
+def _failing(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> list[_Missed]:
     """Return every promise out of reach, each with its best possible value and where."""
     failing = []
     for target in lane.slo.targets:
@@ -102,16 +112,23 @@ def _measured(
 
 
 def _nearest(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand, replicas: int) -> str:
-    """Return the least relaxed promise, as "TTFT P99 >= 412ms on L40S"; empty where this many are saturated anyway."""
-    for target in lane.slo.targets:
-        within = [(s, i) for i in found for s in _measured(target, i, lane, demand, replicas)]
-        if target.metric is Metric.ITL or not within:
-            within = [(_floor_s(target, i, lane, demand), i) for i in found]
-        floor_s, instance = min(within, key=lambda b: b[0])
-        if target.limit_s < floor_s < math.inf:
-            # Rounded up, so that the promise named is one that is kept.
-            relaxed = LatencyTarget(
-                metric=target.metric, percentile=target.percentile, limit_s=math.ceil(floor_s * 1e3 + 0.5) / 1e3
-            )
-            return f"{describe(relaxed).replace('<=', '>=')} on {instance.label}"
-    return ""
+    """Return the least relaxed promise; empty where this many are saturated anyway."""
+    relaxed = (_relaxed(target, lane, found, demand, replicas) for target in lane.slo.targets)
+    return next((text for text in relaxed if text), "")
+
+
+def _relaxed(
+    target: LatencyTarget, lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand, replicas: int
+) -> str:
+    """Return the promise as so many replicas keep it, as "TTFT P99 >= 412ms on L40S"; empty where they do or cannot."""
+    within = [(s, i) for i in found for s in _measured(target, i, lane, demand, replicas)]
+    if target.metric is Metric.ITL or not within:
+        within = [(_floor_s(target, i, lane, demand), i) for i in found]
+    floor_s, instance = min(within, key=lambda b: b[0])
+    if not target.limit_s < floor_s < math.inf:
+        return ""
+    # Rounded up, so that the promise named is one that is kept.
+    relaxed = LatencyTarget(
+        metric=target.metric, percentile=target.percentile, limit_s=math.ceil(floor_s * 1e3 + 0.5) / 1e3
+    )
+    return f"{describe(relaxed).replace('<=', '>=')} on {instance.label}"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of, weight_bytes
 from fleetctl.core.perf.step import StepModel, step_model
 from fleetctl.core.placement import ruled_out
-from fleetctl.errors import InfeasiblePlanError
+from fleetctl.core.plan.offers import offer_errors
+from fleetctl.errors import InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, GpuSpec, Market, ModelCard, Offering, Precision
-from fleetctl.units import format_bytes
+from fleetctl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,13 +76,9 @@ def instances(
     offerings: Sequence[Offering],
 ) -> tuple[Instance, ...]:
     """Return every node type this lane may use, cheapest first. Raises InfeasiblePlanError when there is none."""
+    if absent := offer_errors(capacity, catalogue, offerings):
+        raise joined(absent)
     allowed = [o for o in offerings if ruled_out(o, capacity) is None and o.gpu in catalogue.gpus]
-    if not allowed:
-        raise InfeasiblePlanError(
-            f"lane {lane.name}: nothing on offer matches the profile's gpus, region and zones",
-            hint=f"on offer: {', '.join(sorted({o.gpu for o in offerings})) or 'nothing'}; "
-            f"wanted: {', '.join(capacity.gpus) or 'any GPU'}",
-        )
     kv_precision = kv_precision_of(card, model.kv_cache)
     found = []
     for instance_type in sorted({o.instance_type for o in allowed}):
@@ -113,7 +110,19 @@ def instances(
                 ),
             )
         )
+    if not found:
+        raise _too_few_gpus(lane, allowed)
     return tuple(sorted(found, key=lambda i: (i.cheapest.price_usd_per_hour, i.cheapest.key)))
+
+
+def _too_few_gpus(lane: LaneSpec, allowed: Sequence[Offering]) -> InfeasiblePlanError:
+    most = max(offering.gpu_count for offering in allowed)
+    return InfeasiblePlanError(
+        f"lane {lane.name}: tensor_parallel is pinned to {lane.launch.tensor_parallel}, and a node on offer has "
+        f"{format_count(most, 'GPU')} at most",
+        hint="leave it out, or span several machines (pipeline_parallel) where provider and engine can",
+        key=("lanes", lane.name, "launch", "tensor_parallel"),
+    )
 
 
 def _tensor_parallel(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
@@ -135,6 +144,7 @@ def too_small(lane: LaneSpec, found: Sequence[Instance]) -> InfeasiblePlanError:
     return InfeasiblePlanError(
         f"lane {lane.name}: {largest.card.id} in {largest.precision} needs {need} for its weights, "
         f"and the largest instance on offer, {largest.label}, has {have} in all",
+        key=("capacity", "gpus"),
         hint="quantise the model (fp8, int4), allow instances with more or larger GPUs, or span several machines "
         "(launch: {pipeline_parallel: 2}) where provider and engine can",
     )

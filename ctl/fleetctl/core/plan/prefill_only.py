@@ -113,6 +113,7 @@ def prefill_only_lane(  # the rule's own inputs
         raise InfeasiblePlanError(
             f"lane {lane.name}: prefill-only sizing asks for {needed} replicas, and replicas.max is {lane.replicas.max}",
             hint=f"set lanes.{lane.name}.replicas.max to {needed} or more",
+            key=("lanes", lane.name, "replicas", "max"),
         )
     markets = split_markets(
         lane,

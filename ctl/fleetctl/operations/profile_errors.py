@@ -1,0 +1,70 @@
+"""What `plan` and `up` refuse of a profile by itself, before anything is sized: engines, flags, precisions, secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.catalogue.known import resolve_model
+from fleetctl.engine_kit.flags import flag_errors
+from fleetctl.engine_kit.weights import precision_errors
+from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.operations.multi_node import multi_node_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from fleetctl.errors import KeyPath
+    from fleetctl.model.catalogue import Catalogue
+    from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
+
+
+def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[FleetctlError, ...]:
+    """Return everything of a profile that its engines, its provider and its model refuse, whatever the plan."""
+    model_key: KeyPath = ("model", "path" if profile.model.path else "id")
+    errors = (
+        *_collected(("provider",), lambda: _provider_errors(site, profile)),
+        *_collected(("provider",), lambda: multi_node_errors(site, profile)),
+        *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
+        *_collected(model_key, lambda: _model_errors(site, profile, catalogue)),
+    )
+    return tuple({(error.key, error.message): error for error in errors}.values())
+
+
+def keyring_errors(profile: Profile) -> Iterator[ConfigError]:
+    """Yield references nothing here can follow yet, now and not when the gateway or an engine needs them."""
+    for key, reference in _references(profile):
+        if reference.startswith("keyring:"):
+            yield ConfigError(
+                f"{reference!r} cannot be followed: running fleets read env: and file: references only",
+                hint="write env:NAME or file:PATH; keyring: is for rendered files",
+                key=key,
+            )
+
+
+def _references(profile: Profile) -> Iterator[tuple[KeyPath, str]]:
+    for index, reference in enumerate(profile.gateway.api_keys):
+        yield ("gateway", "api_keys", index), reference
+    for lane in profile.lanes:
+        for name, value in lane.launch.env.items():
+            yield ("lanes", lane.name, "launch", "env", name), value
+
+
+def _collected(key: KeyPath, look: Callable[[], Iterable[FleetctlError]]) -> Iterator[FleetctlError]:
+    """Yield what a look finds, and what it raises as a fault of this key."""
+    try:
+        yield from look()
+    except FleetctlError as error:
+        error.key = error.key or key
+        yield error
+
+
+def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
+    site.providers(profile.provider)  # raises, where its package does not load
+    yield from ()
+
+
+def _model_errors(site: Site, profile: Profile, catalogue: Catalogue) -> Iterator[FleetctlError]:
+    card = resolve_model(profile.model, catalogue)
+    for lane in profile.lanes:
+        yield from precision_errors(lane, profile.model, card, site.engines(lane.engine).capabilities)

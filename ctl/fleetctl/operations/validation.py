@@ -1,0 +1,47 @@
+"""Checks a profile as far as it alone decides: everything `plan` and `up` would refuse of it, in one run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.config.faults import PlacedFault, place_errors
+from fleetctl.errors import BudgetExceededError, ConfigError, InfeasiblePlanError, NotFoundError
+from fleetctl.model.profile import Profile
+from fleetctl.operations.planning import try_planning
+from fleetctl.operations.profiles import find_reading
+
+if TYPE_CHECKING:
+    from fleetctl.operations.site import Site
+
+# Whose fault is the profile's; anything else (a provider that does not answer) says nothing about it.
+_OF_PROFILES = (ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """A profile, or everything that is wrong with it."""
+
+    file: str
+    profile: Profile | None  # None: it cannot be read as one, and was not planned
+    faults: tuple[PlacedFault, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return that of the fault to mend first, by the order of _OF_PROFILES; 0 without any."""
+        found = {fault.exit_code for fault in self.faults}
+        return next((kind.exit_code for kind in _OF_PROFILES if kind.exit_code in found), 0)
+
+
+def validate_profile(site: Site, file_or_name: str) -> Validation:
+    """Return what is wrong with a profile. Raises NotFoundError where there is none, and ProviderError."""
+    reading = find_reading(file_or_name)
+    if reading.profile is None:
+        return Validation(file=reading.source.name, profile=None, faults=reading.faults)
+    found = asyncio.run(try_planning(site, reading.profile))
+    others = [error for error in found.errors if not isinstance(error, _OF_PROFILES)]
+    if others and len(others) == len(found.errors):
+        raise others[0]
+    faults = place_errors([error for error in found.errors if error not in others], reading.source)
+    return Validation(file=reading.source.name, profile=reading.profile, faults=faults)
