@@ -12,7 +12,7 @@ from fleetctl.paths import state_dir
 from fleetctl.ports.host import OrphanedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import psutil
 
@@ -34,6 +34,12 @@ def fleet_processes(owner: str) -> Iterator[OrphanedProcess]:
             continue  # it ended, or is another user's
         if found is not None:
             yield found
+
+
+def fleet_of_gateway(command_line: Sequence[str]) -> str:
+    """Return the fleet whose gateway a command line starts; empty for any other."""
+    roles = ((match[1], fleet) for module, fleet in pairwise(command_line) if (match := _OURS.search(module)))
+    return next((fleet for role, fleet in roles if role == "gateway"), "")
 
 
 def end(processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from fleetctl.errors import UnavailableError
+from fleetctl_host_local.orphaned_processes import fleet_of_gateway
+
+if TYPE_CHECKING:
+    import psutil
 
 _BACKLOG = 4096
 _CONNECT_S = 2.0
@@ -66,8 +72,32 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _unavailable(host: str, port: int, fault: OSError) -> UnavailableError:
-    what = "is in use by another program" if fault.errno == errno.EADDRINUSE else f"cannot be had: {fault.strerror}"
+    if fault.errno != errno.EADDRINUSE:
+        return UnavailableError(
+            f"the gateway's port {port} on {host} cannot be had: {fault.strerror}",
+            hint="give the gateway another: fleetctl up --port N",
+        )
+    holder = _holder(port)
+    fleet = fleet_of_gateway(holder.cmdline()) if holder is not None else ""
+    if holder is not None and fleet:
+        # That fleet is somebody's, under another state directory: never a process to end.
+        return UnavailableError(
+            f"the gateway's port {port} on {host} is in use by the gateway of fleet {fleet} (pid {holder.pid})",
+            hint="give this gateway another port: fleetctl up --port N",
+        )
+    by = f"{holder.name()} (pid {holder.pid})" if holder is not None else "another program"
     return UnavailableError(
-        f"the gateway's port {port} on {host} {what}",
-        hint="end what listens there, or give the gateway another: fleetctl up --port N",
+        f"the gateway's port {port} on {host} is in use by {by}",
+        hint="give the gateway another: fleetctl up --port N; or end what listens there",
     )
+
+
+def _holder(port: int) -> psutil.Process | None:
+    """Return the process that listens on a port, as far as this user may see it."""
+    import psutil
+
+    with suppress(psutil.Error):
+        for found in psutil.net_connections("tcp"):
+            if found.status == psutil.CONN_LISTEN and found.pid and found.laddr and found.laddr.port == port:
+                return psutil.Process(found.pid)
+    return None
