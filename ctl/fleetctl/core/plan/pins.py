@@ -28,20 +28,20 @@ _CHOSEN = {
 def pinned_too_low(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> FleetctlError | None:
     """Return the error for the pinned settings that stand in the way; None where nothing pinned does."""
     pinned = [name for name in _CHOSEN if getattr(lane.launch, name) is not None]
-    alone = [(name, free) for name in pinned if (free := _sized_without([name], lane, found, demand)) is not None]
+    alone = [(name, free) for name in pinned if (free := _size_without([name], lane, found, demand)) is not None]
     if alone:
         return joined([_error(lane, name, free, found) for name, free in alone])
-    freed = _sized_without(pinned, lane, found, demand) if len(pinned) > 1 else None
+    freed = _size_without(pinned, lane, found, demand) if len(pinned) > 1 else None
     return joined([_error(lane, name, freed, found) for name in pinned]) if freed is not None else None
 
 
-def _sized_without(
+def _size_without(
     names: Sequence[str], lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
 ) -> SizingResult | None:
     """Return the sizing with the fewest replicas where these are not pinned."""
     free = replace(lane, launch=replace(lane.launch, **dict.fromkeys(names)))  # type: ignore[arg-type]  # fields whose None means: as planned
-    sized = (size(free, instance, demand) for instance in found)
-    return min((result for result in sized if result is not None), key=lambda result: result.needed, default=None)
+    results = (size(free, instance, demand) for instance in found)
+    return min((result for result in results if result is not None), key=lambda result: result.needed, default=None)
 
 
 def _error(lane: LaneSpec, name: str, free: SizingResult, found: Sequence[Instance]) -> InfeasiblePlanError:
