@@ -124,6 +124,15 @@ class Watched:
             and len(alive) == 2
         )
 
+    def becomes_right(self, *, within_s: float = 20.0) -> bool:
+        """Wait until it is; return whether it came to be."""
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
+        while not self.is_right():
+            if SYSTEM_CLOCK.monotonic_s() > deadline_s:
+                return False
+            SYSTEM_CLOCK.sleep_blocking(0.3)
+        return True
+
     def processes(self) -> list[psutil.Process]:
         """Every process that lives in these directories."""
         found = []

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import LockHeldError, StateError
+from fleetctl.errors import DamagedStateError, LockHeldError, StateError
 from fleetctl.model.decision import EntryKind, JournalEntry, Memory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import ReasonCode
@@ -193,6 +193,23 @@ def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path, damage:
     with pytest.raises(StateError, match="damaged") as caught:
         SqliteStore(path).journal("demo")
     assert "mv" in caught.value.hint
+
+
+def test_a_file_emptied_under_those_who_have_it_open_is_told_at_once(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db")
+    assert store.owner
+    os.truncate(tmp_path / "state.db", 0)
+    with pytest.raises(DamagedStateError, match="it is empty, though it is in use"):
+        SqliteStore(tmp_path / "state.db")
+    store.close()
+
+
+def test_a_file_with_other_tables_is_damaged_and_not_a_matter_of_room(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "state.db").close()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as db:
+        db.executescript("DROP TABLE fleets; CREATE TABLE fleets (name TEXT)")
+    with closing(SqliteStore(tmp_path / "state.db")) as store, pytest.raises(DamagedStateError, match="no state of"):
+        store.fleets()
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import typer
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
+from fleetctl.errors import DamagedStateError
 from fleetctl.operations import fleets, lifecycle, unlawful_names
 from fleetctl.operations.lookup import chosen_fleet, fleet_names, known_fleet
 from fleetctl.operations.orphaned_processes import describe, end_orphaned_processes, orphaned_processes
@@ -32,11 +33,24 @@ def down(
     timeout_s = parse_duration_s(timeout)
     progress = Progress(quiet=quiet)
     site = site_of(ctx)
+    try:
+        _take_down(site, fleet, progress, yes=yes, dry_run=dry_run, detach=detach, timeout_s=timeout_s)
+    except DamagedStateError as exc:
+        found = orphaned_processes(site, fleet)
+        if not found:
+            raise
+        _end(site, found, progress, why=exc.message, yes=yes, dry_run=dry_run)
+        progress.note(f"the state stays as it is: {exc.hint}")
+
+
+def _take_down(
+    site: Site, fleet: str, progress: Progress, *, yes: bool, dry_run: bool, detach: bool, timeout_s: float
+) -> None:
     known = fleet_names(site)
     if not known or (fleet and fleet not in {*known, *map(printable, known)}):
         found = orphaned_processes(site, fleet)
         if found:
-            _end(site, found, progress, yes=yes, dry_run=dry_run)
+            _end(site, found, progress, why=f"{site.store.location} knows no such fleet", yes=yes, dry_run=dry_run)
         else:
             progress.note(f"there is no fleet{f' {fleet}' if fleet else ''} in {site.store.location}; nothing to do")
         return
@@ -90,9 +104,11 @@ def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) ->
     progress.note(f"{name} is down; nothing is left")
 
 
-def _end(site: Site, found: tuple[OrphanedProcess, ...], progress: Progress, *, yes: bool, dry_run: bool) -> None:
+def _end(
+    site: Site, found: tuple[OrphanedProcess, ...], progress: Progress, *, why: str, yes: bool, dry_run: bool
+) -> None:
     """End processes whose state is gone: nobody else can say any more what they were for."""
-    progress.caution(f"{site.store.location} knows no such fleet, and these run on it: {describe(found)}")
+    progress.caution(f"{why}, and these run on it: {describe(found)}")
     if dry_run:
         return
     if not confirm(f"End these {len(found)} processes?", yes=yes):

@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
-from fleetctl.errors import AmbiguousOutcomeError, NotFoundError, UnavailableError
+from fleetctl.errors import AmbiguousOutcomeError, DamagedStateError, NotFoundError, UnavailableError
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+from fleetctl.model.observation import StoreFault
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
@@ -146,12 +147,20 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
         except NotFoundError:
             continue  # forgotten just now
         yield seen
+        _refuse_damaged(seen)
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
                 f"fleet {fleet} is not down after {timeout_s:g} s: {fleet_condition(seen).message}",
                 hint=f"it goes on; run `fleetctl down {fleet}` again, or see why: fleetctl why -f {fleet}",
             )
         site.clock.sleep_blocking(_POLL_S)
+
+
+def _refuse_damaged(seen: FleetStatus) -> None:
+    """Raise DamagedStateError where the controller cannot go on by its state, and never will."""
+    found = seen.store_condition
+    if found is not None and found.fault is StoreFault.DAMAGED:
+        raise DamagedStateError(found.message, hint="restore a copy, or set it aside and bring the fleet up anew")
 
 
 def _why_not(lacking: str, condition: Condition) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.operations.orphaned_processes import no_fleet
 from fleetctl.ports.store import unknown_fleet
 from fleetctl.printable import printable
 
@@ -25,7 +26,8 @@ def chosen_fleet(site: Site, name: str = "") -> str:
         return known_fleet(site, name).fleet
     names = fleet_names(site)
     if not names:
-        raise NotFoundError(f"there is no fleet in {site.store.location}", hint="bring one up: fleetctl up quickstart")
+        absence = f"there is no fleet in {site.store.location}"
+        raise no_fleet(site, NotFoundError(absence, hint="bring one up: fleetctl up quickstart"))
     if len(names) > 1:
         raise ConfigError(f"there are {len(names)} fleets: {', '.join(names)}", hint="name one, or set FLEETCTL_FLEET")
     return names[0]
@@ -36,10 +38,12 @@ def known_fleet(site: Site, fleet: str) -> Desired:
     found = site.store.fleet(fleet)
     if found is not None:
         return found
-    for desired in site.store.fleets():
-        if printable(desired.fleet) == fleet:
-            return desired
-    raise unknown_fleet(fleet, fleet_names(site), location=site.store.location)
+    names = fleet_names(site)
+    for name in names:
+        if printable(name) == fleet and (found := site.store.fleet(name)) is not None:
+            return found
+    absence = unknown_fleet(fleet, names, location=site.store.location)
+    raise absence if names else no_fleet(site, absence)
 
 
 def known_lane(desired: Desired, lane: str) -> LaneSpec:

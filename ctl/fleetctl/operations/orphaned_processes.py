@@ -1,26 +1,48 @@
-"""Finds processes that go on although their state was deleted, moved or set aside, and ends them."""
+"""Finds processes that go on although their state was deleted, moved, damaged or set aside, and ends them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fleetctl import paths
-from fleetctl.errors import StateError, UnavailableError
+from fleetctl.errors import DamagedStateError, NotFoundError, StateError, UnavailableError
 
 if TYPE_CHECKING:
     from fleetctl.operations.site import Site
     from fleetctl.ports.host import OrphanedProcess
 
 _END_S = 12.0
+# What was starting as its starter ended is found at the next look.
+_LOOKS = 3
 
 
 def orphaned_processes(site: Site, fleet: str = "") -> tuple[OrphanedProcess, ...]:
     """Return what runs on this state directory and no fleet of it knows; of one fleet where it is named."""
-    known = frozenset(desired.fleet for desired in site.store.fleets())
-    # Asked for its owner, a state that is not there would be made.
-    owner = site.store.owner if known or paths.state_db().exists() else ""
+    known, owner = _known(site)
     found = site.host.orphaned_processes(owner=owner, fleets=known)
     return tuple(each for each in found if fleet in ("", each.fleet))
+
+
+def _known(site: Site) -> tuple[frozenset[str], str]:
+    """Return which fleets the state knows, and whose it is; a damaged one knows nothing."""
+    try:
+        known = frozenset(desired.fleet for desired in site.store.fleets())
+        # Asked for its owner, a state that is not there would be made.
+        owner = site.store.owner if known or paths.state_db().exists() else ""
+    except DamagedStateError:
+        return frozenset(), ""
+    return known, owner
+
+
+def no_fleet(site: Site, absence: NotFoundError) -> NotFoundError:
+    """Return the error that there is no such fleet; where processes of one live all the same, the one that names them."""
+    found = orphaned_processes(site)
+    if not found:
+        return absence
+    return NotFoundError(
+        f"{absence.message}, and these run on it: {describe(found)}",
+        hint=f"put the state back where it was, or end them: fleetctl down {found[0].fleet}",
+    )
 
 
 def refuse_orphaned_processes(site: Site, fleet: str) -> None:
@@ -38,7 +60,13 @@ def refuse_orphaned_processes(site: Site, fleet: str) -> None:
 
 def end_orphaned_processes(site: Site, found: tuple[OrphanedProcess, ...]) -> None:
     """End them, and return when they have. Raises UnavailableError naming those that do not."""
-    left = site.host.end_orphaned(found, within_s=_END_S)
+    fleets = {each.fleet for each in found}
+    left: tuple[OrphanedProcess, ...] = ()
+    for _ in range(_LOOKS):
+        left = site.host.end_orphaned(found, within_s=_END_S)
+        found = tuple(each for each in orphaned_processes(site) if each.fleet in fleets)
+        if left or not found:
+            break
     if left:
         pids = " ".join(str(each.pid) for each in left)
         raise UnavailableError(f"these do not end: {describe(left)}", hint=f"end them by hand: kill -9 {pids}")

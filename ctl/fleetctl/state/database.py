@@ -107,6 +107,10 @@ class Database:
 
     def _open(self) -> sqlite3.Connection:
         _make_private(self.path)
+        # A new file is written before SQLite puts its shared memory beside it. SQLite takes an emptied one for new, waits
+        # for the others who have it open, and deletes what their log still holds.
+        if self.path.stat().st_size == 0 and self.path.with_name(f"{self.path.name}-shm").exists():
+            raise self._damaged("it is empty, though it is in use")
         connection = sqlite3.connect(
             self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
@@ -158,15 +162,20 @@ class Database:
                 ) from exc
             if (getattr(exc, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_FULL:
                 raise DiskFullError(f"{self.path}: disk full", hint=MAKE_ROOM) from exc
+            if (getattr(exc, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_ERROR:
+                raise self._damaged(f"it is no state of fleetctl's ({exc})") from exc
             raise StateError(f"{self.path}: {exc}", hint="check that the disk has room and the file is yours") from exc
         except sqlite3.DatabaseError as exc:
-            raise DamagedStateError(
-                f"{self.path} is damaged: {exc}",
-                hint=f"restore a copy; or set it aside whole (`mkdir {self.path.parent}/damaged; "
-                f"mv {self.path}* {self.path.parent}/damaged`), end what it knew (`fleetctl down`), and run `fleetctl up`",
-            ) from exc
+            raise self._damaged(str(exc)) from exc
         except OSError as exc:
             raise state_error(self.path, exc) from exc
+
+    def _damaged(self, how: str) -> DamagedStateError:
+        return DamagedStateError(
+            f"{self.path} is damaged: {how}",
+            hint="restore a copy; or end what it knew (`fleetctl down`), set it aside whole "
+            f"(`mkdir {self.path.parent}/damaged; mv {self.path}* {self.path.parent}/damaged`), and run `fleetctl up`",
+        )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fleetctl.codec import decode, encode
-from fleetctl.errors import StateError
+from fleetctl.errors import DamagedStateError, StateError
 from fleetctl.model.desired import Desired
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.shared import SharedState
@@ -34,11 +34,11 @@ def to_text(value: object) -> str:
 
 
 def from_text(kind: type[T], record: str) -> T:
-    """Return a stored record as `kind`. Raises StateError on one of another shape."""
+    """Return a stored record as `kind`. Raises DamagedStateError on one of another shape."""
     try:
         return decode(kind, record)
     except msgspec.DecodeError as exc:
-        raise StateError(
+        raise DamagedStateError(
             f"a stored {kind.__name__} cannot be read: {exc}",
             hint="it was written by another version of fleetctl, or by hand; use the fleetctl that wrote it",
         ) from exc

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     import psutil
 
-_ORDER = ("controller", "gateway", "replica")
+# Controller and gateway at once, as each starts the other; the engines once nobody sends them requests.
+_ORDER = (("controller", "gateway"), ("replica",))
 _KILLED_S = 5.0
 _OURS = re.compile(r"fleetctl\.(controller|gateway)$")
 
@@ -47,8 +48,8 @@ def end(processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[Orp
     import psutil
 
     left: list[OrphanedProcess] = []
-    for role in _ORDER:
-        handles = {p: each for each in processes if each.role.startswith(role) and (p := _handle(each)) is not None}
+    for roles in _ORDER:
+        handles = {p: each for each in processes if each.role.startswith(roles) and (p := _handle(each)) is not None}
         for number, patience_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, _KILLED_S)):
             for process in handles:
                 with suppress(psutil.NoSuchProcess):
