@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,24 @@ def killed(fleet: Watched, witness: Witness) -> None:
     del witness
     for pid in fleet.pids("controller"):
         os.kill(pid, signal.SIGKILL)
+
+
+def logout(fleet: Watched, witness: Witness) -> None:
+    """Have a login shell start controller and gateway, and its terminal hang up: both go on, and what it owned is removed."""
+    for role in ("controller", "gateway"):
+        for pid in fleet.pids(role):
+            os.kill(pid, signal.SIGKILL)
+    shell, terminal = pty.fork()
+    if shell == 0:
+        command = f"{sys.executable} -m fleetctl up {fleet.profile} -y -q; echo done; sleep 600"
+        os.execve("/bin/sh", ["-sh", "-c", command], fleet.environments["own"])  # noqa: S606  # no shell in between
+    shown = b""
+    while b"done" not in shown:
+        shown += os.read(terminal, 4096)
+    witness.forgive_failed()  # while neither lived
+    os.close(terminal)  # the kernel sends SIGHUP to all of its session
+    os.waitpid(shell, 0)
+    shutil.rmtree(fleet.runtime, ignore_errors=True)
 
 
 def stopped_and_robbed(fleet: Watched, witness: Witness) -> None:

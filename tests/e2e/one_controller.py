@@ -75,6 +75,9 @@ CAUSES: dict[str, Callable[[Watched, Witness], None]] = {
     "gateway hung, computing": standstill.gateway_computing,
     "controller hung, asleep": standstill.controller_asleep,
     "controller hung, computing": standstill.controller_computing,
+    "clock an hour forward": standstill.clock_forward,
+    "clock an hour back": standstill.clock_back,
+    "logout": causes.logout,
     "controller and gateway stopped": standstill.both_stopped,
     "controller and gateway stopped for a while": standstill.both_stopped_for_a_while,
 }
@@ -98,7 +101,10 @@ def try_once(fleet: Watched, witness: Witness, cause: str, env: str, rng: random
     ended_s = SYSTEM_CLOCK.monotonic_s()
     while not fleet.is_right():
         if SYSTEM_CLOCK.monotonic_s() - ended_s > RECOVERY_S:
-            wrong.append(f"not right {RECOVERY_S:g} s later: {fleet.status()['condition']}, {fleet.pids('controller')}")
+            seen = fleet.status()
+            alive = [r["record"]["id"] for r in seen["replicas"] if r["record"]["state"] == "ready"]
+            found = f"{seen['condition']}, controllers {fleet.controllers()}, gateways {fleet.pids('gateway')}"
+            wrong.append(f"not right {RECOVERY_S:g} s later: {found}, engines {fleet.engines()}, ready {alive}")
             break
         SYSTEM_CLOCK.sleep_blocking(0.2)
     seconds = SYSTEM_CLOCK.monotonic_s() - begun_s

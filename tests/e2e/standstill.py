@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -23,6 +24,10 @@ LOCKED_S = 8.0
 GONE_S = 4.0
 STOPPED_S = 6.0
 DISK = "128m"  # no less than `up` wants to see free
+_OFFERED = re.compile(r"([\d.]+) rps offered")
+# The witness sends four requests a second at most.
+_OFFERED_RPS_MAX = 20.0
+_WATCHED_S = 4
 # The controller finds a dead replica within a second; then it wants to write.
 _WRITES_SOON_S = 3.0
 
@@ -126,6 +131,30 @@ def state_moved(fleet: Watched, witness: Witness) -> None:
             witness.wrong.append("the state was made anew while it was away")
             shutil.rmtree(state)
         away.rename(state)
+
+
+def clock_forward(fleet: Watched, witness: Witness) -> None:
+    _step_clock(fleet, witness, 3600.0)
+
+
+def clock_back(fleet: Watched, witness: Witness) -> None:
+    _step_clock(fleet, witness, -3600.0)
+
+
+def _step_clock(fleet: Watched, witness: Witness, by_s: float) -> None:
+    """Set the clock, and watch what the controller takes for load and for wanted since."""
+    before = fleet.answer()
+    assert before is not None
+    fleet.set_clock(fleet.clock_offset_s + by_s)
+    for _ in range(_WATCHED_S * 4):
+        SYSTEM_CLOCK.sleep_blocking(0.25)
+        seen = fleet.answer()
+        if seen is None:
+            continue
+        offered_rps = [float(rate) for lane in seen.lanes for rate in _OFFERED.findall(lane.reason)]
+        if max(offered_rps, default=0.0) > _OFFERED_RPS_MAX:
+            witness.wrong.append(f"the clock's step was taken for load: {seen.lanes}")
+            return
 
 
 def on_small_disk(root: Path) -> Callable[[], None] | None:

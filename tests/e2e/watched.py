@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shlex
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +20,11 @@ from typing import Any, Self
 import psutil
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.codec import decode
+from fleetctl.core.conditions import ConditionType, fleet_condition
+from fleetctl.files import write_whole
+from fleetctl.model.replica import ReplicaState
+from fleetctl.model.status import FleetStatus
 from tests.e2e.fleet import free_port
 
 FLEET = "watched"
@@ -37,9 +44,12 @@ lanes:
 capacity: {{gpus: [L40S], max_nodes: 6}}
 gateway: {{host: 127.0.0.1, port: {port}}}
 """
-# Every process of the fleet's runs this as it starts: by a signal its main thread, and so its loop, hangs for good.
-HANGABLE = """\
-import signal, time
+# Every process of the fleet's runs this as it starts. By a signal its main thread, and so its loop, hangs for good. Its
+# wall clock, which one module alone reads, is as far off as the file beside says; there is one kernel for all else here.
+SITE = """\
+import pathlib, signal, time
+from datetime import UTC, datetime, timedelta
+from fleetctl.clock import SystemClock
 
 def compute(*_):
     while True:
@@ -47,7 +57,11 @@ def compute(*_):
 
 signal.signal(signal.SIGUSR1, compute)
 signal.signal(signal.SIGUSR2, lambda *_: time.sleep(3600))
+offset = pathlib.Path(__file__).with_name("clock-offset-s")
+SystemClock.now = lambda self: datetime.now(UTC) + timedelta(seconds=float(offset.read_text()))
 """
+# What `su`, a login and a cron job put around a command is one line of sh.
+SU = ("/usr/bin/su", "-", "root", "-s", "/bin/sh", "-c")
 
 
 @dataclass(slots=True)
@@ -86,13 +100,18 @@ class Watched:
             "no runtime directory": bare | {"TERM": "xterm"},
             "other runtime directory": bare | {"XDG_RUNTIME_DIR": str(other)},
             "sudo": bare | {"SUDO_USER": "somebody", "SUDO_UID": "1000", "USER": "root", "TMPDIR": str(other)},
+            **({"su": every | {"XDG_STATE_HOME": state}} if os.geteuid() == 0 else {}),
             "unit": every | {"XDG_STATE_HOME": state, "INVOCATION_ID": "0" * 32, "RUNTIME_DIRECTORY": str(other)},
         }
 
     def run(self, *words: str, env: str = "own", timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         """Run one command line in an environment."""
+        environment = self.environments[env]
+        command = [sys.executable, "-m", "fleetctl", *words]
+        if env == "su":  # which takes nothing along but what its command says
+            command = [*SU, shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *command])]
         return subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=self.environments[env], stdin=subprocess.DEVNULL,
+            command, env=environment, stdin=subprocess.DEVNULL, umask=0o077 if env == "unit" else -1,
             capture_output=True, text=True, timeout=timeout_s, check=False, cwd="/",
         )  # fmt: skip
 
@@ -100,10 +119,35 @@ class Watched:
         """Bring it up."""
         self.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.root / "site").mkdir()
-        (self.root / "site" / "sitecustomize.py").write_text(HANGABLE)
+        (self.root / "site" / "sitecustomize.py").write_text(SITE)
+        self.set_clock(0.0)
         self.profile.write_text(PROFILE.format(port=self.port))
         done = self.run("up", str(self.profile), "-y", "-q")
         assert done.returncode == 0, done.stderr + self.logs()
+
+    @property
+    def clock_offset_s(self) -> float:
+        """By how much the wall clock of all its processes is off."""
+        return float((self.root / "site" / "clock-offset-s").read_text())
+
+    def set_clock(self, offset_s: float) -> None:
+        """Set the wall clock of all its processes."""
+        write_whole(self.root / "site" / "clock-offset-s", str(offset_s).encode(), mode=0o600)
+
+    def answer(self) -> FleetStatus | None:
+        """Return what its controller says, asked at its socket: a command line costs a hundred times as much."""
+        connection = http.client.HTTPConnection("localhost", timeout=5)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(5)
+        try:
+            connection.sock.connect(str(self.place / "controller.sock"))
+            connection.request("GET", "/v1/status", headers={"connection": "close"})
+            response = connection.getresponse()
+            return decode(FleetStatus, response.read()) if response.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
 
     def status(self, env: str = "own") -> dict[str, Any]:
         done = self.run("status", FLEET, "-o", "json", env=env)
@@ -113,12 +157,13 @@ class Watched:
 
     def is_right(self) -> bool:
         """Whether it is READY, and what lives is what should: one controller at work, one gateway, two replicas."""
-        seen = self.status()
+        seen = self.answer()
+        if seen is None or fleet_condition(seen).type is not ConditionType.READY:
+            return False
         engines = self.engines()
-        alive = [r["record"]["id"] for r in seen["replicas"] if r["record"]["state"] == "ready"]
+        alive = [r.record.id for r in seen.replicas if r.record.state is ReplicaState.READY]
         return (
-            seen["condition"]["type"] == "READY"
-            and len(self.controllers()) == 1
+            len(self.controllers()) == 1
             and len(self.pids("gateway")) == 1
             and sorted(engines) == sorted(alive)
             and len(alive) == 2
@@ -230,6 +275,10 @@ class Witness:
         """Return what was wrong since the last call."""
         found, self.wrong = self.wrong, []
         return found
+
+    def forgive_failed(self) -> None:
+        """Forget the requests that have failed so far."""
+        self.wrong = [each for each in self.wrong if not each.startswith("a request failed")]
 
     def served_s(self, since_s: float) -> float:
         """Return how long after this moment a request sent later was answered; infinite: none was."""
