@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.core.overload import effective_step
-from fleetctl.model.decision import LaneMemory, Memory, SetStep
+from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory, SetStep
 from fleetctl.model.desired import Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode, ReplicaBounds
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fleetctl.model.desired import Desired
+    from fleetctl.model.observation import Observation
 from tests.reconcile import worlds
-from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
+from tests.reconcile.worlds import at, decide, observation, observed, of_kind, one_lane, snapshot, traffic
 
 STEP = LadderStep
 STATE = ReplicaState
@@ -131,6 +132,50 @@ def test_a_pinned_step_is_held_against_all_figures():
     steps, memory = passed(fleet, [(3600 + s, {"ttft_s": 0.1}) for s in range(30)])
     assert steps == [(0, STEP.SHED)]
     assert effective_step(fleet, "short", memory.lanes["short"]) is STEP.SHED
+
+
+def test_off_means_off_at_once_and_is_said():
+    pinned = one_lane(overrides=Overrides(step={"short": LadderStep.BREAKER}))
+    figures = observation(*TWO, gateway=snapshot(traffic("short", rps=1, shed={"breaker": 9}), now_s=3600))
+    held = decide(pinned, figures)
+    assert held.memory.lanes["short"].step is LadderStep.BREAKER
+    free = decide(one_lane(), figures, held.memory, now_s=3601)
+    assert free.memory.lanes["short"].step is LadderStep.NORMAL
+    step_set = of_kind(free, SetStep)[0]
+    assert (step_set.step, step_set.code) == (LadderStep.NORMAL, ReasonCode.OPERATOR)
+    assert step_set.reason == "let go by an operator"
+
+
+def test_off_leaves_the_step_that_the_lanes_own_figures_demand():
+    pinned = one_lane(overrides=Overrides(step={"short": LadderStep.BREAKER}))
+    slow = {"rps": 1.0, "ttft_s": 0.9}
+    memory = Memory()
+    for now_s in (3600, 3615):
+        memory = decide(pinned, at_rate(now_s, **slow), memory).memory
+    step = decide(one_lane(), at_rate(3616, **slow), memory).memory.lanes["short"].step
+    assert LadderStep.NORMAL < step < LadderStep.BREAKER
+
+
+def test_what_a_pinned_step_refuses_buys_no_replica_and_gives_none_up():
+    pinned = one_lane(overrides=Overrides(step={"short": LadderStep.SHED}))
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2)})
+    for now_s in range(3600, 5600, 20):
+        memory = decide(pinned, at_rate(now_s, rps=6.0, shed={"shed": 360}), memory).memory
+        assert memory.lanes["short"].wanted == 2
+    after = decide(one_lane(), at_rate(5601, rps=2.0, shed={"shed": 60}), memory)
+    assert after.memory.lanes["short"].wanted == 2
+    assert of_kind(after, LaunchReplica) == []
+
+
+def test_what_the_controllers_own_step_refuses_is_demand():
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, step=LadderStep.SHED)})
+    for now_s in (3600, 3611):
+        memory = decide(one_lane(), at_rate(now_s, rps=2.0, shed={"shed": 10}), memory).memory
+    assert memory.lanes["short"].wanted == 3
+
+
+def at_rate(now_s: float, **figures: Any) -> Observation:
+    return observation(*TWO, gateway=snapshot(traffic("short", **figures), now_s=now_s), now_s=now_s)
 
 
 def test_in_shadow_mode_the_ladder_is_thought_and_not_set():

@@ -33,6 +33,7 @@ from tests.sim.incident_engines import LANE, Engine, Stream
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
 
+CERTAIN = 1e-8  # the chance of samples that leave no doubt
 SWEEP_S = 0.25  # as often as the gateway does
 
 
@@ -72,6 +73,7 @@ class World:
         self._answers_client = True
         self._base: LaneWindow | None = None  # what was counted when the incident began
         self.shown_s: float | None = None  # when what was counted since shows it: nobody can know earlier
+        self.certain_s: float | None = None  # when it is beyond doubt
         self._publish(LadderStep.NORMAL)
 
     def run(self) -> None:
@@ -138,20 +140,22 @@ class World:
         headline = fleet_condition(status)
         client = self.client.live(now_s, now).get(LANE, SloVerdict())
         self.seconds.append(Second(now_s, status.lanes[0].verdict, client, headline.type, headline.message))
-        if self._base and self.shown_s is None and self._is_shown(self._base):
-            self.shown_s = now_s
+        if self._base and self.certain_s is None:
+            chance = self._chance_without_incident(self._base)
+            if chance <= 1.0 - LIVE_CONFIDENCE:
+                self.shown_s = self.shown_s or now_s
+            if chance <= CERTAIN:
+                self.certain_s = now_s
         self.heap.at(now_s + 1.0, self._tick)
 
-    def _is_shown(self, base: LaneWindow) -> bool:
-        """Whether the samples since the incident began, and none before it, are next to impossible without it."""
+    def _chance_without_incident(self, base: LaneWindow) -> float:
+        """Return the chance of the samples since the incident began, and of none before it, had there been none."""
         whole = self.counted()
         shares = [(whole.missed - base.missed, whole.judged - base.judged, 1.0 - self.incident.objective)]
         for now, before in zip(whole.targets, base.targets, strict=True):
             shares.append((now.over - before.over, now.samples - before.samples, 1.0 - now.target.percentile))
-        return any(
-            missed > allowed * count and chance_of_at_least(missed, count, allowed) <= 1.0 - LIVE_CONFIDENCE
-            for missed, count, allowed in shares
-        )
+        over = [share for share in shares if share[0] > share[1] * share[2]]
+        return min([chance_of_at_least(*share) for share in over], default=1.0)
 
     # The incident.
 
@@ -214,8 +218,10 @@ class Trial:
     named_s: float | None  # by the fleet's status
     client_named_s: float | None
     shown_s: float | None  # when its own samples show it: nobody can be sure of it earlier. None: never
+    certain_s: float | None  # when they do beyond doubt
     gone_s: float  # after the end; 0: before it
     disagreement_s: float  # the longest time for which client and fleet said different things
+    contradiction_s: float  # the longest for which one said missed, and the other kept
     false_alarms_s: int  # seconds of breach before the incident, or without one
     breaches: int  # how many the fleet saw begin
     is_headline: bool  # whether the fleet's headline said BREACH whenever the lane was in breach
@@ -239,8 +245,10 @@ def trial(incident: Incident) -> Trial:
         named_s=during[0] if during else None,
         client_named_s=client[0] if client else None,
         shown_s=world.shown_s - starts_s if world.shown_s is not None and not is_calm else None,
+        certain_s=world.certain_s - starts_s if world.certain_s is not None and not is_calm else None,
         gone_s=max([s.at_s + 1.0 - incident.ends_s for s in missed] + [0.0]),
-        disagreement_s=_longest(seconds),
+        disagreement_s=_longest(seconds, (Compliance.UNDECIDED, Compliance.KEPT, Compliance.NONE)),
+        contradiction_s=_longest(seconds, (Compliance.KEPT, Compliance.NONE)),
         false_alarms_s=sum(is_calm or s.at_s < starts_s for s in missed),
         breaches=len({s.server.breach.since for s in missed if s.server.breach}),
         is_headline=all(s.condition is ConditionType.BREACH for s in missed),
@@ -254,9 +262,11 @@ def _in_breach(verdict: SloVerdict) -> bool:
     return verdict.compliance is Compliance.MISSED
 
 
-def _longest(seconds: list[Second]) -> float:
+def _longest(seconds: list[Second], others: tuple[Compliance, ...]) -> float:
+    """Return the longest time for which one side said missed, and the other one of `others`."""
     longest = current = 0
     for second in seconds:
-        current = current + 1 if _in_breach(second.server) is not _in_breach(second.client) else 0
+        said = {second.server.compliance, second.client.compliance}
+        current = current + 1 if Compliance.MISSED in said and said & set(others) else 0
         longest = max(longest, current)
     return float(longest)

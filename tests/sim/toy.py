@@ -24,6 +24,7 @@ from fleetctl.model.decision import (
     OneReplicaAction,
     PrepareShared,
     ReplicaAction,
+    ReportBreach,
     SetStep,
     StartGateway,
     StopGateway,
@@ -339,7 +340,7 @@ class Toy:
                 self.gateway_up_at = None
             case StopOrphanedNode():
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
-            case SetStep():
+            case SetStep() | ReportBreach():
                 pass
             case LeaveUnverified():
                 raise AssertionError("its listings are complete")

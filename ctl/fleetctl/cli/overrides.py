@@ -61,9 +61,10 @@ def shed(
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Pin a lane on a step of the degradation ladder, each of which includes those before it; --off lets go.
+    """Pin a lane on a step of the degradation ladder, each of which includes those before it; --off lets go at once.
 
-    It holds until the next `up` or `shed LANE --off`.
+    It holds until the next `up` or `shed LANE --off`; then only what the lane's own figures demand at that moment stays in force.
+    What a pinned step refuses is meant to be refused: no replica is started for it, and none given up.
     """
     wanted = None if off else _step(step)
     site = site_of(ctx)

@@ -22,6 +22,7 @@ from fleetctl.model.decision import (
     MarkGone,
     OneReplicaAction,
     PrepareShared,
+    ReportBreach,
     SetStep,
     StartGateway,
     StopGateway,
@@ -161,8 +162,9 @@ class Applier:
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
-            case LaunchReplica() | SetStep():
-                # Launches are ordered together when all else is done; the table is built from the decision's memory.
+            case LaunchReplica() | SetStep() | ReportBreach():
+                # Launches are ordered together when all else is done; the table is built from the decision's memory, and
+                # of a breach there is no more to do than to write it down.
                 pass
             case StartGateway():
                 self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))

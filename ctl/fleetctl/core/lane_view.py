@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
+from fleetctl.core.pins import refused_by
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
 from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.decision import LaneMemory
@@ -16,6 +17,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import ControlSpec, LaneSpec
 from fleetctl.model.slo import Metric, Quantiles, Validity
+from fleetctl.model.verdict import SloVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation
-    from fleetctl.model.verdict import SloVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class LaneView:
     itl: Quantiles = field(default_factory=Quantiles)
     boot_s: float = 0.0  # from order to ready, as measured lately on the lane's offering, else as planned
     interactive_level: float | None = None  # the worst pressure of the lanes people wait on; None: unknown
+    verdict: SloVerdict = field(default_factory=SloVerdict)
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
 
     def bounded(self, replicas: int) -> int:
@@ -103,6 +105,7 @@ def lane_views(
             boot_s=expected_boot_s(plan, observation.boot_s),
             interactive_level=level,
             is_absence=spec.name in absences,
+            verdict=verdicts[spec.name],
         )
     return views
 
@@ -139,4 +142,5 @@ def _pressure(
         objective=desired.profile.objective.fraction,
         verdict=verdict,
         judged_s=judged_s(memory, now),
+        refused_by=refused_by(memory, desired.overrides.step.get(spec.name), now),
     )

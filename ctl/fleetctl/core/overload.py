@@ -45,7 +45,9 @@ def effective_step(desired: Desired, lane: str, memory: LaneMemory) -> LadderSte
 def decide_step(view: LaneView) -> StepDecision:
     """Return the lane's ladder step: pinned by an operator, paused for the interactive lanes, or set by its own overload."""
     if view.pinned is not None:
-        return _to(view.memory, view.pinned, "pinned by an operator", pinned=True)
+        return _to(_held_by_operator(view), view.pinned, "pinned by an operator", pinned=True)
+    if view.memory.is_pinned:
+        return _let_go(view)
     if view.spec.interruptible:
         return _pause_or_resume(view)
     if view.pressure.validity is not Validity.OK:
@@ -53,6 +55,22 @@ def decide_step(view: LaneView) -> StepDecision:
     if view.is_absence:
         return _without_replicas(view)
     return _decide_interactive(view)
+
+
+def _held_by_operator(view: LaneView) -> LaneMemory:
+    """Return the memory of a pinned lane; since when it is overloaded is kept, for when the operator lets go."""
+    latency = view.pressure.latency
+    is_overloaded = latency is not None and latency.ratio > _OVERLOAD_RATIO
+    since = (view.memory.overloaded_since or view.now) if is_overloaded else None
+    return replace(view.memory, is_pinned=True, released_at=None, overloaded_since=since, calm_since=None)
+
+
+def _let_go(view: LaneView) -> StepDecision:
+    """Return the step that the lane's own figures demand now, which mostly is none: not the pinned one step by step."""
+    memory = replace(view.memory, is_pinned=False, released_at=view.now, step=LadderStep.NORMAL)
+    own = decide_step(replace(view, memory=memory))
+    reason = f"let go by an operator{f'; {own.reason}' if own.reason else ''}"
+    return _to(replace(own.memory, step=view.memory.step), own.memory.step, reason, pinned=True)
 
 
 def _without_replicas(view: LaneView) -> StepDecision:

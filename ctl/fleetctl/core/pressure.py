@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.pins import RefusedBy
 from fleetctl.core.slo.burn import window_burn
 from fleetctl.core.slo.wording import describe
 from fleetctl.model.slo import Metric, Quantiles, Validity
@@ -27,6 +28,7 @@ _UNMET = frozenset({
     Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
     Refusal.NO_REPLICA,
 })  # fmt: skip
+_BY_STEP = frozenset({Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,20 +79,24 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     objective: float,
     verdict: SloVerdict | None = None,
     judged_s: float | None = None,
+    refused_by: RefusedBy = RefusedBy.CONTROLLER,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
 
     Where the lane has had all its replicas for no longer than `judged_s`, only windows that lie within it are judged.
+    What an operator's step refuses asks for no replica, and gives none up.
     """
     if lane is None or validity is not Validity.OK:
         return LanePressure(validity=Validity.NONE if validity is Validity.OK else validity)
+    on_purpose = _BY_STEP if refused_by is RefusedBy.OPERATOR else frozenset[Refusal]()
+    unmet = _UNMET if refused_by is RefusedBy.CONTROLLER else _UNMET - _BY_STEP
     return LanePressure(
         validity=Validity.OK,
-        offered_rps=max(_rps(lane, 10.0, uptime_s), _rps(lane, 60.0, uptime_s)),
+        offered_rps=max(_rps(lane, seconds, uptime_s, without=on_purpose) for seconds in _WINDOWS_S),
         offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
         latency=_worse(_wait_ratio(spec, lane, judged_s), _ttft_ratio(spec, lane, judged_s)),
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
-        unmet=_unmet(lane.window(10.0)) if judged_s is None or judged_s >= _WINDOWS_S[0] else 0.0,
+        unmet=_unmet(lane.window(10.0), unmet) if judged_s is None or judged_s >= _WINDOWS_S[0] else 0.0,
         burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
         queued=lane.queued,
         in_flight=lane.in_flight,
@@ -119,15 +125,20 @@ def wait_limit_s(spec: LaneSpec) -> float:
     return QUEUE_SHARE * min([spec.max_wait_s] + ([ttft.limit_s] if ttft else []))
 
 
-def _rps(lane: LaneSnapshot, window_s: float, uptime_s: float) -> float:
+def _rps(lane: LaneSnapshot, window_s: float, uptime_s: float, *, without: frozenset[Refusal] = frozenset()) -> float:
+    window = lane.window(window_s)
+    offered = max(0, window.offered - _refused(window, without))
     # A window's first seconds are empty in a young gateway; below one second any rate would be noise.
-    return lane.window(window_s).offered / max(1.0, min(window_s, uptime_s))
+    return offered / max(1.0, min(window_s, uptime_s))
 
 
-def _unmet(window: LaneWindow) -> float:
+def _unmet(window: LaneWindow, reasons: frozenset[Refusal]) -> float:
     """Return the share of arrivals refused for want of capacity; a client's own fault is no demand."""
-    refused = sum(count for reason, count in window.shed.items() if reason in _UNMET)
-    return min(1.0, refused / window.offered) if window.offered else 0.0
+    return min(1.0, _refused(window, reasons) / window.offered) if window.offered else 0.0
+
+
+def _refused(window: LaneWindow, reasons: frozenset[Refusal]) -> int:
+    return sum(count for reason, count in window.shed.items() if reason in reasons)
 
 
 def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio:

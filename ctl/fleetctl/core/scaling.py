@@ -120,7 +120,8 @@ def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Targ
 def _lateness(view: LaneView) -> Ratio | None:
     """Return what is over its limit; a paused lane waits on purpose, and another replica would not help."""
     worst = view.pressure.worst
-    if worst is None or worst.ratio <= 1.0 or view.memory.step is LadderStep.PAUSE_BATCH:
+    is_paused = view.spec.interruptible and view.memory.step >= LadderStep.PAUSE_BATCH
+    if worst is None or worst.ratio <= 1.0 or is_paused:
         return None
     return worst
 

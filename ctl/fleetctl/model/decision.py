@@ -16,7 +16,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.shared import SharedResource
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
-from fleetctl.model.verdict import BreachRecord
+from fleetctl.model.verdict import BreachRecord, ReportedBreach
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ class EntryKind(StrEnum):
     LIFECYCLE = "lifecycle"  # a replica or a node came a step further
     OPERATOR = "operator"
     GATEWAY = "gateway"
+    BREACH = "breach"  # a lane is outside its SLO, or inside it again
     ERROR = "error"
 
 
@@ -263,6 +264,26 @@ class SetStep(LaneAction, frozen=True, kw_only=True, tag="set-step"):
         return {"step": self.step.value}
 
 
+class ReportBreach(LaneAction, frozen=True, kw_only=True, tag="breach"):
+    """Write that a lane is surely outside its SLO, or inside it again; its figures are those of what is missed by most."""
+
+    kind: ClassVar[EntryKind] = EntryKind.BREACH
+    order: ClassVar[int] = 95
+
+    noted: dict[str, float | str]
+    has_ended: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the journal calls it."""
+        return "breach-ended" if self.has_ended else "breach"
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """Since when, which promise, over which window and by what factor; at its end how long it lasted."""
+        return self.noted
+
+
 class StartGateway(GatewayAction, frozen=True, kw_only=True, tag="start-gateway"):
     """Start the gateway process; it is not answering or not there."""
 
@@ -284,6 +305,7 @@ AnyAction = (
     | StopOrphanedNode
     | LeaveUnverified
     | SetStep
+    | ReportBreach
     | StartGateway
     | StopGateway
     | SharedAction
@@ -313,7 +335,10 @@ class LaneMemory:
     engine_fault: EngineFault | None = None  # the last failed start's, until a replica becomes ready
     final_generation: int = 0  # of the fleet's record by which its replicas cannot start; 0: of none
     served_as: str = ""  # launch digest of the replica that last became ready
-    breach: BreachRecord | None = None  # of its SLO, while it goes on
+    breach: BreachRecord | None = None  # of its SLO, while it goes on and for a minute after
+    reported: ReportedBreach | None = None  # what the journal last said of one
+    is_pinned: bool = False  # `step` is an operator's
+    released_at: datetime | None = None  # when an operator last let go of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,8 @@ class ReasonCode(StrEnum):
     ASSIGNMENT_REFUSED = "assignment-refused"  # no such lane, or the replica cannot hold its requests
     LANE_REMOVED = "lane-removed"  # no longer in the profile
     LADDER_STEP = "ladder-step"
+    SLO_MISSED = "slo-missed"
+    SLO_KEPT = "slo-kept"  # again, after a breach
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life
     NODE_REQUESTED = "node-requested"

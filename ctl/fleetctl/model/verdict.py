@@ -54,6 +54,17 @@ class BreachRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedBreach:
+    """The breach that the journal last spoke of."""
+
+    since: datetime
+    names: tuple[str, ...]  # SloFinding.name
+    again: int = 0  # how often it has come back soon after its end was reported
+    quiet_since: datetime | None = None  # it is over since, which is not reported yet
+    ended_at: datetime | None = None  # its end was reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SloVerdict:
     """A lane's compliance over a window, every promise held."""
 

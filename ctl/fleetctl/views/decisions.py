@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-_KIND_TONES = {EntryKind.ERROR: Tone.BAD, EntryKind.NOTICE: Tone.WARN, EntryKind.OPERATOR: Tone.STRONG}
+_KIND_TONES = {
+    EntryKind.ERROR: Tone.BAD,
+    EntryKind.BREACH: Tone.WARN,
+    EntryKind.NOTICE: Tone.WARN,
+    EntryKind.OPERATOR: Tone.STRONG,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

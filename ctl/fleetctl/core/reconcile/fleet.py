@@ -12,6 +12,7 @@ from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
+from fleetctl.core.reconcile.breach_report import report_breach
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
@@ -22,7 +23,7 @@ from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons,
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
-from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, SetStep
+from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, ReportBreach, SetStep
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, ReasonCode
@@ -43,6 +44,7 @@ class _LaneResult:
     target: Target
     ladder: StepDecision
     decided: LaneDecision
+    reports: tuple[ReportBreach, ...]
 
 
 def reconcile(
@@ -97,6 +99,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         actions += _actions(desired, result.decided.steps)
         actions += result.decided.launches
         actions += _step(desired, name, result.ladder)
+        actions += result.reports
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
@@ -169,10 +172,11 @@ def _decide_lane(  # a lane's decision, from what each of them says
 ) -> _LaneResult:
     ladder = decide_step(view)
     aim = scaling(replace(view, memory=ladder.memory))
+    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, context.now)
     lane = LaneState(
         spec=view.spec,
         plan=view.plan,
-        memory=aim.memory,
+        memory=memory,
         target=aim,
         requested=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
         shadow=view.control.mode is Mode.SHADOW,
@@ -180,7 +184,7 @@ def _decide_lane(  # a lane's decision, from what each of them says
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
     )
-    return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom))
+    return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom), reports=reports)
 
 
 def _counts(steps: tuple[ReplicaStep, ...]) -> Counts:
