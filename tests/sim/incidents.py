@@ -266,7 +266,7 @@ def _longest(seconds: list[Second], others: tuple[Compliance, ...]) -> float:
     """Return the longest time for which one side said missed, and the other one of `others`."""
     longest = current = 0
     for second in seconds:
-        said = {second.server.compliance, second.client.compliance}
-        current = current + 1 if Compliance.MISSED in said and said & set(others) else 0
+        verdicts = {second.server.compliance, second.client.compliance}
+        current = current + 1 if Compliance.MISSED in verdicts and verdicts & set(others) else 0
         longest = max(longest, current)
     return float(longest)

@@ -15,7 +15,7 @@ _LINGERS_S = 10.0  # the window that refusals are read from
 
 
 class RefusedBy(Enum):
-    """Who has the ladder's step refuse what it refuses."""
+    """The one at whose will the ladder's step refuses."""
 
     CONTROLLER = "controller"  # for want of capacity
     OPERATOR = "operator"
