@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.core.liveness import stall_limits_s
+from fleetctl.core.reconcile.limits import recovery_limit_s
 from fleetctl.model.decision import (
     AdmitReplica,
     DrainReplica,
@@ -227,10 +229,57 @@ def test_an_unhealthy_replica_leaves_rotation_and_is_replaced_if_it_stays_so():
     assert first.actions == ()
     second = decide(worlds.one_lane(2), observation(unhealthy, observed("r2"), now_s=3606), first.memory)
     assert [a.replica_id for a in of_kind(second, MarkBooting)] == ["r1"]
+    # Its substitute does not wait for the verdict on it.
+    assert [a.replaces for a in of_kind(second, LaunchReplica)] == ["r1"]
     stayed = observed("r1", STATE.BOOTING, healthy=False, record_ready_at=at(0), record_changed_at=at(3606))
-    third = decide(worlds.one_lane(2), observation(stayed, observed("r2"), now_s=3667), second.memory)
-    assert "not recovered" in of_kind(third, StopReplica)[0].fault
-    assert of_kind(third, LaunchReplica)
+    coming = observed("r3", STATE.BOOTING, healthy=None, record_created_at=at(3606))
+    third = decide(worlds.one_lane(2), observation(stayed, observed("r2"), coming, now_s=3625), second.memory)
+    (stop,) = of_kind(third, StopReplica)
+    assert "not recovered" in stop.fault
+    assert stop.grace_s == 0  # a stopped process takes no SIGTERM
+    assert not of_kind(third, LaunchReplica)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_one_that_stands_still_is_given_as_long_as_a_working_one_could_take(others):
+    rest = [observed(f"r{number + 2}") for number in range(others)]
+    coming = observed("r9", STATE.BOOTING, healthy=None)
+    fleet, memory = worlds.one_lane(1 + others), settled(1 + others)
+    limit_s = recovery_limit_s(stall_limits_s(fleet.profile)["short"])
+    assert limit_s < 20.0
+    for out_s, ends in ((limit_s - 1.0, False), (limit_s + 1.0, True)):
+        still = observed("r1", STATE.BOOTING, healthy=False, record_ready_at=at(0), record_changed_at=at(3600 - out_s))
+        decision = decide(fleet, observation(still, *rest, coming), memory)
+        assert bool(of_kind(decision, StopReplica)) is ends
+        assert not of_kind(decision, LaunchReplica)
+
+
+def test_one_that_recovers_stays_and_its_substitute_goes_once_it_can():
+    fleet, memory = worlds.one_lane(1), settled(1)
+    back = observed("r1", STATE.WARMING, warmed=True, record_ready_at=at(0), record_changed_at=at(3599))
+    pending = observed("r2", STATE.PENDING, node=None, creating=True, record_created_at=at(3595))
+    first = decide(fleet, observation(back, pending), memory)
+    assert [type(a) for a in first.actions] == [AdmitReplica]
+    booting = observed("r2", STATE.BOOTING, healthy=None, record_created_at=at(3595))
+    second = decide(fleet, observation(observed("r1"), booting), first.memory)
+    assert [a.replica_id for a in of_kind(second, StopReplica)] == ["r2"]
+
+
+def test_replicas_that_cease_to_work_soon_after_they_were_ready_back_off():
+    fleet, memory = worlds.one_lane(1), settled(1)
+    launches: list[int] = []
+    for number in range(4):
+        ready_s = 3600 + 20 * number
+        failing = observed(
+            f"r{number}", consecutive_failures=3, record_created_at=at(ready_s - 5), record_ready_at=at(ready_s)
+        )
+        decision = decide(fleet, observation(failing, now_s=ready_s + 3), memory)
+        assert of_kind(decision, MarkBooting)
+        launches.append(len(of_kind(decision, LaunchReplica)))
+        memory = decision.memory
+    assert memory.lanes["short"].early_deaths == 4
+    # The first is replaced at once.
+    assert launches == [1, 0, 0, 0]
 
 
 def test_three_failures_in_a_row_at_the_gateway_take_it_out_of_rotation():

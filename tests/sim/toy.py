@@ -393,6 +393,8 @@ class Toy:
         for spec in self.desired.profile.lanes:
             assert reasons[Subject.lane(spec.name)], f"{spec.name} has no reason"
             staying = [r for r in live if r.lane == spec.name and r.state.counts_as_capacity and not r.drain_requested]
+            # What may yet recover has its substitute already, and one that did outlives it: an order cannot be undone.
+            staying = [r for r in staying if not r.is_recovering and r.state is not ReplicaState.PENDING]
             assert len(staying) <= spec.replicas.max, f"{spec.name} has {len(staying)}"
         for record in self.in_rotation():
             node = self.nodes[f"node-{record.id}"]

@@ -55,6 +55,8 @@ def quantiles(p99_s: float, *, count: int = 1000) -> Quantiles:
         ({}, ConditionType.READY, ConditionReason.AS_WANTED),
         ({"ready": 1, "pending": 1}, ConditionType.STARTING, ConditionReason.REPLICAS_PENDING),
         ({"ready": 1, "pending": 0}, ConditionType.DEGRADED, ConditionReason.REPLICAS_MISSING),
+        # It had both: its users have less than they had, whatever is on its way.
+        ({"ready": 1, "pending": 1, "lost_since": EPOCH}, ConditionType.DEGRADED, ConditionReason.REPLICAS_MISSING),
         ({"step": LadderStep.CAP_TOKENS}, ConditionType.DEGRADED, ConditionReason.LADDER_STEP),
         ({"traffic": None, "validity": Validity.STALE}, ConditionType.STALE, ConditionReason.NO_FIGURES),
     ],

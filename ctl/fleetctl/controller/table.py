@@ -62,7 +62,7 @@ def _is_routed(record: Replica) -> bool:
         return False
     if record.state in (ReplicaState.READY, ReplicaState.DRAINING):
         return True
-    return record.ready_at is not None and record.state in (ReplicaState.BOOTING, ReplicaState.WARMING)
+    return record.is_recovering
 
 
 def _is_healthy(record: Replica, memory: Memory) -> bool:

@@ -29,8 +29,8 @@ class ConditionType(StrEnum):
     STOPPING = "STOPPING"  # going down
     DOWN = "DOWN"  # nothing is left
     BREACH = "BREACH"  # surely outside its SLO
-    DEGRADED = "DEGRADED"  # fewer replicas than wanted and none on the way, a ladder step taken, or no gateway
-    STARTING = "STARTING"  # the missing replicas are on their way
+    DEGRADED = "DEGRADED"  # replicas lost, or fewer than wanted and none on the way, a ladder step, or no gateway
+    STARTING = "STARTING"  # replicas that it has never had are on their way
     READY = "READY"
 
 
@@ -198,10 +198,11 @@ def _going_down(status: FleetStatus) -> Condition:
 
 
 def _short_of_replicas(lane: LaneStatus) -> Condition:
-    message = f"{lane.ready} of {lane.wanted} replicas ready{_last_failure(lane)}"
+    coming = f", {lane.pending} on the way" if lane.pending and lane.lost_since is not None else ""
+    message = f"{lane.ready} of {lane.wanted} replicas ready{coming}{_last_failure(lane)}"
     if lane.cannot_start:
         return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.START_IMPOSSIBLE, message=message)
-    if lane.ready + lane.pending >= lane.wanted:
+    if lane.lost_since is None and lane.ready + lane.pending >= lane.wanted:
         return Condition(type=ConditionType.STARTING, reason_code=ConditionReason.REPLICAS_PENDING, message=message)
     return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.REPLICAS_MISSING, message=message)
 

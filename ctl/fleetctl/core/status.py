@@ -141,7 +141,10 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         traffic=traffic,
         validity=_validity(known, traffic),
         reasons=known.decision.reasons.get(Subject.lane(spec.name), ()) if known.decision else (_SILENT,),
-        pending=sum(r.state.counts_as_capacity and r.state is not ReplicaState.READY for r in live),
+        pending=sum(
+            r.state.counts_as_capacity and r.state is not ReplicaState.READY and not r.is_recovering for r in live
+        ),
+        lost_since=memory.lost_since if memory.had_ready else None,
         pressure=pressure if isinstance(pressure, float) else None,
         verdict=judge_live(
             current_traffic(known.observation, spec.name) if known.observation else None,

@@ -36,6 +36,7 @@ class ReplicaState(StrEnum):
 
 # Asked of every replica several times a tick.
 _ENDED = frozenset({ReplicaState.GONE, ReplicaState.FAILED})
+_STARTING = frozenset({ReplicaState.BOOTING, ReplicaState.WARMING})
 _CAPACITY = frozenset({ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY})
 
 
@@ -95,6 +96,15 @@ class Replica:
     def zone(self) -> str:
         """The zone in `offering`; empty when not said."""
         return OfferingKey.parse(self.offering).zone
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it has served and is out of rotation until it has proved that it can again."""
+        return self.is_recovering_in(self.state)
+
+    def is_recovering_in(self, state: ReplicaState) -> bool:
+        """Whether it would be recovering in another state."""
+        return self.ready_at is not None and state in _STARTING
 
     @property
     def has_address(self) -> bool:

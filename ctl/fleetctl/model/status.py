@@ -37,7 +37,8 @@ class LaneStatus:
     traffic: LaneSnapshot | None = None  # None: the gateway is silent
     validity: Validity = Validity.NONE
     reasons: tuple[Reason, ...] = ()  # the last decision's on this lane
-    pending: int = 0  # replicas on their way to ready
+    pending: int = 0  # replicas on their way to ready; of one that is to recover nobody knows
+    lost_since: datetime | None = None  # since when it has had fewer ready replicas than it had; None: it has not
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
     verdict: SloVerdict = field(default_factory=SloVerdict)  # NONE without current figures
     engine_fault: EngineFault | None = None  # of the last failed start, until a replica becomes ready

@@ -9,8 +9,9 @@ from fleetctl.core.disruption import notice_of, scale_down_order
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.final_fault import is_final, note_fault, why_final
 from fleetctl.core.reconcile.headroom import Headroom
-from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, stop
+from fleetctl.core.reconcile.lifecycle import drain, stop
 from fleetctl.core.reconcile.limits import backoff_s, has_proven_itself, since_s
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
@@ -105,9 +106,10 @@ def _count_early_deaths(lane: LaneState, context: ReconcileContext) -> LaneMemor
 
 
 def _is_early_death(step: ReplicaStep, context: ReconcileContext) -> bool:
-    """Whether a replica has died by itself soon after it was ready, and nobody had announced that it would be taken."""
+    """Whether a replica has died, or ceased to work, soon after it was ready, and nobody had announced its end."""
     replica = step.replica
-    is_death = isinstance(step.action, MarkGone) and replica.record.state not in _LEAVING
+    died = isinstance(step.action, MarkGone) and replica.record.state not in _LEAVING
+    is_death = died or step.is_convicted
     was_ready = replica.record.ready_at is not None
     return is_death and was_ready and notice_of(replica) is None and not has_proven_itself(replica.record, context.now)
 
@@ -159,7 +161,9 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
 def _drain_excess(lane: LaneState, context: ReconcileContext) -> LaneState:
     """Give up what is over the target; in shadow mode only what is over the order is really given up."""
     capacity = _capacity(lane)
-    over_target = len(capacity) - lane.target.wanted
+    # An order on its way cannot be called back: what it will bring goes then, not what serves now.
+    pending = sum(o.state is ReplicaState.PENDING for o in capacity)
+    over_target = len(capacity) - lane.target.wanted - pending
     over_requested = (len(_capacity_if_shadow(lane)) - lane.requested) if lane.shadow else over_target
     by_id = {o.id: o for o in capacity if o.state is not ReplicaState.PENDING}
     order = scale_down_order(o.replica for o in by_id.values())[: max(0, over_target, over_requested)]
@@ -209,7 +213,7 @@ def _plan_launches(
 ) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
     """Return the launches that fit, the headroom they leave, and why there are no more."""
     launches: list[LaunchReplica] = []
-    leaving = [o.id for o in lane.steps if _is_leaving(o)]
+    leaving = [o.id for o in lane.steps if _is_leaving(o) or o.is_convicted]
     left = headroom
     have = _capacity(lane)
     on_demand = _on_demand(have)
@@ -296,13 +300,22 @@ def price_of(plan: LanePlan, market: Market) -> float:
 
 def _capacity(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will, once everything decided is done."""
-    return [o for o in lane.steps if o.state.counts_as_capacity and not o.replica.record.drain_requested]
+    return [o for o in lane.steps if _counts(o, o.state)]
 
 
 def _capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will when, as in shadow mode, the controller's own steps are not taken."""
     states = [(o, o.replica.record.state if o.origin is Origin.CONTROLLER else o.state) for o in lane.steps]
-    return [o for o, state in states if state.counts_as_capacity and not o.replica.record.drain_requested]
+    return [o for o, state in states if _counts(o, state)]
+
+
+def _counts(step: ReplicaStep, state: ReplicaState) -> bool:
+    """Whether a replica in this state serves or will, for all that is known.
+
+    One that has served and is out of rotation may come back, and may not: its substitute is ordered meanwhile.
+    """
+    record = step.replica.record
+    return state.counts_as_capacity and not record.drain_requested and not record.is_recovering_in(state)
 
 
 def _is_leaving(step: ReplicaStep) -> bool:

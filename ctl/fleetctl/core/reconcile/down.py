@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fleetctl.core.reconcile.lifecycle import ReconcileContext, ReplicaStep, drain, is_never_made, next_step, stop
+from fleetctl.core.reconcile.lifecycle import drain, is_never_made, next_step, stop
 from fleetctl.core.reconcile.limits import DOWN_DRAIN_S, UNVERIFIED_LISTINGS, UNVERIFIED_S_MIN, later, since_s
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reasons
+from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.shared import teardown_shared
 from fleetctl.model.decision import AnyAction, Decision, LeaveUnverified, MarkGone, StopGateway
 from fleetctl.model.reason import Reason, ReasonCode

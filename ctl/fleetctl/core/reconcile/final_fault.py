@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.core.reconcile.lifecycle import ReplicaStep
+    from fleetctl.core.reconcile.replica_step import ReplicaStep
     from fleetctl.model.decision import LaneMemory
 
 # What may have been in the way only then (a port, memory that the last one had not given back) is tried this often.

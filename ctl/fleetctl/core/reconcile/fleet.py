@@ -16,10 +16,11 @@ from fleetctl.core.reconcile.breach_report import report_breach
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
-from fleetctl.core.reconcile.lifecycle import Origin, ReconcileContext, ReplicaStep, drain, next_step, stop
+from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target

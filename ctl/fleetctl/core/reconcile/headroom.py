@@ -12,7 +12,7 @@ from fleetctl.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.core.reconcile.lifecycle import ReplicaStep
+    from fleetctl.core.reconcile.replica_step import ReplicaStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

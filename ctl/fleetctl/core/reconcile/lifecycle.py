@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
@@ -15,29 +11,27 @@ from fleetctl.core.reconcile.health import unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
     MISSING_BELIEVED_S,
-    RECOVER_S,
     STOP_AGAIN_S,
+    STOP_GRACE_HUNG_S,
     STOP_GRACE_LATE_S,
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
     UNHEALTHY_MAX,
     absence_counts,
+    recovery_limit_s,
     since_s,
     warm_failures_max,
 )
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.model.decision import (
     AdmitReplica,
-    AnyAction,
     DrainReplica,
     MarkBooting,
     MarkGone,
-    Memory,
     StopReplica,
     WarmReplica,
 )
 from fleetctl.model.node import NodeState
-from fleetctl.model.observation import ObservedReplica
-from fleetctl.model.profile import ControlSpec
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
@@ -45,42 +39,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class Origin(StrEnum):
-    """Origin of a step. Shadow mode journals the controller's own steps and carries out the others."""
-
-    FACT = "fact"  # records what has already happened
-    OPERATOR = "operator"  # a person asked for it, or it follows from what a person asked for
-    CONTROLLER = "controller"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaStep:
-    """A replica's next step: its state once the actions are done, and what its lane should know."""
-
-    replica: ObservedReplica
-    state: ReplicaState
-    action: AnyAction | None = None
-    failed_start: bool = False  # backs off the lane's next launch
-    origin: Origin = Origin.FACT
-
-    @property
-    def id(self) -> str:
-        """The replica's id."""
-        return self.replica.record.id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileContext:
-    """What deciding a replica's step needs besides the replica."""
-
-    now: datetime
-    control: ControlSpec
-    memory: Memory
-    listing_ok: bool
-    generation: int = 0  # of the fleet's record that is decided by
-    stop_deadline_s: float = 0.0  # the provider's, to take an order to end
-    stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
+    from fleetctl.model.observation import ObservedReplica
 
 
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -248,22 +207,29 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         age_s, limit_s = since_s(record.requested_at, context.now), context.control.start_timeout_s
         code, what = ReasonCode.START_OVERDUE, "not ready"
     else:
-        age_s, limit_s = since_s(record.changed_at, context.now), RECOVER_S
+        age_s, limit_s = since_s(record.changed_at, context.now), recovery_limit_s(_stall_limit_s(replica, context))
         code, what = ReasonCode.RECOVERY_OVERDUE, "not recovered"
     # A controller that was away asks first: what it has not looked at yet may long be healthy.
     can_be_probed = record.has_address or replica.node is None
     if age_s < limit_s or (replica.healthy is None and can_be_probed):
         return None
-    return _stop_faulty(replica, code, f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}")
+    grace_s = STOP_GRACE_LATE_S if record.ready_at is None else STOP_GRACE_HUNG_S
+    fault = f"{what} in {format_duration(age_s)}, the limit is {format_duration(limit_s)}"
+    return _stop_faulty(replica, code, fault, grace_s=grace_s)
 
 
-def _stop_faulty(replica: ObservedReplica, code: ReasonCode, fault: str) -> ReplicaStep:
+def _stall_limit_s(replica: ObservedReplica, context: ReconcileContext) -> float:
+    """Return how long an engine of the replica's lane may stand still; infinite while no gateway says how it does."""
+    return context.stall_limits_s.get(replica.record.lane, math.inf)
+
+
+def _stop_faulty(
+    replica: ObservedReplica, code: ReasonCode, fault: str, *, grace_s: float = STOP_GRACE_LATE_S
+) -> ReplicaStep:
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
-        action=StopReplica(
-            replica_id=replica.record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, code=code, reason=fault
-        ),
+        action=StopReplica(replica_id=replica.record.id, grace_s=grace_s, fault=fault, code=code, reason=fault),
         failed_start=replica.record.ready_at is None,
         origin=Origin.CONTROLLER,
     )
@@ -301,7 +267,7 @@ def _unhealthy_reason(replica: ObservedReplica, context: ReconcileContext) -> Re
         replica,
         unhealthy_since=memory.unhealthy_since.get(record.id),
         now=context.now,
-        stall_limit_s=context.stall_limits_s.get(record.lane, math.inf),
+        stall_limit_s=_stall_limit_s(replica, context),
     )
 
 

@@ -16,7 +16,7 @@ WARM_AGAIN_S = 10.0
 UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of rotation
 GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
 UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
-RECOVER_S = 60.0  # out of rotation for this long without recovering: replaced
+RECOVER_S_MAX = 60.0  # out of rotation for this long without recovering: ended, however slow its lane may be
 # A node that listings do not show and whose engine does not answer is told to end after this: it may yet be there.
 MISSING_BELIEVED_S = 30.0
 # One reading without a node may be a page that was lost; two, made after its stop or its create, are believed.
@@ -24,6 +24,7 @@ ABSENT_READINGS_BELIEVED = 2
 ORPHANED_BELIEVED_S = 5.0
 STOP_GRACE_S = 20.0  # SIGTERM -> SIGKILL, with nothing in flight; vLLM takes 4-10 s to exit on a busy machine
 STOP_GRACE_LATE_S = 3.0  # the same, when its time is up or it is broken
+STOP_GRACE_HUNG_S = 0.0  # the same, of one that answers nothing: a stopped process takes no SIGTERM
 STOP_AGAIN_S = 20.0  # still there this long after it was told to end: told again; the provider's own deadline if later
 DOWN_DRAIN_S = 10.0  # `down` lets in-flight requests run for this long
 # A shared resource that cannot be torn down for this long after its first attempt is left with a tombstone. A security
@@ -45,6 +46,15 @@ GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
 def warm_failures_max(record: Replica) -> int:
     """Return after how many failed warm-up completions a replica is given up."""
     return WARM_FAILURES_MAX if record.ready_at is None else WARM_AGAIN_FAILURES_MAX
+
+
+def recovery_limit_s(stall_limit_s: float) -> float:
+    """Return how long a replica may be out of rotation without recovering, before it counts as hung and is ended.
+
+    A working engine of its lane is silent for `stall_limit_s` at most, and answers the completion that proves it warm
+    within WARM_AGAIN_S: one that takes longer than both together is not about to come back.
+    """
+    return min(RECOVER_S_MAX, stall_limit_s + WARM_AGAIN_S)
 
 
 def absence_counts(replica: ObservedReplica, *, listing_ok: bool) -> bool:

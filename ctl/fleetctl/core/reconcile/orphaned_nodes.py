@@ -11,7 +11,7 @@ from fleetctl.model.reason import ReasonCode
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
-    from fleetctl.core.reconcile.lifecycle import ReconcileContext
+    from fleetctl.core.reconcile.replica_step import ReconcileContext
     from fleetctl.model.observation import Observation
 
 
