@@ -122,12 +122,12 @@ def test_a_stale_connection_avoids_its_replica_only_while_there_is_another():
         heap.run()
 
 
-def test_a_poison_request_visits_two_replicas_and_no_more():
+def test_a_poison_request_visits_three_replicas_and_no_more():
     heap, dispatcher = heap_with(*(route(f"r{i}") for i in range(5)))
     closed = Fate(0.5, 0.05, RequestEvent.CLOSED)
     exchange = submit(heap, dispatcher, *[closed] * 5)
     heap.run()
-    assert len(exchange.sent_to) == 2
+    assert len(exchange.sent_to) == 3
     assert exchange.ends == ["failed: closed", "over"]
 
 
@@ -142,14 +142,45 @@ def test_a_busy_replica_is_passed_over_and_two_of_them_are_a_busy_lane():
 
 def test_a_lost_stream_goes_on_only_where_an_engine_can():
     lost = Fate(0.01, 0.05, RequestEvent.CLOSED)
-    heap, dispatcher = heap_with(route("vllm-1"), route("tgi", continues=False), route("vllm-2"))
     for _ in range(10):
+        heap, dispatcher = heap_with(route("vllm-1"), route("tgi", continues=False), route("vllm-2"))
         exchange = submit(heap, dispatcher, lost)
         heap.run(heap.now_s + 0.08)
         assert exchange.sent_to[1] in ("vllm-1", "vllm-2")
         dispatcher.client_gone(exchange.request)
         heap.run(heap.now_s + 60.0)
-    assert is_clean(dispatcher)
+        assert is_clean(dispatcher)
+
+
+def test_a_replica_that_breaks_every_stream_is_left_alone_though_each_begins_well():
+    breaks = Fate(0.01, 0.05, RequestEvent.CLOSED)
+    heap, dispatcher = heap_with(route("r1"), limits=DispatchLimits(displaced_wait_s=2.0))
+    for _ in range(3):
+        submit(heap, dispatcher, breaks)
+        heap.run(heap.now_s + 0.06)
+    replica = dispatcher.routes.replicas["r1"]
+    assert replica.candidate.ejected_until_s > heap.now_s
+    assert replica.snapshot(heap.now_s).consecutive_failures == 3
+    heap.run(heap.now_s + 10.0)
+    # It is asked again, one stream at a time; only a whole answer clears it.
+    heap.now_s += 10.0
+    probe = submit(heap, dispatcher, Fate(0.01, 0.5))
+    heap.run(heap.now_s + 0.1)
+    assert replica.candidate.ejected_until_s
+    heap.run()
+    assert probe.ends == ["answered", "over"]
+    assert replica.snapshot(heap.now_s).consecutive_failures == 0
+
+
+@pytest.mark.parametrize(("replacement_s", "wait_s"), [(None, 30.0), (60.0, 300.0), (900.0, 30.0)])
+def test_a_lost_stream_waits_for_as_long_as_a_replacement_takes_that_is_announced(replacement_s, wait_s):
+    lane = replace(CHAT, max_wait_s=2.0, replacement_s=replacement_s)
+    heap, dispatcher = heap_with(route("r1"), lanes=(lane,))
+    exchange = submit(heap, dispatcher, Fate(0.01, 0.05, RequestEvent.CLOSED))
+    heap.run(wait_s)
+    assert exchange.ends == []
+    heap.run(wait_s + 1.0)
+    assert exchange.ends == ["broken: expired", "over"]
 
 
 def test_a_stream_nobody_could_ever_continue_ends_at_once():

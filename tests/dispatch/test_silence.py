@@ -10,7 +10,7 @@ import pytest
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.liveness import prefill_allowance_s, stall_limit_s
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
-from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on, route, table
+from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -127,7 +127,8 @@ def test_a_stream_goes_back_to_a_replica_that_has_recovered():
     fates = {"r1": HUNG}
     exchange = submit(heap, dispatcher, fates)
     heap.run(2.0)
-    dispatcher.apply(table(replace(route("r1"), healthy=False, in_rotation=False), version=2))
+    coming = (replace(CHAT, replacement_s=90.0),)
+    dispatcher.apply(table(replace(route("r1"), healthy=False, in_rotation=False), lanes=coming, version=2))
     heap.run(60.0)
     assert exchange.request.state is RequestState.DISPLACED
     fates["r1"] = Fate()

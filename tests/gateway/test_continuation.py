@@ -85,6 +85,24 @@ async def test_a_stream_lost_before_its_first_word_starts_over_without_a_second_
     assert sum("role" in c["delta"] for e in answer.events[:-1] for c in e["choices"]) == 1
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"n": 2},
+        {"logprobs": True},
+        {"guided_regex": "a+"},
+    ],
+)
+async def test_whatever_is_lost_before_its_first_word_starts_over(rig, asked):
+    answer = await stream_and_lose(rig, after=0, other=answers(WORDS), **asked)
+    assert (answer.status, answer.text, answer.is_whole) == (200, "".join(WORDS), True)
+    assert answer.headers["x-fleetctl-replica"] == "other"
+    assert sum("role" in c["delta"] for e in answer.events[:-1] for c in e["choices"]) == 1
+    assert rig.window().good == 1
+
+
 async def test_a_lost_stream_waits_for_a_replica_to_come(rig):
     await rig.add("lost", answers(WORDS, die_after=2))
     response = asyncio.create_task(rig.post(stream=True))

@@ -55,7 +55,7 @@ ENDLESS = {
 
 async def add_evil(rig: GatewayRig, script: Script) -> None:
     """Add as many evil replicas as a request may visit, so that it ends with what the last one did."""
-    for name in ("evil", "worse"):
+    for name in ("evil", "worse", "worst"):
         await rig.add(name, script)
 
 
@@ -67,7 +67,7 @@ async def test_what_has_no_end_ends_as_502_and_is_counted(rig, what):
     assert answer.status == 502
     assert answer.json["error"]["type"] == "server_error"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < GROWTH_KIB_MAX
-    assert rig.frontend.snapshot(1).replicas[0].failures >= 1
+    assert any(replica.failures for replica in rig.frontend.snapshot(1).replicas)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_events_of_any_shape_harm_no_other_request_and_no_figure(rig, what
         await wire.event(usage_event(10**30, 10**30))
         await wire.done()
 
-    for name in ("evil", "worse"):
+    for name in ("evil", "worse", "worst"):
         await rig.add(name, script, continues=name == "evil" and what not in ERRORS)
     broken: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))

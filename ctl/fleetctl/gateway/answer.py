@@ -11,6 +11,7 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import continuation, wire
+from fleetctl.gateway.opening import only_open
 from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.response import ClientResponse
 from fleetctl.gateway.splicer import end_of_stream
@@ -100,8 +101,8 @@ class ReceivedAnswer:
         if self.request.is_committed:
             self._dispatcher.passed_on(self.request)
             self._client.write_piece(events)
-        # A comment is no reason yet to promise a 200.
-        elif b"data:" in events or not self._response.hold(events):
+        # Nor a comment nor a role is a reason yet to promise a 200: what is lost now can still start over elsewhere.
+        elif not only_open(events) or not self._response.hold(events):
             self._begin(events)
 
     def _plain_body(self, data: bytes) -> None:
@@ -177,9 +178,11 @@ class ReceivedAnswer:
         if fault is STOPPED:
             self._complete_pieces()
             return
-        failure = failure_of(fault.status)
+        # What ends in due form without a single event is no stream that was lost, but no stream.
+        was_lost = fault.is_loss and (self.request.is_committed or bool(self._response.held()))
+        failure = RequestEvent.CLOSED if was_lost else failure_of(fault.status)
         if self.request.is_committed:
-            self._dispatcher.failed(self.request, RequestEvent.ERROR)
+            self._dispatcher.failed(self.request, RequestEvent.CLOSED if was_lost else RequestEvent.ERROR)
         elif failure is not None:
             self._dispatcher.failed(self.request, failure)
         else:

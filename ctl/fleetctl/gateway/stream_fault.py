@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ class StreamFault:
 
     status: int  # what it would have been as an HTTP status
     error: dict[str, Any]  # in OpenAI's shape
+    is_loss: bool = False  # the replica did not report it: it just ended
 
 
 # The answer is over though its replica would go on: a continuation came upon the client's stop string.
@@ -28,7 +29,7 @@ STOPPED = StreamFault(200, {})
 
 def truncated() -> StreamFault:
     """Return the fault of a stream that ended before its answer did."""
-    return _bad_gateway("the replica was lost")
+    return replace(_bad_gateway("the replica was lost"), is_loss=True)
 
 
 def too_long() -> StreamFault:

@@ -73,7 +73,7 @@ class Assignment:
         request.prefill_tokens = 0
         request.lane.in_flight -= 1
         if failed:
-            replica.failed(now_s)
+            replica.failed(now_s, in_answer=not request.awaits_token)
         elif request.has_answer:
             replica.heard_s = now_s
             replica.answered()
@@ -126,11 +126,10 @@ class Assignment:
 
     def _displaced_wait_s(self, request: ActiveRequest) -> float:
         limits, route = self._limits, request.lane.route
-        if request.must_continue:
-            return max(route.max_wait_s, limits.continued_wait_s)
-        coming_s = route.replacement_s
-        is_worth_waiting = coming_s is not None and coming_s <= limits.displaced_wait_s
-        return max(route.max_wait_s, limits.displaced_wait_s) if is_worth_waiting else route.max_wait_s
+        announced_wait_s = limits.continued_wait_s if request.must_continue else limits.displaced_wait_s
+        if route.replacement_s is not None and route.replacement_s <= announced_wait_s:
+            return max(route.max_wait_s, announced_wait_s)
+        return max(route.max_wait_s, limits.displaced_wait_s) if request.must_continue else route.max_wait_s
 
     def extend_waits(self, lane: DispatchLane[ActiveRequest]) -> None:
         """Let displaced requests wait for a replacement that has been announced since they began to wait."""

@@ -109,7 +109,7 @@ class Dispatcher:
             replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
             replica.candidate.prefill_tokens -= request.prefill_tokens
             request.prefill_tokens = 0
-            replica.answered()
+            replica.began_to_answer()
 
     def answered(self, request: ActiveRequest, ending: Ending) -> None:
         """End a request whose client has been given a replica's whole answer."""
@@ -148,7 +148,9 @@ class Dispatcher:
             self._assignment.place(request)
         elif request.is_committed:
             self._continue(request)
-        elif request.resends >= self._limits.resends_max:
+        elif request.resends >= (
+            self._limits.resends_lost_max if consequence.may_be_death else self._limits.resends_max
+        ):
             self._endings.give_up(request, failure)
         else:
             self._resend(request, failure, consequence.retry)
@@ -156,7 +158,7 @@ class Dispatcher:
     # After a failure.
 
     def _resend(self, request: ActiveRequest, failure: RequestEvent, retry: Retry) -> None:
-        """Ask one more replica. Two failing it is enough: it may be what makes them fail."""
+        """Ask one more replica, while the budget lasts: the request may be what makes them fail."""
         if retry is Retry.NOW_OR_LATER:
             request.resends += 1
             self._assignment.place(request)

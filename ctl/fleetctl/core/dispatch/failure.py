@@ -36,19 +36,26 @@ class Consequence:
     counts: bool  # against the replica: several in a row eject it
     avoids: Avoidance
     retry: Retry
+    may_be_death: bool = False  # nothing came any more, as from a replica that has died
 
 
 CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     RequestEvent.UNREACHABLE: Consequence(counts=True, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.FREELY),
     # Servers close idle connections at will, so this says nothing yet about the replica; a fresh connection will.
     RequestEvent.STALE_CONNECTION: Consequence(
-        counts=False, avoids=Avoidance.WHILE_ANOTHER_IS_FREE, retry=Retry.NOW_OR_LATER
+        counts=False, avoids=Avoidance.WHILE_ANOTHER_IS_FREE, retry=Retry.NOW_OR_LATER, may_be_death=True
     ),
-    RequestEvent.CLOSED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
+    RequestEvent.CLOSED: Consequence(
+        counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER, may_be_death=True
+    ),
     RequestEvent.PROTOCOL_ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
-    RequestEvent.STALLED: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
+    RequestEvent.STALLED: Consequence(
+        counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER, may_be_death=True
+    ),
     # The controller has said it already, and lets the replica back only after a completion: then it may go on there.
-    RequestEvent.UNHEALTHY: Consequence(counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER),
+    RequestEvent.UNHEALTHY: Consequence(
+        counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER, may_be_death=True
+    ),
     RequestEvent.BUSY: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_A_FREE_SLOT),
     RequestEvent.ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
     # Each asks for a longer context than the last, so their number is bounded by how many lengths there are.

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 class DispatchLimits:
     """How often a request is tried again, and how long it waits for a replica it had lost."""
 
-    resends_max: int = 1  # of a request that a replica has seen: a poison request must not visit them all
+    # Of a request that replicas have seen and whose client has nothing of an answer. A poison request must not visit
+    # them all; one whose replicas died under it may just be unlucky, twice if many die.
+    resends_max: int = 1
+    resends_lost_max: int = 2
     # Of one stream. One that brings a replica down each time must not visit them all, and without a token in between
     # two are enough; a long stream may meet several failures that are none of its doing.
     continuations_max: int = 10
@@ -17,6 +20,7 @@ class DispatchLimits:
     # A displaced request of which the client has nothing waits for a replica as long as its lane lets any request wait.
     # It waits this long, where that is longer, once a replacement is on its way that is expected within it.
     displaced_wait_s: float = 30.0
-    # A stream whose client has a part of its answer waits for as long as an engine takes to load: twenty seconds to
-    # minutes (a vLLM on a busy machine took two, 2026-11-22).
+    # A stream whose client has a part of its answer waits, once a replacement is on its way that is expected within it,
+    # for as long as an engine takes to load: twenty seconds to minutes (a vLLM on a busy machine took two, 2026-11-22).
+    # Until one is announced it waits as long as it would without that part, and for `displaced_wait_s` at least.
     continued_wait_s: float = 300.0

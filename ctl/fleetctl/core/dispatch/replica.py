@@ -24,7 +24,7 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "is_stalled", "requests",
+        "_s_per_prefill_token", "breaks", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "is_stalled", "requests",
         "route", "signals_until_s",
     )  # fmt: skip
 
@@ -33,6 +33,7 @@ class DispatchReplica:
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
+        self.breaks = 0  # failures in the middle of an answer, without a whole answer since
         self.busy_since_s = 0.0  # its first request since it had none
         self.heard_s = 0.0  # when it last said something of any request, as of the last sweep
         self.is_stalled = False  # all that it carried stood still, and it has answered nobody since
@@ -96,14 +97,26 @@ class DispatchReplica:
         """Take no more requests: the table names it no longer."""
         self.candidate.in_rotation = False
 
-    def failed(self, now_s: float) -> None:
-        """Count a failure; enough in a row eject it."""
+    def failed(self, now_s: float, *, in_answer: bool = False) -> None:
+        """Count a failure; enough in a row eject it. One in the middle of an answer no first token makes up for."""
         self.failures += 1
+        if in_answer:
+            self.breaks += 1
+            self.ejection.failures = max(self.ejection.failures, self.breaks - 1)
         self.ejection.failed(now_s)
         self.candidate.ejected_until_s = self.ejection.until_s
 
+    def began_to_answer(self) -> None:
+        """Count a first token: it works, unless it is known to break its answers off."""
+        if self.breaks < CONSECUTIVE_FAILURES:
+            self._recovered()
+
     def answered(self) -> None:
-        """Count an answer: whatever was wrong is over."""
+        """Count a whole answer: whatever was wrong is over."""
+        self.breaks = 0
+        self._recovered()
+
+    def _recovered(self) -> None:
         if self.ejection.failures:
             self.is_stalled = False
             self.ejection.answered()
