@@ -86,7 +86,7 @@ async def test_a_stream_lost_before_its_first_word_starts_over_without_a_second_
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {},
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
@@ -95,8 +95,8 @@ async def test_a_stream_lost_before_its_first_word_starts_over_without_a_second_
         {"guided_regex": "a+"},
     ],
 )
-async def test_whatever_is_lost_before_its_first_word_starts_over(rig, asked):
-    answer = await stream_and_lose(rig, after=0, other=answers(WORDS), **asked)
+async def test_whatever_is_lost_before_its_first_word_starts_over(rig, options):
+    answer = await stream_and_lose(rig, after=0, other=answers(WORDS), **options)
     assert (answer.status, answer.text, answer.is_whole) == (200, "".join(WORDS), True)
     assert answer.headers["x-fleetctl-replica"] == "other"
     assert sum("role" in c["delta"] for e in answer.events[:-1] for c in e["choices"]) == 1
@@ -138,7 +138,12 @@ async def test_where_going_on_is_unlawful_the_stream_ends_with_an_error_and_no_d
     answer = await stream_and_lose(rig, other=goes_on(), **unlawful)
     assert answer.status == 200
     assert answer.text == "one two "
-    assert answer.events[-1]["error"]["type"] == "server_error"
+    error = answer.events[-1]["error"]
+    assert error["type"] == "server_error"
+    assert (
+        f"cannot go on elsewhere: its request has {'a ' * ('response_format' in unlawful)}`{next(iter(unlawful))}`"
+        in (error["message"])
+    )
     assert not answer.is_whole
     assert not answer.broke
     assert not rig.replicas[1].seen
@@ -149,6 +154,13 @@ async def test_too_long_a_stream_to_remember_is_not_continued():
     async with GatewayRig(limits=replace(LIMITS, text_bytes_per_token_max=2, output_tokens_max=4)) as rig:
         answer = await stream_and_lose(rig, after=4, other=goes_on())
         assert not answer.is_whole
+
+
+async def test_what_is_kept_of_a_stream_follows_what_its_lane_holds():
+    lane = replace(CHAT, max_model_len=8)
+    async with GatewayRig(lanes=(lane,), limits=replace(LIMITS, text_bytes_per_token_max=2)) as rig:
+        answer = await stream_and_lose(rig, after=4, other=goes_on())
+        assert "more of it than is kept" in answer.events[-1]["error"]["message"]
 
 
 async def test_an_abort_that_ends_with_done_but_no_finish_reason_is_a_loss(rig):

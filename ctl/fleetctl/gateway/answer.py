@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.dispatch.failure import MALFORMED_STATUSES, failure_of
-from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
-from fleetctl.gateway import continuation, wire
+from fleetctl.gateway import wire
 from fleetctl.gateway.opening import only_open
 from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.response import ClientResponse
-from fleetctl.gateway.splicer import end_of_stream
+from fleetctl.gateway.resuming import Resumed, resume
 from fleetctl.gateway.stream_fault import STOPPED, StreamFault, truncated
 from fleetctl.gateway.transcript import Transcript
-from fleetctl.gateway.usage import SHOWS_NONE, Usage, read_usage
+from fleetctl.gateway.usage import SHOWS_NONE, read_usage
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.upstream_connection import UpstreamConnection
+    from fleetctl.gateway.usage import Usage
 
 # A reused connection closed this soon after it was written to was already closing: the replica saw nothing.
 _STALE_S = 0.25
@@ -38,8 +38,8 @@ class ReceivedAnswer:
     """
 
     __slots__ = (
-        "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_relay", "_response",
-        "_shown", "_text_bytes_max", "request",
+        "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_obstacle", "_relay",
+        "_response", "_shown", "_text_bytes_max", "request",
     )  # fmt: skip
 
     request: ActiveRequest
@@ -53,6 +53,7 @@ class ReceivedAnswer:
         self._relay: EventRelay | None = None  # of an answer in events
         self._fault: StreamFault | None = None  # the last one that a replica's events ended with
         self._last_events = b""  # the end that a lost stream lacks
+        self._obstacle = ""  # why a lost stream cannot go on
         self._text_bytes_max = 0  # of a stream kept so that another replica can go on with it; 0: none could
         self._is_counted = False  # the replica was asked for counts that the client did not ask for
         self._shown = SHOWS_NONE
@@ -206,31 +207,13 @@ class ReceivedAnswer:
             self._response.take_head(fault.status, [wire.JSON])
             self._response.whole(msgspec.json.encode(fault.error))
 
-    def _resume(self, first_body: bytes, *, is_chat: bool, may_continue: bool) -> tuple[Resumption, bytes]:
-        """Look at what was passed on of a lost stream; return whether it can go on, and the body that asks for it."""
-        relay = self._relay
-        transcript = relay.transcript if relay is not None else None
-        if relay is not None and relay.is_finished:
-            self._last_events = wire.DONE_EVENT if relay.is_done else self._end_of(relay, is_chat=is_chat)
-            return Resumption.ONLY_END_MISSING, b""
-        if relay is None or transcript is None or not may_continue:
-            return Resumption.UNLAWFUL, b""
-        resumed = continuation.plan(first_body, transcript, relay.counts(), is_chat=is_chat, shown=self._shown)
-        if resumed is None:
-            return Resumption.UNLAWFUL, b""
-        if resumed.body is None:
-            self._last_events = resumed.splicer.end()
-            return Resumption.ONLY_END_MISSING, b""
-        relay.restart(resumed.splicer)
-        return Resumption.POSSIBLE, resumed.body
-
-    def _end_of(self, relay: EventRelay, *, is_chat: bool) -> bytes:
-        """Return what follows an answer's last choice, its usage told by the events before."""
-        if relay.transcript is None or relay.is_usage_passed:
-            return wire.DONE_EVENT
-        prompt_tokens, tokens = relay.counts()
-        usage = Usage(prompt_tokens, tokens) if prompt_tokens is not None else None
-        return end_of_stream(relay.transcript.envelope, usage, is_chat=is_chat, shown=self._shown)
+    def _resume(self, first_body: bytes, *, is_chat: bool, may_continue: bool) -> Resumed:
+        """Look at what was passed on of a lost stream: whether it can go on, and how."""
+        lost = self.request.continuations
+        obstacle = "" if may_continue else (f"it was lost {lost + 1} times" if lost else "no engine of its lane can")
+        resumed = resume(self._relay, first_body, is_chat=is_chat, shown=self._shown, obstacle=obstacle)
+        self._last_events, self._obstacle = resumed.last_events, resumed.obstacle
+        return resumed
 
     def end_stream(self) -> None:
         """Write the end of a stream that lacked only that."""
@@ -247,5 +230,5 @@ class ReceivedAnswer:
         elif reason is RequestEvent.EXPIRED:
             error = wire.error_object("no replica could go on with the stream", kind="server_error", code=503)
         else:
-            error = (self._fault or truncated()).error
+            error = (self._fault or truncated()).because(self._obstacle)
         self._response.end(b"data: " + msgspec.json.encode(error) + b"\n\n")

@@ -36,10 +36,29 @@ class Continuation:
     splicer: Splicer
 
 
+def obstacle(request_body: bytes, *, is_chat: bool) -> str:
+    """Return why a stream of this request cannot go on elsewhere; empty where one choice of plain text is asked for."""
+    try:
+        body = msgspec.json.decode(request_body)
+    except msgspec.DecodeError:
+        return "its request cannot be read"
+    if not is_chat and not isinstance(body.get("prompt"), str):
+        return "its prompt is no text"
+    for key in _UNLAWFUL:
+        if body.get(key) not in (None, False, [], 0, "none"):
+            return f"its request has `{key}`"
+    for key in ("n", "best_of"):
+        if body.get(key) not in (None, 1):
+            return f"its request has `{key}` over 1"
+    given = body.get("response_format") or {"type": "text"}
+    is_text = isinstance(given, dict) and given.get("type") == "text"
+    return "" if is_text else "its request has a `response_format`"
+
+
 def plan(
     request_body: bytes, transcript: Transcript, counts: tuple[int | None, int], *, is_chat: bool, shown: ShownUsage
 ) -> Continuation | None:
-    """Return how to go on after these prompt and output tokens. None: it would not be lawful, or cannot be read."""
+    """Return how to go on after these prompt and output tokens, where nothing is in the way. None: it cannot be read."""
     if not transcript.is_fit:
         return None
     try:
@@ -52,10 +71,8 @@ def plan(
 
 def _plan(
     request_body: bytes, transcript: Transcript, counts: tuple[int | None, int], *, is_chat: bool, shown: ShownUsage
-) -> Continuation | None:
+) -> Continuation:
     body = msgspec.json.decode(request_body)
-    if not _is_lawful(body, is_chat=is_chat):
-        return None
     delivered = transcript.delivered()
     # Chat templates and engines trim what they go on from, so it is trimmed here, where it is known.
     sent = delivered.rstrip() if is_chat else delivered
@@ -75,17 +92,6 @@ def _plan(
     if min(lengths.values(), default=1) < 1:
         return Continuation(None, splicer)
     return Continuation(msgspec.json.encode(_resumed(body, sent, lengths, tokens, is_chat=is_chat)), splicer)
-
-
-def _is_lawful(body: dict[str, Any], *, is_chat: bool) -> bool:
-    """Whether one choice of plain text is asked for: no tools, no grammar, no logprobs."""
-    if not is_chat and not isinstance(body.get("prompt"), str):
-        return False
-    if any(body.get(key) not in (None, False, [], 0, "none") for key in _UNLAWFUL):
-        return False
-    if body.get("n") not in (None, 1) or body.get("best_of") not in (None, 1):
-        return False
-    return (body.get("response_format") or {"type": "text"}).get("type") == "text"
 
 
 def _stops(body: dict[str, Any]) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Exchange(ReceivedAnswer):
         """Ask the dispatcher for a replica."""
         dispatcher, parsed = self._dispatcher, measured.parsed
         if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
-            self._keep_text(parsed)
+            self._keep_text(parsed, lane.route.max_model_len)
         self.request = ActiveRequest(
             self,
             lane,
@@ -89,10 +89,11 @@ class Exchange(ReceivedAnswer):
         self._client.exchange = self
         dispatcher.submit(self.request)
 
-    def _keep_text(self, parsed: ParsedRequest) -> None:
+    def _keep_text(self, parsed: ParsedRequest, max_model_len: int) -> None:
         """Get ready for the replica to be lost: its text will be kept, and it is asked to count its tokens."""
         limits = self._limits
-        tokens_max = min(parsed.output_tokens_max or limits.output_tokens_max, limits.output_tokens_max)
+        bounds = (parsed.output_tokens_max, max_model_len, limits.output_tokens_max)
+        tokens_max = min(bound for bound in bounds if bound)
         self._text_bytes_max = tokens_max * limits.text_bytes_per_token_max
         self._shown = shown_usage(parsed.stream_options)
         self._body = asking_for_counts(self._first_body, parsed.stream_options)
@@ -162,9 +163,9 @@ class Exchange(ReceivedAnswer):
     def resumption(self, *, may_continue: bool) -> Resumption:
         """Look at what was passed on of a lost stream; the next `send` asks for the rest."""
         is_chat = self._received.path == CHAT_PATH
-        found, body = self._resume(self._first_body, is_chat=is_chat, may_continue=may_continue)
-        self._body = body or self._body
-        return found
+        resumed = self._resume(self._first_body, is_chat=is_chat, may_continue=may_continue)
+        self._body = resumed.body or self._body
+        return resumed.found
 
     def over(self) -> None:
         """Let the client go on to its next request."""

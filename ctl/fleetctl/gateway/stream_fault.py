@@ -22,6 +22,14 @@ class StreamFault:
     error: dict[str, Any]  # in OpenAI's shape
     is_loss: bool = False  # the replica did not report it: it just ended
 
+    def because(self, obstacle: str) -> dict[str, Any]:
+        """Return the error with why no other replica goes on, if that is said."""
+        inner = self.error.get("error")
+        if not obstacle or not isinstance(inner, dict):
+            return self.error
+        message = str(inner.get("message") or "the replica failed")
+        return {"error": inner | {"message": f"{message}; the stream cannot go on elsewhere: {obstacle}"}}
+
 
 # The answer is over though its replica would go on: a continuation came upon the client's stop string.
 STOPPED = StreamFault(200, {})
