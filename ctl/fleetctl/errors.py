@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 KeyPath = tuple[str | int, ...]  # of a profile: ("lanes", "short", "slo")
 
+OTHER_USERS_HINT = "run it as that user, or set XDG_STATE_HOME to a directory of yours"
 MAKE_ROOM = "make room on that disk; nothing else is needed"
 
 
@@ -164,7 +165,7 @@ def state_error(path: object, fault: OSError) -> StateError:
     """Return the error for a file of the state that could not be read or written."""
     if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFullError(f"{path}: disk full ({fault.strerror})", hint=MAKE_ROOM)
-    return StateError(f"{path}: {fault.strerror or fault}", hint="set XDG_STATE_HOME to a directory of yours")
+    return StateError(f"{path}: {fault.strerror or fault}", hint=OTHER_USERS_HINT)
 
 
 class ProviderError(FleetctlError):

@@ -7,13 +7,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.errors import ConfigError, StateError
+from fleetctl.errors import OTHER_USERS_HINT, ConfigError, StateError
 from fleetctl.spelling import NAME_RULE, is_name
 
 # sun_path holds 108 bytes with its NUL on Linux and 104 on macOS; our longest socket name, with its slash, has 16.
 _SOCKET_DIR_BYTES_MAX = 104 - 1 - len("/controller.sock")
-
-_OTHER_USERS_HINT = "run it as that user, or set XDG_STATE_HOME to a directory of yours"
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -134,12 +132,12 @@ def _make(directory: Path, *, follows_link: bool) -> None:
     except (FileExistsError, NotADirectoryError) as exc:
         raise StateError(f"{exc.filename} is no directory", hint="move it away, or set XDG_STATE_HOME") from exc
     except PermissionError as exc:
-        raise StateError(f"{directory} cannot be made: {exc.strerror}", hint=_OTHER_USERS_HINT) from exc
+        raise StateError(f"{directory} cannot be made: {exc.strerror}", hint=OTHER_USERS_HINT) from exc
     if not stat.S_ISDIR(found.st_mode):
         raise StateError(f"{directory} is a link, and is not followed", hint="remove it: it is none of fleetctl's")
     if found.st_uid != os.geteuid():
         raise StateError(
-            f"{directory} belongs to user {found.st_uid}, and this is user {os.geteuid()}", hint=_OTHER_USERS_HINT
+            f"{directory} belongs to user {found.st_uid}, and this is user {os.geteuid()}", hint=OTHER_USERS_HINT
         )
 
 

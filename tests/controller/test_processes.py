@@ -32,7 +32,8 @@ from fleetctl.plugins import load_provider
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl_host_local import controller_client
 from tests.controller.xdg import use_xdg_directories
-from tests.own_processes import lives_under
+from tests.living_profiles import two_lanes_profile
+from tests.own_processes import processes_under
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
@@ -45,30 +46,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 FLEET = "kept"
 PATIENCE_S = 60.0
-PROFILE = """
-apiVersion: fleetctl/v1
-name: kept
-model: {{id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}}
-engine: emulator
-emulator: {{flavour: vllm, startup: 200ms, speed: 4}}
-provider: local
-workload: {{peak_rps: 2, prompt_tokens: {{p50: 200, p99: 900}}, output_tokens: {{p50: 40, p99: 120}}}}
-slo: {{objective: 99%, window: 7d}}
-lanes:
-  short:
-    match: {{uncached_prompt_tokens: "< 512"}}
-    slo: {{ttft: {{p99: 2s}}, itl: {{p99: 500ms}}}}
-    max_wait: 20s
-    replicas: {{min: 2, max: 3}}
-    spot: none
-  long:
-    slo: {{ttft: {{p99: 5s}}, itl: {{p99: 500ms}}}}
-    max_wait: 20s
-    replicas: {{min: 2, max: 3}}
-    spot: burst
-capacity: {{gpus: [L40S], max_nodes: 8}}
-gateway: {{host: 127.0.0.1, port: {port}}}
-"""
 
 
 @dataclass(slots=True)
@@ -121,16 +98,7 @@ class Kept:
         return int(held["pid"] if isinstance(held, dict) else held)
 
     def processes(self) -> list[psutil.Process]:
-        state = os.environ["XDG_STATE_HOME"]
-        found = []
-        for process in psutil.process_iter():
-            try:
-                is_ours = lives_under(process, state) and process.pid != os.getpid()
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return processes_under(os.environ["XDG_STATE_HOME"])
 
     def engine_of(self, replica: Replica) -> psutil.Process:
         for process in self.processes():
@@ -167,7 +135,7 @@ def kept() -> Iterator[Kept]:
         probe.close()
         store = SqliteStore(state_db())
         kept = Kept(port=port, store=store)
-        profile = parse_profile(PROFILE.format(port=port), source="a test")
+        profile = parse_profile(two_lanes_profile(FLEET, port=port), source="a test")
         store.put_fleet(profile, asyncio.run(plan_profile(plugins_site(), profile)), now=SYSTEM_CLOCK.now())
         yield kept
         left = kept.processes()

@@ -49,6 +49,13 @@ class Kept:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+def keep_by_hangable(rig: Rig) -> tuple[HungAccess, Kept]:
+    """Bring the fleet up by a store that a test may have hang."""
+    rig.up()
+    access = HungAccess(rig.store)
+    return access, Kept(rig, access)
+
+
 async def lose_one(rig: Rig, kept: Kept) -> str:
     """End a replica's node; return the replica, which is out of rotation a second later."""
     gone = rig.replicas(READY)[0].id
@@ -62,9 +69,7 @@ async def lose_one(rig: Rig, kept: Kept) -> str:
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_hung_store_delays_neither_rotation_nor_notices_and_is_caught_up_with(on_rig, reads):
     async def scenario(rig: Rig) -> None:
-        rig.up()
-        access = HungAccess(rig.store)
-        kept = Kept(rig, access)
+        access, kept = keep_by_hangable(rig)
         await rig.clock.sleep(10)
         assert len(rig.replicas(READY)) == 4
         creates = kept.creates()
@@ -135,9 +140,7 @@ def test_no_node_is_ordered_before_its_intent_is_in_the_store(on_rig):
 
 def test_what_was_not_written_is_done_again_by_the_next_controller_and_never_twice(on_rig):
     async def scenario(rig: Rig) -> None:
-        rig.up()
-        access = HungAccess(rig.store)
-        kept = Kept(rig, access)
+        access, kept = keep_by_hangable(rig)
         await rig.clock.sleep(3)
         access.hang()
         await rig.clock.sleep(5)
@@ -151,9 +154,7 @@ def test_what_was_not_written_is_done_again_by_the_next_controller_and_never_twi
 
 def test_a_fleet_whose_store_hangs_while_it_goes_down_is_gone_once_it_answers(on_rig):
     async def scenario(rig: Rig) -> None:
-        rig.up()
-        access = HungAccess(rig.store)
-        kept = Kept(rig, access)
+        access, kept = keep_by_hangable(rig)
         await rig.clock.sleep(10)
         rig.down()
         await rig.clock.sleep(2)

@@ -26,24 +26,12 @@ from fleetctl.files import write_whole
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.status import FleetStatus
 from tests.e2e.fleet import free_port
+from tests.living_profiles import one_lane_profile
+from tests.own_processes import processes_under
 
 FLEET = "watched"
 # A fenced controller needs a tick, a starting one its imports, on two busy cores.
 OVERLAP_S = 6.0
-PROFILE = """\
-apiVersion: fleetctl/v1
-name: watched
-model: {{id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}}
-engine: emulator
-emulator: {{flavour: vllm, startup: 200ms, speed: 4}}
-provider: local
-workload: {{peak_rps: 2, prompt_tokens: {{p50: 200, p99: 900}}, output_tokens: {{p50: 40, p99: 120}}}}
-slo: {{objective: 99%, window: 7d}}
-lanes:
-  short: {{slo: {{ttft: {{p99: 5s}}, itl: {{p99: 1s}}}}, max_wait: 20s, replicas: {{min: 2, max: 2}}, spot: none}}
-capacity: {{gpus: [L40S], max_nodes: 6}}
-gateway: {{host: 127.0.0.1, port: {port}}}
-"""
 # Every process of the fleet's runs this as it starts. By a signal its main thread, and so its loop, hangs for good. Its
 # wall clock, which one module alone reads, is as far off as the file beside says; there is one kernel for all else here.
 SITE = """\
@@ -121,7 +109,7 @@ class Watched:
         (self.root / "site").mkdir()
         (self.root / "site" / "sitecustomize.py").write_text(SITE)
         self.set_clock(0.0)
-        self.profile.write_text(PROFILE.format(port=self.port))
+        self.profile.write_text(one_lane_profile(FLEET, port=self.port))
         done = self.run("up", str(self.profile), "-y", "-q")
         assert done.returncode == 0, done.stderr + self.logs()
 
@@ -180,17 +168,7 @@ class Watched:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that lives in these directories."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                environment = process.environ()
-                places = [environment.get(name, "") for name in ("HOME", "XDG_STATE_HOME", "FLEETCTL_STATE")]
-                is_ours = any(f"{place}/".startswith(f"{self.root}/") for place in places)
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return processes_under(str(self.root))
 
     def pids(self, role: str) -> list[int]:
         """Return the processes of `python -m fleetctl.ROLE FLEET`."""

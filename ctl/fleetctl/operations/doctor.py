@@ -99,7 +99,7 @@ def _tombstones(site: Site) -> Iterator[Check]:
 
 def _has_state(site: Site) -> bool:
     """Say whether anything was ever written; asking an absent store for its owner would make one."""
-    return paths.state_db().exists() or bool(site.store.fleets())
+    return bool(site.store.fleets()) or paths.state_db().exists()
 
 
 def _network(site: Site) -> Iterator[Check]:
