@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
+# The bar is ten, on a machine of one's own (tests/bench/one_controller.py). Here another file of whole fleets is tested
+# beside this one, and a process that only computes is told by the processor it had.
+BESIDE_OTHERS_S = 20.0
+
 
 @pytest.fixture(scope="module")
 def watched() -> Iterator[Watched]:
@@ -49,7 +53,7 @@ def test_there_is_one_writer_and_service_goes_on(watched, cause):
     rng = random.Random(cause)
     env = rng.choice(sorted(watched.environments))
     with Witness(watched) as witness:
-        trial = try_once(watched, witness, cause, env, rng)
+        trial = try_once(watched, witness, cause, env, rng, BESIDE_OTHERS_S)
     assert trial.wrong == (), f"{trial}\n{watched.logs()}"
     assert witness.answered > 0
 
