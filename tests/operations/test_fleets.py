@@ -115,14 +115,18 @@ def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_w
 
 
 def test_a_fleet_without_a_controller_is_said_to_have_none_since_when_and_what_to_do(site, fleet, host, store, clock):
-    assert fleets.controller_absence(site, fleet) == "no controller runs; to start it: fleetctl up PROFILE"
+    assert fleets.controller_absence(site, fleet) == (
+        "neither controller nor gateway runs; to start them: fleetctl up PROFILE"
+    )
     holder = LeaseHolder(pid=7, host="here", boot_id="", started_at=samples.EPOCH)
     store.acquire_lease(fleet, holder, now=clock.now())
     clock.jump(240)
-    since = "no controller runs since 2026-01-05 12:00:00 UTC (4m ago)"
-    assert fleets.controller_absence(site, fleet) == f"{since}; to start it: fleetctl up PROFILE"
+    seen = "last seen 2026-01-05 12:00:00 UTC (4m ago)"
+    assert fleets.controller_absence(site, fleet) == (
+        f"neither controller nor gateway runs; to start them: fleetctl up PROFILE; {seen}"
+    )
     host.gateways.add(fleet)
-    assert fleets.controller_absence(site, fleet) == f"{since}; the gateway is starting one"
+    assert fleets.controller_absence(site, fleet) == f"no controller runs; the gateway is starting one; {seen}"
     host.controllers[fleet] = None
     assert fleets.controller_absence(site, fleet) == ""
     assert "process 1001, does not answer" in fleet_condition(fleets.status(site, fleet)).message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC
+from dataclasses import dataclass, field, replace
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from textual.pilot import Pilot
@@ -82,6 +82,7 @@ class ScreenRig:
     source: FedSource
     actions: RecordedActions
     clock: ManualClock
+    _fed: int = 0
 
     async def press(self, *keys: str) -> None:
         # One by one, as a person does who looks first: what a key opens is there before the next is struck.
@@ -89,8 +90,14 @@ class ScreenRig:
             await self.pilot.press(key)
             await self.settle()
 
-    async def feed(self, *statuses: FleetStatus | None) -> None:
-        self.source.feed(*statuses)
+    async def feed(self, *statuses: FleetStatus | None, is_news: bool = True) -> None:
+        """Feed statuses; news are a little later than all before, whenever they were made."""
+        for status in statuses:
+            if status is not None and is_news:
+                self._fed += 1
+                self.source.feed(replace(status, at=status.at + timedelta(microseconds=self._fed)))
+            else:
+                self.source.feed(status)
         await self.settle()
 
     async def settle(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.binding import Binding
 
+from fleetctl.model.observation import StoreCondition, StoreFault
 from fleetctl.model.replica import ReplicaState
 from fleetctl.testing.samples import EPOCH
 from fleetctl.tui.app import FleetApp
@@ -85,8 +86,12 @@ async def test_a_slow_stream_is_not_stale_within_its_own_rhythm() -> None:
 async def test_a_forgotten_fleet_is_said_to_be_gone() -> None:
     async with screen_rig() as rig:
         await rig.feed(None)
-        assert "the fleet is gone" in rig.text()
-        assert "STALE" in rig.text()
+        await rig.pass_time(7)
+        head, reason, *_ = rig.text().splitlines()
+        assert "DOWN" in head
+        assert "gone 7s" in head
+        assert "STALE" not in rig.text()
+        assert "the fleet is gone; it is shown again once it is up: fleetctl up PROFILE" in reason
 
 
 async def test_a_fleet_that_was_gone_is_shown_again_once_it_is_up() -> None:
@@ -96,6 +101,22 @@ async def test_a_fleet_that_was_gone_is_shown_again_once_it_is_up() -> None:
         await rig.clock.advance(2)
         await rig.feed(busy())
         assert "live" in rig.text()
+        assert "the fleet is gone" not in rig.text()
+
+
+async def test_a_controller_that_repeats_what_it_saw_is_not_live_and_says_why() -> None:
+    condition = StoreCondition(fault=StoreFault.MISSING, message="state missing: nothing is decided", since=EPOCH)
+    stuck = busy(store_condition=condition)
+    async with screen_rig(stuck) as rig:
+        assert "live" in rig.text()
+        await rig.feed(stuck, is_news=False)  # for the repetitions to be equal
+        for _ in range(7):
+            await rig.pass_time(1)
+            await rig.feed(stuck, is_news=False)
+        head, reason, *_ = rig.text().splitlines()
+        assert "STALE 7s" in head
+        assert "nothing is decided" in reason
+        assert "212ms" not in rig.text()
 
 
 def without(*gone: str) -> FleetStatus:

@@ -135,12 +135,12 @@ def no_controller(fleet: str, phase: DesiredPhase, *, at: datetime, seen_at: dat
     if not is_name(fleet):
         # It came before names were checked, or with a state from elsewhere; no path is made of it.
         return f"no fleet may be called so any more; take it down: fleetctl down -- {shlex.quote(fleet)}"
-    since = _since(seen_at, at)
+    seen = _seen(seen_at, at)  # last, as narrow screens cut the end
     if phase is DesiredPhase.DOWN:
-        return f"no controller runs{since}; to go on: fleetctl down {fleet}"
+        return f"no controller runs; to go on: fleetctl down {fleet}{seen}"
     if has_gateway:
-        return f"no controller runs{since}; the gateway is starting one"
-    return f"no controller runs{since}; to start it: fleetctl up PROFILE"
+        return f"no controller runs; the gateway is starting one{seen}"
+    return f"neither controller nor gateway runs; to start them: fleetctl up PROFILE{seen}"
 
 
 def _absence(status: FleetStatus) -> str:
@@ -165,10 +165,14 @@ def _way_on(status: FleetStatus) -> str:
     return f"{gateway}end it: kill -9 {status.controller_pid}"
 
 
+def _seen(seen_at: datetime | None, at: datetime) -> str:
+    return _since(seen_at, at).replace(" since", "; last seen", 1)
+
+
 def _since(seen_at: datetime | None, at: datetime) -> str:
     if seen_at is None:
         return ""
-    ago = format_duration(max(0.0, (at - seen_at).total_seconds()))
+    ago = format_duration(max(0, int((at - seen_at).total_seconds())))
     return f" since {seen_at:%Y-%m-%d %H:%M:%S} UTC ({ago} ago)"
 
 

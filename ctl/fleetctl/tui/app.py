@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -85,6 +85,7 @@ class FleetApp(App[None]):
         self._paused: FleetStatus | None = None  # what is shown instead, while paused
         self._stream_health = StreamHealth()
         self._ended = ""
+        self._is_repeated = False
         self._trend = Trend()
         self._dialogs = CommandDialogs(self, actions)
         self._filtered = ""  # the panel the filter line is open for
@@ -122,9 +123,13 @@ class FleetApp(App[None]):
 
     @on(StatusArrived)
     def _keep(self, message: StatusArrived) -> None:
-        self._latest = message.status
-        self._ended = ""
-        if message.status.controller_alive:
+        earlier, self._latest = self._latest, message.status
+        if self._ended:
+            self._ended = ""
+            self.clear_notifications()
+        # A controller that cannot decide repeats what it saw last: it is heard, and nothing is news.
+        self._is_repeated = earlier is not None and earlier.at == message.status.at
+        if message.status.controller_alive and not self._is_repeated:
             self._stream_health.heard(self._clock.monotonic_s())
             self._trend.add(message.status)
         self._draw()
@@ -169,7 +174,9 @@ class FleetApp(App[None]):
         if self._paused is not None:
             return Freshness(is_live=False, is_paused=True)
         is_cut = self._latest is None or not self._latest.controller_alive or bool(self._ended)
-        return self._stream_health.freshness(self._clock.monotonic_s(), is_cut=is_cut)
+        found = self._stream_health.freshness(self._clock.monotonic_s(), is_cut=is_cut)
+        condition = self._latest.store_condition if self._latest is not None and self._is_repeated else None
+        return replace(found, is_gone=self._ended == _GONE, reason=self._ended or str(condition or ""))
 
     def _draw(self) -> None:
         status = self.shown

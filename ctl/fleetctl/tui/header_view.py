@@ -29,6 +29,8 @@ class Freshness:
     is_live: bool
     age_s: float | None = None
     is_paused: bool = False
+    is_gone: bool = False  # the fleet was taken down
+    reason: str = ""  # why it is not current; empty: nothing is heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +50,35 @@ def header_lines(
     """Return the first line, as much of it as there is room for, and the second."""
     parts = [
         _name(status, freshness, canvas.marks),
-        _counts(status, canvas.layout),
+        _counts(status, freshness, canvas.layout),
         _cost(status, canvas.layout),
         *_cost_per_tokens(status),
         *_mode(status, is_readonly=is_readonly),
         *_notices(status, canvas.layout, now=now),
-        _clock(status, freshness, zone=canvas.zone),
+        _clock(status, freshness, now=now, zone=canvas.zone),
     ]
     return _joined(parts, canvas), _second(status, freshness, canvas)
 
 
 def _name(status: FleetStatus, freshness: Freshness, marks: Glyphs) -> HeaderItem:
     is_known = freshness.is_live or freshness.is_paused
-    condition = fleet_condition(status).type if is_known else ConditionType.STALE
+    condition = fleet_condition(status).type if is_known else _unheard(freshness)
     tone = CONDITION_TONES[condition]
     return HeaderItem(
         spans=((status.fleet, Tone.STRONG), (" ", Tone.PLAIN), (f"{marks.dot} ", tone), (condition.value, tone)), rank=0
     )
 
 
-def _counts(status: FleetStatus, layout: Layout) -> HeaderItem:
+def _unheard(freshness: Freshness) -> ConditionType:
+    return ConditionType.DOWN if freshness.is_gone else ConditionType.STALE
+
+
+def _counts(status: FleetStatus, freshness: Freshness, layout: Layout) -> HeaderItem:
     ready, wanted = sum(lane.ready for lane in status.lanes), sum(lane.wanted for lane in status.lanes)
-    tone = Tone.WARN if ready < wanted else Tone.PLAIN
     lanes = "" if layout is Layout.COMPACT else f"{len(status.lanes)} lane{'s' if len(status.lanes) != 1 else ''} "
+    if not freshness.is_live and not freshness.is_paused:
+        return HeaderItem(spans=((f"{lanes}{ready}/{wanted} were ready", Tone.DIM),), rank=1)
+    tone = Tone.WARN if ready < wanted else Tone.PLAIN
     return HeaderItem(spans=((lanes, Tone.PLAIN), (f"{ready}/{wanted} ready", tone)), rank=1)
 
 
@@ -117,13 +125,18 @@ def _notice_kind(record: Replica) -> NoticeKind:
     return record.notice.kind if record.notice is not None else NoticeKind.INTERRUPTION
 
 
-def _clock(status: FleetStatus, freshness: Freshness, *, zone: tzinfo | None) -> HeaderItem:
+def _clock(status: FleetStatus, freshness: Freshness, *, now: datetime, zone: tzinfo | None) -> HeaderItem:
     clock = status.at.astimezone(zone).strftime("%H:%M:%S")
     if freshness.is_paused:
         return HeaderItem(spans=((clock, Tone.PLAIN), (" PAUSED", Tone.WARN)), rank=0)
     if freshness.is_live:
         return HeaderItem(spans=((clock, Tone.PLAIN), (" live", Tone.GOOD)), rank=0)
-    age = f" {format_duration(int(freshness.age_s))}" if freshness.age_s is not None else ""
+    age_s = freshness.age_s
+    if age_s is None and status.controller_seen_at is not None:
+        age_s = max(0.0, (now - status.controller_seen_at).total_seconds())
+    age = f" {format_duration(int(age_s))}" if age_s is not None else ""
+    if freshness.is_gone:
+        return HeaderItem(spans=((f"gone{age}", Tone.DIM),), rank=0)
     return HeaderItem(spans=((f"STALE{age}", Tone.BAD),), rank=0)
 
 
@@ -148,9 +161,10 @@ def _second(status: FleetStatus, freshness: Freshness, canvas: Canvas) -> tuple[
     condition = fleet_condition(status)
     reason = condition.message or status.reason
     if not freshness.is_live and not freshness.is_paused and condition.type is not ConditionType.STALE:
-        reason = "nothing heard from the controller; its last figures are not shown"
+        reason = freshness.reason or "nothing heard from the controller; its last figures are not shown"
     if reason:
-        tone = Tone.BAD if condition.type in (ConditionType.BREACH, ConditionType.STALE) else Tone.WARN
+        is_bad = condition.type in (ConditionType.BREACH, ConditionType.STALE) and not freshness.is_gone
+        tone = Tone.BAD if is_bad else Tone.WARN
         spans: tuple[Span, ...] = ((reason, tone),)
     else:
         address = f"{status.gateway_url}/v1"
