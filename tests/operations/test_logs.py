@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -20,6 +21,27 @@ def test_the_last_lines_are_shown_and_then_what_comes(site, fleet, host):
     assert text == "two\nthree\n"
     host.written[fleet, "gateway"] += "four\n"
     assert next(logs.follow(site, read, end)) == "four\n"
+
+
+def local(at: datetime, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return at.astimezone().strftime(form)
+
+
+def test_only_what_was_written_since_an_instant_is_left_with_what_belongs_to_it():
+    old, new = samples.EPOCH - timedelta(minutes=5), samples.EPOCH
+    text = (
+        f"{local(old)},319 INFO fleetctl.controller one\n  more of it\n"
+        f"INFO {local(new, '%m-%d %H:%M:%S')} [core.py:12] two\nTraceback\n"
+    )
+    kept, has_times = logs.lines_since(text, samples.EPOCH - timedelta(minutes=1))
+    assert (kept.splitlines()[1], kept.count("\n"), has_times) == ("Traceback", 2, True)
+    assert logs.lines_since(text, samples.EPOCH - timedelta(hours=1))[0] == text
+    assert logs.lines_since(text, samples.EPOCH + timedelta(seconds=1)) == ("", True)
+
+
+def test_a_log_without_times_is_left_whole_and_said_to_be():
+    text = "ready on 99-99 12:30:00\nshard 11/22\n"
+    assert logs.lines_since(text, samples.EPOCH) == (text, False)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(site, fleet, store):

@@ -1,5 +1,6 @@
 """`fleetctl logs`."""
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -7,10 +8,14 @@ import typer
 from fleetctl.cli import suggestions
 from fleetctl.cli.options import FleetOption
 from fleetctl.cli.output import write
+from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.operations import logs as operation
 from fleetctl.operations.lookup import chosen_fleet
 from fleetctl.printable import printable
+from fleetctl.units import parse_duration_s
+
+_LINES = 100
 
 
 def logs(
@@ -25,7 +30,13 @@ def logs(
     ] = "controller",
     *,
     fleet: FleetOption = "",
-    tail: Annotated[int, typer.Option("--tail", "-n", min=0, max=10_000, help="How many lines, the last.")] = 100,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "-n", min=0, max=operation.LINES_MAX, help="How many lines, the last; 100 by itself."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="DURATION", help="Only what was written in the last 10m, 2h ...")
+    ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on with what is written, until Ctrl-C.")] = False,
 ) -> None:
     """Show what a replica's engine, the gateway or the controller has written, the newest last.
@@ -34,8 +45,14 @@ def logs(
     written as an escape.
     """
     site = site_of(ctx)
+    earliest = site.clock.now() - timedelta(seconds=parse_duration_s(since)) if since else None
     read = operation.log_of(site, chosen_fleet(site, fleet), name)
-    text, end = operation.last_lines(read, tail)
+    shown_max = operation.LINES_MAX if since else _LINES
+    text, end = operation.last_lines(read, tail if tail is not None else shown_max)
+    if earliest is not None:
+        text, has_times = operation.lines_since(text, earliest)
+        if text and not has_times:
+            Progress().caution(f"the log of {name} says no times; --since leaves all of it")
     write(printable(text.expandtabs(), keeps_lines=True))
     if follow:
         for piece in operation.follow(site, read, end):

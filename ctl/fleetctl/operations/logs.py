@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError, NotFoundError
@@ -24,6 +25,10 @@ PROCESSES = ("gateway", "controller")
 _PIECE_BYTES = 1024 * 1024
 _LINE_BYTES_MEAN = 400  # generous: what is read for so many lines
 _FOLLOW_S = 0.5
+LINES_MAX = 10_000
+# As Python's logging writes it, and vLLM's: 2026-11-22 12:30:09, 11-22 12:30:09.
+_TIME = re.compile(r"(?<!\d)(?:(\d{4})-)?(\d{2})-(\d{2})[ T](\d{2}):(\d{2}):(\d{2})")
+_TIME_WITHIN = 60  # characters from a line's beginning
 
 
 def log_of(site: Site, fleet: str, name: str) -> ReadLog:
@@ -52,6 +57,34 @@ def last_lines(read: ReadLog, count: int) -> tuple[str, int]:
     chunk = read(None, min(_PIECE_BYTES, max(1, count) * _LINE_BYTES_MEAN))
     lines = chunk.text.splitlines(keepends=True)
     return "".join(lines[-count:] if count else []), chunk.end
+
+
+def lines_since(text: str, earliest: datetime) -> tuple[str, bool]:
+    """Return the lines written at or after an instant, and whether any line says when it was written.
+
+    Times in logs are this machine's local ones; vLLM leaves the year out. A line without one is its forerunner's.
+    Where no line has one, all are returned.
+    """
+    kept: list[str] = []
+    is_kept, has_times = False, False
+    for line in text.splitlines(keepends=True):
+        at = _written_at(line, earliest)
+        if at is not None:
+            has_times, is_kept = True, at >= earliest.replace(microsecond=0)
+        if is_kept:
+            kept.append(line)
+    return ("".join(kept), True) if has_times else (text, False)
+
+
+def _written_at(line: str, near: datetime) -> datetime | None:
+    found = _TIME.search(line[:_TIME_WITHIN])
+    if found is None:
+        return None
+    year, *rest = found.groups()
+    try:
+        return datetime(int(year or near.year), *map(int, rest)).astimezone()  # type: ignore[arg-type]  # five numbers
+    except ValueError:
+        return None  # it only looks like one
 
 
 def follow(site: Site, read: ReadLog, after: int) -> Iterator[str]:
