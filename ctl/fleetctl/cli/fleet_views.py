@@ -16,7 +16,7 @@ from fleetctl.views.table import Cell, Tone, text_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fleetctl.model.status import FleetStatus, LaneStatus
+    from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 
 
 def fleets_view(fleets: Sequence[FleetStatus], *, location: str) -> View:
@@ -63,8 +63,7 @@ def fleet_value(status: FleetStatus) -> dict[str, Any]:
     plain["condition"] = to_plain(fleet_condition(status))
     plain["conditions"] = to_plain(fleet_conditions(status))
     plain["lanes"] = [lane_value(lane) for lane in status.lanes]
-    for value, replica in zip(plain["replicas"], status.replicas, strict=True):
-        value["record"]["zone"] = replica.record.zone
+    plain["replicas"] = [replica_value(replica) for replica in status.replicas]
     return plain
 
 
@@ -73,6 +72,13 @@ def lane_value(lane: LaneStatus) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(lane)
     plain["condition"] = to_plain(lane_condition(lane))
     plain["conditions"] = to_plain(lane_conditions(lane))
+    return plain
+
+
+def replica_value(replica: ReplicaStatus) -> dict[str, Any]:
+    """Return a replica as programs get it."""
+    plain: dict[str, Any] = to_plain(replica)
+    plain["record"]["zone"] = replica.record.zone
     return plain
 
 

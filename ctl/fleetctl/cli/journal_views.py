@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.cli.fleet_views import lane_value, replica_value
 from fleetctl.cli.output import View, lines, section
+from fleetctl.codec import to_plain
 from fleetctl.core.conditions import lane_condition
 from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
@@ -44,7 +46,12 @@ def why_view(found: Explanation, *, now: datetime) -> View:
         sections.append(lines(*grounds))
     decided = [line for entry in found.entries for line in _decision(entry, now)]
     sections.append(lines(*(decided or ["no decision on it yet"]), title="Decisions, newest last" if decided else ""))
-    return View(value=found, names=tuple(str(e.seq) for e in found.entries), sections=tuple(sections))
+    value = {
+        **to_plain(found),
+        "lane": lane_value(found.lane) if found.lane is not None else None,
+        "replica": replica_value(found.replica) if found.replica is not None else None,
+    }
+    return View(value=value, names=tuple(str(e.seq) for e in found.entries), sections=tuple(sections))
 
 
 def _parallel(plan: LanePlan) -> str:

@@ -139,7 +139,7 @@ def versioned(value: object) -> object:
     plain = to_plain(value)
     if isinstance(plain, dict):
         return {"apiVersion": API_VERSION, **plain}
-    return [versioned(each) for each in plain] if isinstance(plain, list) else plain
+    return [versioned(each) for each in plain] if isinstance(plain, list | tuple) else plain
 
 
 def json_line(view: View) -> str:

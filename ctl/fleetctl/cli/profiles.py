@@ -65,21 +65,12 @@ def validate(ctx: typer.Context, profile: ProfileName, output: Output = Format.T
 
 
 def _validation_view(found: Validation) -> View:
-    from fleetctl.operations.profiles import fingerprint
-
     profile = found.profile
-    value = {
-        "file": found.file,
-        "is_valid": not found.faults,
-        "faults": found.faults,
-        "profile_hash": fingerprint(profile) if profile else None,
-        "profile": profile,
-    }
-    if profile is None or found.faults:
-        return View(value=value)
-    lanes = format_count(len(profile.lanes), "lane")
-    text = f"{found.file}: ok, fleet {profile.name}, {lanes}, profile {fingerprint(profile)[:12]}"
-    return View(value=value, names=(profile.name,), sections=(lines(text),))
+    if profile is None or found.profile_hash is None or found.faults:
+        return View(value=found)
+    count = format_count(len(profile.lanes), "lane")
+    text = f"{found.file}: ok, fleet {profile.name}, {count}, profile {found.profile_hash[:12]}"
+    return View(value=found, names=(profile.name,), sections=(lines(text),))
 
 
 def report_faults(found: Validation) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.faults import ProfileSource
-from fleetctl.config.profile import ProfileReading, profile_hash, read_profile, read_profile_file
+from fleetctl.config.profile import ProfileReading, read_profile, read_profile_file
 from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.desired import DesiredPhase
@@ -32,11 +32,6 @@ def profile_schema() -> dict[str, Any]:
     from fleetctl.config.schema import json_schema
 
     return json_schema()
-
-
-def fingerprint(profile: Profile) -> str:
-    """Return the hash that plans carry of the profile they were made for."""
-    return profile_hash(profile)
 
 
 def packaged_profiles() -> tuple[str, ...]:

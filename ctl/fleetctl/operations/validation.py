@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.config.faults import PlacedFault, place_errors
+from fleetctl.config.profile import ProfileReading, profile_hash
 from fleetctl.errors import BudgetExceededError, ConfigError, InfeasiblePlanError, NotFoundError
 from fleetctl.model.profile import Profile
 from fleetctl.operations.planning import try_planning
@@ -21,11 +22,13 @@ _OF_PROFILES = (ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """A profile, or everything that is wrong with it."""
+    """A profile, and everything that is wrong with it."""
 
-    file: str
-    profile: Profile | None  # None: it cannot be read as one, and was not planned
-    faults: tuple[PlacedFault, ...]
+    file: str  # "stdin", or "packaged profile NAME", where it is no file
+    is_valid: bool  # `plan` accepts it
+    faults: tuple[PlacedFault, ...]  # all of them, in the order of the file
+    profile_hash: str | None  # sha256 of what a plan depends on; null: it cannot be read as a profile
+    profile: Profile | None  # as read, with every default; null: it cannot be, and was not planned
 
     @property
     def exit_code(self) -> int:
@@ -38,10 +41,20 @@ def validate_profile(site: Site, file_or_name: str) -> Validation:
     """Return what is wrong with a profile. Raises NotFoundError where there is none, and ProviderError."""
     reading = find_reading(file_or_name)
     if reading.profile is None:
-        return Validation(file=reading.source.name, profile=None, faults=reading.faults)
+        return _validation(reading, reading.faults)
     found = asyncio.run(try_planning(site, reading.profile))
     others = [error for error in found.errors if not isinstance(error, _OF_PROFILES)]
     if others and len(others) == len(found.errors):
         raise others[0]
-    faults = place_errors([error for error in found.errors if error not in others], reading.source)
-    return Validation(file=reading.source.name, profile=reading.profile, faults=faults)
+    return _validation(reading, place_errors([e for e in found.errors if e not in others], reading.source))
+
+
+def _validation(reading: ProfileReading, faults: tuple[PlacedFault, ...]) -> Validation:
+    profile = reading.profile
+    return Validation(
+        file=reading.source.name,
+        is_valid=not faults,
+        faults=faults,
+        profile_hash=profile_hash(profile) if profile is not None else None,
+        profile=profile,
+    )
