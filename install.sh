@@ -161,19 +161,38 @@ do_install() {
 }
 
 do_uninstall() { # [--force]
-    local home bin fleets
+    local home bin
     home=$(user_home)
     bin=$(user_bin)
-    fleets=$("$home/venv/bin/fleetctl" ls -o name 2>/dev/null | tr '\n' ' ' || true)
-    if [ -n "${fleets% }" ] && [ "${1:-}" != --force ]; then
-        die "fleets are up: ${fleets% }" "take each down first: fleetctl down FLEET; or: ./install.sh uninstall --force"
-    fi
+    [ "${1:-}" = --force ] || refuse_living "$home/venv"
     remove_completion "$home/venv/bin/fleetctl"
     if [ -L "$bin/fleetctl" ] && [ "$(readlink "$bin/fleetctl")" = "$home/venv/bin/fleetctl" ]; then
         rm -f "$bin/fleetctl"
     fi
     rm -rf "$home/venv" "$home/tree"
-    say "removed; fleets and their state are untouched"
+    rmdir "$home" 2>/dev/null || true
+    local state="${XDG_STATE_HOME:-$HOME/.local/state}/fleetctl"
+    if [ -e "$state" ]; then
+        say "removed; fleets' records and journals stay in $state"
+    else
+        say "removed"
+    fi
+}
+
+# What runs is asked of the processes too: a fleet may live under another state directory, or without its state.
+refuse_living() { # VENV
+    local fleets=() running=() line
+    local take_down="take each down first: fleetctl down FLEET; or: ./install.sh uninstall --force"
+    if [ -x "$1/bin/fleetctl" ]; then
+        line=$("$1/bin/fleetctl" ls -o name 2>/dev/null) ||
+            die "whether fleets are up cannot be seen" "see why: fleetctl ls; or: ./install.sh uninstall --force"
+        [ -z "$line" ] || mapfile -t fleets <<<"$line"
+    fi
+    [ ${#fleets[@]} -eq 0 ] || die "fleets are up: ${fleets[*]}" "$take_down"
+    while read -r line; do
+        running+=("$line")
+    done < <(ps -ww -eo pid=,args= | awk -v own="$1/bin/python" '$2 == own && $3 == "-m" { print $1 " (" $4 " " $5 ")" }')
+    [ ${#running[@]} -eq 0 ] || die "fleets run on this installation: ${running[*]}" "$take_down"
 }
 
 # Only files that this program wrote: each names it.
