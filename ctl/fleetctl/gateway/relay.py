@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.gateway import wire
 from fleetctl.gateway.stream_fault import STOPPED, StreamFault, find_fault, too_long, truncated
-from fleetctl.gateway.transcript import EventShape, Transcript, gives_finish, read_event, shape_of
+from fleetctl.gateway.transcript import EventShape, Transcript, gives_finish, goes_on, read_event, shape_of, sole_event
 from fleetctl.gateway.usage import SHOWS_NONE, ShownUsage, Usage, read_usage, without_usage
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _LF = 10
 class EventRelay:
     """One client's stream, over however many replicas it takes.
 
-    `feed` returns complete events to be written, or the fault that ends this replica's part. An event that differs from
-    the one before it by its text alone costs three searches for short patterns; any other is looked at closely.
+    `feed` returns complete events to be written, or the fault that ends this replica's part. One that differs from the
+    last by its text alone costs three searches for short patterns.
     """
 
     __slots__ = (
@@ -48,21 +48,16 @@ class EventRelay:
         self.transcript = transcript
         self._text = transcript.text if transcript is not None else bytearray()
         self._text_bytes_max = transcript.text_bytes_max if transcript is not None else 0
-        self._is_counted = is_counted
-        self._shown = shown or SHOWS_NONE
+        self._is_counted, self._shown = is_counted, shown or SHOWS_NONE
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
         self._counted = b""  # the last event with the engine's own count
-        self._marker = self._empty = b""  # how this engine spells the key before a token
-        self._pending = b""
-        self._previous = b""
+        # How this engine spells the key before a token; what waits for the end of its event; what was fed last.
+        self._marker = self._empty = self._pending = self._previous = b""
         self.splice: Splicer | None = None  # rewrites a continuation's events
         self.fault: StreamFault | None = None
-        self._finish_seen = False
-        self.is_done = False  # [DONE] was seen
-        self.is_usage_passed = False  # the event that ends a stream with its usage
-        self._plain = 0  # content events of the shape
-        self._looked = 0  # others
-        self.new_tokens = 0  # of the last feed
+        # Passed on: a finish_reason; [DONE]; the event that ends a stream with its usage.
+        self._finish_seen = self.is_done = self.is_usage_passed = False
+        self._plain = self._looked = self.new_tokens = 0  # content events: of the shape, all others, of the last feed
         self.usage: Usage | None = None
 
     @property
@@ -111,9 +106,9 @@ class EventRelay:
         if not data:
             return b""
         if self.transcript is not None and self.transcript.is_fit:
-            return self._read(data)
-        if self._is_counted:
-            data = self._strip(data)
+            return self._read(data, self.transcript)
+        if self._is_counted and not self._shown.in_events:
+            data = b"".join([self._shown_event(event) for event in wire.events(data)])
         marker = self._marker
         new = data.count(marker) - data.count(self._empty) if marker else 0
         if new != data.count(b"\n\n") or not new:
@@ -153,8 +148,6 @@ class EventRelay:
             self.fault = too_long()
         return data[:end]
 
-    # Events whose text is kept.
-
     def _several(self, data: bytes, shape: EventShape) -> bytes:
         """Take in events that are all of the shape at once, as they come when there is much to do. b"": they are not."""
         pieces = shape.pieces(data)
@@ -173,30 +166,48 @@ class EventRelay:
         self.new_tokens = len(pieces)
         return data
 
-    def _read(self, data: bytes) -> bytes:
+    def _read(self, data: bytes, transcript: Transcript) -> bytes:
         """Take in events one by one, and learn the shape that the next ones will have."""
-        data, new = self._look(data)
-        self._looked += new
-        self.new_tokens = new
-        return b"".join([self._read_event(event) for event in wire.events(data)])
+        read = None if self._finish_seen or self.splice is not None else sole_event(data)
+        if read is not None and (passed_on := self._read_sole(data, read, transcript)):
+            return passed_on
+        data, self.new_tokens = self._look(data)
+        self._looked += self.new_tokens
+        if self._finish_seen and data.find(b'"usage"') < 0 and not goes_on(data):
+            return data  # nothing but its end
+        return b"".join([self._read_event(event, transcript) for event in wire.events(data)])
 
-    def _read_event(self, event: bytes) -> bytes:
-        transcript = self.transcript
-        if transcript is None or event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
+    def _read_sole(self, event: bytes, read: dict[str, Any], transcript: Transcript) -> bytes:
+        """Take in an event that came alone and holds text, or opens an answer. b"": it holds something else."""
+        if read.get("usage"):
+            self.usage = read_usage(event) or self.usage
+        event, is_plain = self._note(event, read, transcript)
+        if not is_plain and not transcript.is_fit:
+            return b""
+        self.new_tokens = int(is_plain)
+        self._looked += self.new_tokens
+        return event
+
+    def _read_event(self, event: bytes, transcript: Transcript) -> bytes:
+        if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
             return event
-        if self._finish_seen and event.find(b'"finish_reason":null') < 0 and event.find(b'"finish_reason": null') < 0:
+        if self._finish_seen and not goes_on(event):
             return self._read_end(event)
         read = read_event(event)
         if read is None:
             transcript.drop()
             return event
+        return self._note(event, read, transcript)[0]
+
+    def _note(self, event: bytes, read: dict[str, Any], transcript: Transcript) -> tuple[bytes, bool]:
+        """Keep an event's text; return what the client sees of the event, and whether it is plain text."""
         is_plain = transcript.note(read)
         strips = False
         if read.get("usage"):
             self._counted = event
             strips = self._is_counted and not self._shown.in_events
         self._shape = shape_of(event, strips=strips) if is_plain and self.splice is None else None
-        return self._shown_event(event) if strips else event
+        return (self._shown_event(event) if strips else event), is_plain
 
     def _read_end(self, event: bytes) -> bytes:
         """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
@@ -207,11 +218,6 @@ class EventRelay:
         shows = not self._is_counted or (self._shown.in_events and b"finish_reason" in event)
         return event if shows else self._shown_event(event)
 
-    def _strip(self, data: bytes) -> bytes:
-        if self._shown.in_events:
-            return data
-        return b"".join([self._shown_event(event) for event in wire.events(data)])
-
     def _shown_event(self, event: bytes) -> bytes:
         """Return an event as the client asked for it; the last one, with the usage alone, perhaps not at all."""
         if b'"usage"' not in event:
@@ -220,8 +226,6 @@ class EventRelay:
             self.is_usage_passed = self._shown.at_end
             return event if self._shown.at_end else b""
         return without_usage(event)
-
-    # Any others.
 
     def _look(self, data: bytes) -> tuple[bytes, int]:
         found = find_fault(data)

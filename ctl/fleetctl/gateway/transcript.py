@@ -158,10 +158,27 @@ def read_event(event: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def sole_event(data: bytes) -> dict[str, Any] | None:
+    """Return what the only event of `data` holds where its answer goes on behind it; None: anything else."""
+    if data.find(b"\n\n") != len(data) - 2:
+        return None
+    event = read_event(data)
+    if event is None or "error" in event or event.get("object") == "error":
+        return None
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return event if isinstance(choice, dict) and choice.get("finish_reason") is None else None
+
+
 def gives_finish(events: bytes) -> bool:
     """Whether one of these events says why the answer ended."""
     at = events.find(b'"finish_reason"')
     return at >= 0 and _FINISH.search(events, at) is not None
+
+
+def goes_on(events: bytes) -> bool:
+    """Whether one of these events says that its answer has not ended."""
+    return events.find(b'"finish_reason":null') >= 0 or events.find(b'"finish_reason": null') >= 0
 
 
 def _is_text(delta: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,18 @@ class LaneAccounts:
     a stream's last event, `events` counts them, and `fold` does the rest.
     """
 
-    __slots__ = ("_bad", "_good", "endings", "events", "gaps_s", "limits", "slo", "windows")
+    __slots__ = (
+        "_bad",
+        "_good",
+        "endings",
+        "events",
+        "gap_limit_s",
+        "gaps_s",
+        "limits",
+        "slo",
+        "ttft_limit_s",
+        "windows",
+    )
 
     def __init__(self, slo: LaneSlo, *, now_s: float) -> None:
         self.hold_to(slo)
@@ -37,7 +49,10 @@ class LaneAccounts:
     def hold_to(self, slo: LaneSlo) -> None:
         """Judge requests that end from now on by this SLO."""
         self.slo = slo
-        self.limits = Limits.of(slo)
+        self.limits = limits = Limits.of(slo)
+        # Each request takes these over; infinite where nothing is promised.
+        self.gap_limit_s = limits.itl_s if limits.itl_s is not None else math.inf
+        self.ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else math.inf
 
     def offered(self, now_s: float) -> None:
         """Count an arrival."""

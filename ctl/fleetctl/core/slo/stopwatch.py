@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import RequestMeasurements
@@ -11,8 +10,6 @@ from fleetctl.model.slo import BreachKind
 if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
     from fleetctl.core.slo.endings import Ending
-
-_NO_LIMIT = math.inf
 
 
 class RequestStopwatch:
@@ -32,9 +29,8 @@ class RequestStopwatch:
         self._gaps = 0
         self._gaps_over = 0
         self._has_missed = False
-        limits = accounts.limits
-        self._gap_limit_s = limits.itl_s if limits.itl_s is not None else _NO_LIMIT
-        self._ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else _NO_LIMIT
+        self._gap_limit_s = accounts.gap_limit_s
+        self._ttft_limit_s = accounts.ttft_limit_s
 
     def dispatched(self, now_s: float) -> None:
         """Note a dispatch; only the first one ends the wait."""
