@@ -16,6 +16,11 @@ DEATHS = Path(__file__).parent / "deaths"
 VLLM = {
     "unknown-flag": (EngineFaultKind.ARGUMENTS, "unrecognized arguments: --frobnicate"),
     "bad-value": (EngineFaultKind.ARGUMENTS, "argument --dtype: invalid choice: 'float7'"),
+    "no-weights": (EngineFaultKind.MODEL, "Cannot find any model weights"),
+    "truncated-weights": (EngineFaultKind.MODEL, "Error while deserializing header: incomplete metadata"),
+    "garbled-header": (EngineFaultKind.MODEL, "the header of its weights cannot be read: Value error, Unterminated"),
+    "no-tokenizer": (EngineFaultKind.MODEL, "Couldn't instantiate the backend tokenizer"),
+    "garbage-weights": (EngineFaultKind.MODEL, "the header of its weights cannot be read: MemoryError"),
     "no-such-model": (EngineFaultKind.MODEL, "outgoing traffic has been disabled"),
     "broken-config": (EngineFaultKind.MODEL, "is not a valid JSON file"),
     "gated": (EngineFaultKind.HUB_ACCESS, "gated repo"),
@@ -26,9 +31,14 @@ VLLM = {
 }
 
 
+ONLY_VLLM = {"garbage-weights"}  # a MemoryError, which the emulator asks every engine about that it can play
+
+
 @pytest.mark.parametrize("death", sorted(VLLM))
 @pytest.mark.parametrize("engine", [VllmEngine(), EmulatedEngine()], ids=lambda engine: engine.name)
 def test_the_cause_is_found_in_what_a_real_engine_wrote(engine, death):
+    if death in ONLY_VLLM and engine.name != "vllm":
+        pytest.skip("its last line is any engine's")
     kind, words = VLLM[death]
     fault = engine.diagnose((DEATHS / f"{death}.txt").read_text())
     assert fault is not None

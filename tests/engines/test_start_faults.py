@@ -35,7 +35,7 @@ def test_the_loss_of_an_engine_core_or_a_worker_is_one_without_a_word_of_it(name
     fault = VllmEngine().diagnose_start(LOADING, ended(name))
     assert fault is not None
     assert fault.kind is EngineFaultKind.UNKNOWN
-    assert fault.line.startswith(f"its process {name} has ended; the last it wrote: INFO")
+    assert fault.line.startswith(f"no longer there: {name}; the last line: ")
 
 
 def test_any_process_that_a_signal_killed_is_told_with_the_signal():
@@ -68,3 +68,20 @@ def test_signals_are_told_from_requests_to_end():
     assert killed_by("signal 11").line == "its process was killed by signal 11 (SIGSEGV)"
     assert killed_by("signal 64").line == "its process was killed by signal 64 (SIGRTMAX)"
     assert killed_by("signal 99").kind is EngineFaultKind.KILLED
+
+
+FAILED_CORE = (
+    "(APIServer pid=5) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+)
+
+
+def test_the_exit_code_of_a_killed_core_is_understood():
+    fault = VllmEngine().diagnose(LOADING + FAILED_CORE.format("{'EngineCore': -9}"))
+    assert fault is not None
+    assert fault.kind is EngineFaultKind.KILLED
+
+
+def test_where_nothing_but_the_echo_was_written_it_is_shown():
+    fault = VllmEngine().diagnose(LOADING + FAILED_CORE.format("{}"))
+    assert fault is not None
+    assert fault.line.startswith("RuntimeError: Engine core initialization failed")

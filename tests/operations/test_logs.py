@@ -10,7 +10,7 @@ import pytest
 from fleetctl.errors import ConfigError, EngineStartError, NotFoundError
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.operations import logs
-from fleetctl.operations.readiness import refuse_final
+from fleetctl.operations.readiness import failed_starts, refuse_final
 from fleetctl.testing import samples
 
 
@@ -66,3 +66,15 @@ def test_an_engine_that_cannot_start_ends_the_wait_with_its_words(fakes, fleet):
     refuse_final(stuck, generation=2)  # that is of an older record
     with pytest.raises(EngineStartError, match="lane short: the engine cannot start: error: unrecognized arguments"):
         refuse_final(stuck, generation=1)
+
+
+def test_starts_that_fail_and_are_tried_again_are_told_with_their_number(fakes, fleet):
+    fakes.start_controller(fleet)
+    seen = fakes.ready_status(fleet)
+    fault = EngineFault(kind=EngineFaultKind.KILLED, line="its process was killed by signal 9 (SIGKILL)")
+    trying = replace(seen, lanes=(replace(seen.lanes[0], ready=0, engine_fault=fault, failed_starts=2),))
+    assert failed_starts(seen, generation=1) == []
+    assert failed_starts(trying, generation=2) == []  # that is of an older record
+    assert failed_starts(trying, generation=1) == [
+        "lane short: 2 starts in a row failed: its process was killed by signal 9 (SIGKILL)"
+    ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.core.plan.launch_identity import launch_digest
-from fleetctl.model.decision import LaneMemory, LaunchReplica, MarkGone, Memory
+from fleetctl.model.decision import LaneMemory, LaunchReplica, MarkGone, Memory, StopReplica
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.model.node import NodeState
 from fleetctl.model.reason import ReasonCode
@@ -67,3 +67,38 @@ def test_a_lane_that_has_served_as_it_is_started_now_goes_on_trying():
     after = decide(desired, observation(died(EngineFaultKind.HUB_ACCESS)), memory_of(served_as=launched_as)).memory
     assert of_kind(decide(desired, observation(now_s=9000), after), LaunchReplica)
     assert after.lanes["short"].engine_fault is not None
+
+
+def test_a_new_record_of_the_fleet_begins_without_the_failures_of_the_earlier_one():
+    desired = worlds.one_lane(1)
+    memory = memory_of(failures=7)
+    after = decide(desired, observation(died(EngineFaultKind.UNKNOWN)), memory).memory
+    assert after.lanes["short"].failures == 8
+    assert of_kind(decide(desired, observation(now_s=5), after), LaunchReplica) == []
+    mended = decide(replace(desired, generation=2), observation(now_s=5), after)
+    assert of_kind(mended, LaunchReplica)
+    assert (mended.memory.lanes["short"].failures, mended.memory.lanes["short"].engine_fault) == (0, None)
+
+
+def test_what_an_earlier_record_had_ordered_says_nothing_of_the_mended_one():
+    desired = replace(worlds.one_lane(1), generation=2, changed_at=worlds.at(10))
+    after = decide(desired, observation(died(EngineFaultKind.ARGUMENTS), now_s=20), memory_of()).memory
+    assert (after.lanes["short"].failures, after.lanes["short"].final_generation) == (0, 0)
+
+
+def test_a_replica_that_will_never_be_ready_is_stopped_and_its_lane_not_tried_again():
+    desired = worlds.one_lane(1)
+    fault = EngineFault(kind=EngineFaultKind.MODEL, line="no weights")
+    stuck = observed("r1", ReplicaState.BOOTING, healthy=False, engine_fault=fault)
+    decision = decide(desired, observation(stuck), memory_of())
+    (stop,) = of_kind(decision, StopReplica)
+    assert (stop.code, stop.fault) == (ReasonCode.START_FAILED, "its engine has failed to start: no weights")
+    assert of_kind(decision, LaunchReplica) == []
+    assert decision.memory.lanes["short"].final_generation == desired.generation
+
+
+def test_what_serves_is_not_stopped_for_what_its_log_says():
+    fault = EngineFault(kind=EngineFaultKind.MODEL, line="no weights")
+    for state in (ReplicaState.READY, ReplicaState.WARMING):
+        decision = decide(worlds.one_lane(1), observation(observed("r1", state, engine_fault=fault)), memory_of())
+        assert of_kind(decision, StopReplica) == []

@@ -24,6 +24,7 @@ from fleetctl.operations.plan_files import load_plan, price_now
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_source
+from fleetctl.operations.readiness import failed_starts
 from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
@@ -114,7 +115,13 @@ _CHANGED = {
 def wait_ready(site: Site, desired: Desired, progress: Progress, *, timeout_s: float) -> None:
     """Show how far the fleet is until this record of it is in force, and ready."""
     fleet, begun_s = desired.fleet, site.clock.monotonic_s()
+    noted: set[str] = set()
     for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s, generation=desired.generation):
+        # On a terminal the line below is redrawn, and cut to its width.
+        for line in failed_starts(seen, generation=desired.generation):
+            if line not in noted:
+                progress.note(line)
+        noted.update(failed_starts(seen, generation=desired.generation))
         progress.update(f"{fleet}: {_how_far(seen)}")
     progress.note(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
 
@@ -124,11 +131,8 @@ def _how_far(seen: FleetStatus) -> str:
         return "waiting for its controller"
     ready, wanted = sum(lane.ready for lane in seen.lanes), sum(lane.wanted for lane in seen.lanes)
     lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
-    faults = "".join(f"; {lane.name}: {lane.engine_fault.line}" for lane in seen.lanes if lane.engine_fault)
     gateway = "" if seen.gateway_alive else ", gateway starting"
-    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}{faults}" + (
-        f"; {seen.reason}" if seen.reason else ""
-    )
+    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 
 def _note_detached(site: Site, fleet: str, progress: Progress) -> None:

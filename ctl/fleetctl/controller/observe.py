@@ -198,9 +198,11 @@ class Observer:
         if node is None or node.state is not NodeState.GONE:
             return self._start_watch.fault(record.id)
         fault = self._world.engine_of(record.engine).diagnose(node.log_tail) if node.log_tail else None
-        if was_killed(node.exit_reason) and (fault is None or fault.kind is EngineFaultKind.UNKNOWN):
+        if fault is not None and fault.kind is not EngineFaultKind.UNKNOWN:
+            return fault
+        if was_killed(node.exit_reason):
             return killed_by(node.exit_reason)
-        return fault
+        return self._start_watch.suspicion(record.id) or fault
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:
         """Return nodes that live and belong to no live replica."""

@@ -58,6 +58,10 @@ class StartWatch:
         since_s, fault = self._faults.get(replica_id, (0.0, None))
         return fault if self._world.clock.monotonic_s() - since_s >= _BELIEVED_S else None
 
+    def suspicion(self, replica_id: str) -> EngineFault | None:
+        """Return what the latest look found, believed or not: enough to explain an end that has come."""
+        return self._faults[replica_id][1] if replica_id in self._faults else None
+
     async def _look(self, starting: tuple[Replica, ...]) -> None:
         processes = await self._processes()
         for record in starting:

@@ -153,6 +153,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
             now=known.at,
         ),
         engine_fault=memory.engine_fault,
+        failed_starts=memory.failures,
         cannot_start=is_final(memory, generation=known.desired.generation),
         budget=error_budget(ledger, objective, known.at) if ledger and 0 < objective.fraction < 1 else None,
     )

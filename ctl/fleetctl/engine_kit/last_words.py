@@ -22,10 +22,15 @@ _PREFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """A kind of fault and how an engine words it: a regular expression that is looked for in each line."""
+    """A kind of fault and how an engine words it: a regular expression that is looked for in each line.
+
+    Where the line alone does not say it, `within` must be found in the log too, and `meaning` is put before the line.
+    """
 
     kind: EngineFaultKind
     pattern: str
+    within: str = ""
+    meaning: str = ""
 
 
 COMMON = (
@@ -49,16 +54,16 @@ _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)\b|.*\berror:|.*\bpanick
 def last_words(log_tail: str, patterns: Sequence[LastWords], *, echoes: str = "") -> EngineFault | None:
     """Return what the end of a log says went wrong; None: it says nothing at all.
 
-    The last line that matches the first pattern to match any is taken, else the last line that looks like an error,
-    else the last. `echoes` matches lines that only say that something else failed.
+    The last line that matches the first pattern to match any is taken, else the last line that looks like an error, an
+    echo only where nothing else does, else the last. `echoes` matches lines that only say that something else failed.
     """
     lines = [line for raw in log_tail.splitlines() if (line := _plain(raw))]
     causes = [line for line in lines if not (echoes and re.search(echoes, line))]
     for each in (*patterns, *COMMON):
         found = _last(causes, re.compile(each.pattern))
-        if found:
-            return EngineFault(kind=each.kind, line=found)
-    line = _last(causes, _ERROR) or next(reversed(lines), "")
+        if found and re.search(each.within, log_tail):
+            return EngineFault(kind=each.kind, line=cut(f"{each.meaning}: {found}") if each.meaning else found)
+    line = _last(causes, _ERROR) or _last(lines, _ERROR) or next(reversed(lines), "")
     return EngineFault(kind=EngineFaultKind.UNKNOWN, line=line) if line else None
 
 
@@ -69,5 +74,9 @@ def _last(lines: Iterable[str], pattern: re.Pattern[str]) -> str:
 def _plain(raw: str) -> str:
     """Return a line without control characters and without what its logger put before it, cut in length."""
     text = "".join(each if each.isprintable() else " " for each in _CONTROL.sub("", raw[: 8 * _LINE_MAX]))
-    line = _PREFIX.sub("", text.strip()).strip()
+    return cut(_PREFIX.sub("", text.strip()).strip())
+
+
+def cut(line: str) -> str:
+    """Return a line at most as long as one is shown."""
     return line if len(line) <= _LINE_MAX else line[: _LINE_MAX - 1] + "…"

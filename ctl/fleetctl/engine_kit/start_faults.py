@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.engine_kit.last_words import last_words
+from fleetctl.engine_kit.last_words import cut, last_words
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def start_fault(
         return fault
     if killed:
         return killed_by(killed[0].exit_reason, of=killed[0].name)
-    if has_failed and fault is not None:
+    if not lost:
         return fault
-    how = next((f" ({each.exit_reason})" for each in lost if each.exit_reason), "")
-    last = f"; the last it wrote: {fault.line}" if fault is not None else ""
-    return EngineFault(kind=EngineFaultKind.UNKNOWN, line=f"its process {lost[0].name} has ended{how}{last}")
+    names = ", ".join(f"{each.name} ({each.exit_reason})" if each.exit_reason else each.name for each in lost)
+    last = f"; the last line: {fault.line}" if fault is not None else ""
+    return EngineFault(kind=EngineFaultKind.UNKNOWN, line=cut(f"no longer there: {names}{last}"))
 
 
 def was_killed(exit_reason: str) -> bool:

@@ -330,6 +330,7 @@ class LaneMemory:
     recovered_at: datetime | None = None  # when that last ended
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
+    failed_generation: int = 0  # of the fleet's record by which they failed; 0: none has
     early_deaths: int = 0  # in a row, soon after they were ready: from the second on they back off the next launch
     last_early_death: datetime | None = None
     engine_fault: EngineFault | None = None  # the last failed start's, until a replica becomes ready

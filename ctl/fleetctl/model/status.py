@@ -42,6 +42,7 @@ class LaneStatus:
     pressure: float | None = None  # in [0, 1]; None: no signal fit to decide on
     verdict: SloVerdict = field(default_factory=SloVerdict)  # NONE without current figures
     engine_fault: EngineFault | None = None  # of the last failed start, until a replica becomes ready
+    failed_starts: int = 0  # in a row, until a replica becomes ready
     cannot_start: bool = False  # it fails the same way however often it is tried
     budget: ErrorBudget | None = None  # over the objective's window; None: nothing counted yet
 

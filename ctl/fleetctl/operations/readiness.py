@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import EngineStartError
 from fleetctl.model.replica import ReplicaState
+from fleetctl.units import format_count
 
 if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
@@ -47,6 +48,17 @@ def refuse_final(seen: FleetStatus, *, generation: int) -> None:
             "\n".join(f"lane {name}: the engine cannot start: {line}" for name, line in faults.items()),
             hint=f"mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} -f {seen.fleet}",
         )
+
+
+def failed_starts(seen: FleetStatus, *, generation: int) -> list[str]:
+    """Return a line for each lane whose starts fail by this generation of the fleet's record, and are tried again."""
+    if not seen.controller_alive or seen.generation < generation:
+        return []
+    return [
+        f"lane {lane.name}: {format_count(lane.failed_starts, 'start')} in a row failed: {lane.engine_fault.line}"
+        for lane in seen.lanes
+        if lane.engine_fault and lane.failed_starts and not lane.cannot_start
+    ]
 
 
 def _last_failed(seen: FleetStatus, lane: str) -> str:

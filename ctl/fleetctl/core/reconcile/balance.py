@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import notice_of, scale_down_order
 from fleetctl.core.plan.launch_identity import launch_digest
-from fleetctl.core.reconcile.final_fault import is_final, note_fault, why_final
+from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
 from fleetctl.core.reconcile.headroom import Headroom
 from fleetctl.core.reconcile.lifecycle import drain, stop
 from fleetctl.core.reconcile.limits import backoff_s, has_proven_itself, since_s
@@ -68,25 +68,27 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
 def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
     """Count a failed start where it says something new: where it was ordered after the last one had failed.
 
-    Replicas that were on their way together and fail together have one cause, and are one failure in a row.
+    Replicas that were on their way together and fail together have one cause, and are one failure in a row. What an
+    earlier record of the fleet had ordered says nothing of this one.
     """
-    since = lane.memory.last_failure
-    failed = any(
-        step.failed_start and (since is None or step.replica.record.requested_at >= since) for step in lane.steps
-    )
+    before = forget_earlier(lane.memory, generation=context.generation)
+    since = [instant for instant in (before.last_failure, context.changed_at) if instant is not None]
+    failed = [o for o in lane.steps if o.failed_start and all(o.replica.record.requested_at >= at for at in since)]
     if failed or lane.refused:
-        memory = replace(lane.memory, failures=lane.memory.failures + 1, last_failure=context.now)
+        memory = replace(
+            before, failures=before.failures + 1, last_failure=context.now, failed_generation=context.generation
+        )
         return note_fault(
             memory,
-            lane.steps,
+            failed,
             generation=context.generation,
             has_served=memory.served_as == launch_digest(lane.spec, lane.plan),
         )
     if any(o.state is ReplicaState.READY and o.action is not None for o in lane.steps):
         return replace(
-            lane.memory, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
+            before, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
         )
-    return lane.memory
+    return before
 
 
 def _count_early_deaths(lane: LaneState, context: ReconcileContext) -> LaneMemory:

@@ -29,6 +29,13 @@ def note_fault(memory: LaneMemory, steps: Iterable[ReplicaStep], *, generation: 
     return replace(memory, engine_fault=fault, final_generation=generation if stays else memory.final_generation)
 
 
+def forget_earlier(memory: LaneMemory, *, generation: int) -> LaneMemory:
+    """Return the memory without the failed starts of an earlier record of the fleet: a new one is what was mended."""
+    if memory.failed_generation in (0, generation):
+        return memory
+    return replace(memory, failures=0, last_failure=None, failed_generation=0, engine_fault=None)
+
+
 def is_final(memory: LaneMemory, *, generation: int) -> bool:
     """Whether no replica of the lane can start by this generation of the fleet's record."""
     return memory.engine_fault is not None and memory.final_generation == generation > 0

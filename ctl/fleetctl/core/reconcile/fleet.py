@@ -61,6 +61,7 @@ def reconcile(
     context = ReconcileContext(
         now=now,
         generation=desired.generation,
+        changed_at=desired.changed_at if desired.changed_at <= now else None,
         control=desired.profile.control,
         memory=memory,
         listing_ok=observation.listing_ok,

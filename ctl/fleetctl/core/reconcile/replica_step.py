@@ -52,5 +52,6 @@ class ReconcileContext:
     memory: Memory
     listing_ok: bool
     generation: int = 0  # of the fleet's record that is decided by
+    changed_at: datetime | None = None  # when that was written; None: not known
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
     stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
