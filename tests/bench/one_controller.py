@@ -39,7 +39,7 @@ def main() -> int:
     causes = sorted(set(CAUSES) - (set() if fleet.unmount else {DISK_FULL}))
     causes = [cause for cause in causes if options.cause in cause]
     done: list[Trial] = []
-    begun = time.monotonic()
+    begun, short_us = time.monotonic(), _short_of_processors_us()
     try:
         fleet.up()
         with Witness(fleet) as witness:
@@ -60,8 +60,20 @@ def main() -> int:
             fleet.unmount()
         shutil.rmtree(fleet.root, ignore_errors=True)
     print_table(done)
-    print(f"{answered} requests answered; left behind: {left or 'nothing'}")
+    short = (_short_of_processors_us() - short_us) / 1e4 / (time.monotonic() - begun)
+    print(
+        f"{answered} requests answered; left behind: {left or 'nothing'}; somebody waited for a processor {short:.0f} % of it"
+    )
     return 1 if left or any(trial.wrong for trial in done) else 0
+
+
+def _short_of_processors_us() -> int:
+    """Return for how many microseconds of this boot somebody wanted a processor in vain; 0: the system does not say."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except OSError:
+        return 0
+    return int(some.rpartition("total=")[2])
 
 
 def print_table(done: list[Trial]) -> None:

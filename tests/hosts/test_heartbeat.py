@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import StallKind
@@ -215,16 +214,12 @@ def test_the_watchdog_replaces_a_stopped_controller(paths, holder, tmp_path):
     assert started.exists()
 
 
-def test_a_command_ends_both_where_neither_is_left_to_replace_the_other(paths, holder):
-    command = [sys.executable, "-c", _HOLD, str(paths.gateway_lock)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gateway:
-        assert gateway.stdout is not None
-        assert gateway.stdout.readline() == "held\n"
-        stop(holder)
-        stop(gateway)
-        with pytest.raises(UnavailableError, match="there is no fleet 'demo'"):  # says the one that is started
-            LocalHost().ensure_controller("demo", is_wanted=lambda: True)
-        assert (holder.wait(timeout=10), gateway.wait(timeout=10)) == (-signal.SIGKILL, -signal.SIGKILL)
+def test_who_begins_to_watch_tells_at_once_what_has_long_been_stopped(paths, holder):
+    stop(holder)
+    stall = StallWatch(FileLock(paths.controller_lock)).look(1000.0 + STOPPED_S + 1.0)
+    assert stall is not None
+    assert (stall.kind, stall.for_s) == (StallKind.STOPPED, STOPPED_S + 1.0)
+    assert StallWatch(FileLock(paths.controller_lock)).look(1000.0 + STOPPED_S) is None
 
 
 def test_a_host_names_the_stopped_process_to_commands(paths, holder):

@@ -48,7 +48,7 @@ class StallWatch:
     _silent_s: float = 0.0  # since the last beat, as far as it was watched
     _idle_s: float = 0.0  # of that
     _cpu_s: float = 0.0
-    _looked_s: float = 0.0
+    _looked_s: float = 0.0  # 0: not yet
     _seen: Activity | None = None
 
     @property
@@ -60,12 +60,18 @@ class StallWatch:
         """Return what is wrong with the holder, or with one that has not its lock yet; None: nothing, or nobody."""
         holder = self.lock.holder()
         pid, beat_s = (holder.pid if holder else starting_pid), self.lock.beaten_at_s() if holder else None
+        is_first = not self._looked_s
         if (pid, beat_s) != (self._pid, self._beat_s):
             self._pid, self._beat_s, self._seen = pid, beat_s, None
             self._silent_s = self._idle_s = self._cpu_s = 0.0
         activity = self.read(pid) if pid else None
         self._count(activity, now_s)
-        return self._judge(activity) if activity is not None else None
+        if activity is None:
+            return None
+        # A watcher that has just begun was not stopped together with what it finds stopped: the beats' age counts.
+        if is_first and activity.is_stopped and beat_s is not None:
+            self._silent_s = self._idle_s = max(0.0, now_s - beat_s)
+        return self._judge(activity)
 
     def _count(self, activity: Activity | None, now_s: float) -> None:
         if self._seen is not None and activity is not None:

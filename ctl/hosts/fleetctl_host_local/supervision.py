@@ -58,17 +58,14 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
 
 
 def _replaces_stalled(lock: FileLock, gateway: FileLock) -> bool:
-    """Whether the gateway is about to replace a controller that does not progress; with no such gateway, end both here."""
+    """Whether the gateway is about to replace a controller that does not progress; with no such gateway, end it here."""
     stall = _stall(lock)
     if stall is None:
         return False
-    gateway_stall = _stall(gateway)
-    if gateway.is_held() and not gateway_stall:
+    if gateway.is_held() and not _stall(gateway):
         return True
+    # The gateway keeps the port's backlog until the next controller, which sees at once that it is stopped, holds the port.
     kill_holder(lock, stall)
-    if gateway_stall is not None:
-        # Whoever waits for it waits less: the next controller would see it stand still for some seconds first.
-        kill_holder(gateway, gateway_stall)
     _within(_KILLED_S, lambda: not lock.is_held())
     return False
 
