@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOCKED_S = 8.0
 GONE_S = 4.0
 STOPPED_S = 6.0
+_NOTICED_S = 3.0  # so old a heartbeat of a stopped process is evidence to anybody
 DISK = "128m"  # no less than `up` wants to see free
 _OFFERED = re.compile(r"([\d.]+) rps offered")
 # The witness sends four requests a second at most.
@@ -57,7 +58,15 @@ def gateway_computing(fleet: Watched, witness: Witness) -> None:
 
 
 def both_stopped(fleet: Watched, witness: Witness) -> None:
-    """Leave nobody who could notice but the next command."""
+    """Leave nobody who could notice, until a job comes with a command that changes something."""
+    _stop_both(fleet, witness)
+    SYSTEM_CLOCK.sleep_blocking(_NOTICED_S)
+    done = fleet.run("scale", "short", "auto", env="cron-like")
+    if done.returncode:
+        witness.wrong.append(f"scale -> {done.returncode}: {done.stderr}")
+
+
+def _stop_both(fleet: Watched, witness: Witness) -> None:
     controller_stopped(fleet, witness)
     gateway_stopped(fleet, witness)
 
@@ -65,7 +74,7 @@ def both_stopped(fleet: Watched, witness: Witness) -> None:
 def both_stopped_for_a_while(fleet: Watched, witness: Witness) -> None:
     """Stop both as a debugger or a machine in distress does, and let them go on: neither may take the other for hung."""
     before = {*fleet.controllers(), *fleet.pids("gateway")}
-    both_stopped(fleet, witness)
+    _stop_both(fleet, witness)
     SYSTEM_CLOCK.sleep_blocking(STOPPED_S)
     for pid in before:
         os.kill(pid, signal.SIGCONT)

@@ -39,11 +39,12 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
     A living gateway revives its controller itself and hands it the listening sockets, so it is given its chance first:
     a controller started from here would find the port taken until the gateway lets go.
     """
-    if _answers(fleet):
-        return
     paths = FleetPaths(fleet=fleet)
-    paths.make()
     lock, gateway = FileLock(paths.controller_lock), FileLock(paths.gateway_lock)
+    # One that is known to stand still is not waited for.
+    if _stall(lock) is None and _answers(fleet):
+        return
+    paths.make()
     if _replaces_stalled(lock, gateway) and _within(_REPLACED_S, lambda: _answers(fleet)):
         return
     if gateway.is_held() and not _stall(gateway) and _within(_REVIVAL_S, lambda: _answers(fleet)):
