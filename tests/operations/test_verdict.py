@@ -115,6 +115,13 @@ def test_a_run_in_which_nothing_was_answered_is_an_error_with_its_reasons(exchan
     check_answered(report([]))
 
 
+def test_requests_that_still_waited_when_the_run_ended_were_not_answered():
+    with pytest.raises(UnavailableError, match="none of 4 requests was answered: 4 still waited when the run ended"):
+        check_answered(replace(report([]), unfinished=4))
+    with pytest.raises(UnavailableError, match=r"none of 13 requests was answered: 9 x .*; 4 still waited"):
+        check_answered(replace(report([failed(status=404, failure="http-404")] * 9), unfinished=4))
+
+
 def test_a_lane_the_fleet_does_not_have_is_an_error_up_front():
     check_lane(samples.profile(), "short")
     check_lane(samples.profile(), "")

@@ -284,3 +284,10 @@ def test_the_outcome_of_a_client_that_gave_up_late_is_a_miss():
         1.0, RequestMeasurements(ending=Ending.CANCELLED, total_s=0.5), prompt_tokens=0, more_output_tokens=0
     )
     assert lane.accounts.snapshot(1.0)[0].breached == {"ttft": 1}
+
+
+def test_a_burn_rate_of_a_hundred_is_written_as_one():
+    lane = Lane(objective=0.99)
+    for _ in range(20):
+        lane.end(Ending.REFUSED)
+    assert "(burn 100x)" in explain(lane.verdict())

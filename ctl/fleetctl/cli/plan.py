@@ -44,7 +44,10 @@ def plan(
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Plan under another fleet name.")] = "",
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
     detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit 2 if the running fleet would change.")
+        bool,
+        typer.Option(
+            "--detailed-exitcode", help="Exit 2 if the running fleet would change, or runs by older settings."
+        ),
     ] = False,
     output: Output = Format.TABLE,
     quiet: Quiet = False,

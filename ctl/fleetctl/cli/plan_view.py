@@ -63,6 +63,10 @@ def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:
     if pending.is_new:
         return lines(f"{fleet} is not up yet: all of this is new")
     if pending.is_applied:
+        if pending.outdated:
+            return lines(
+                f"{fleet} is up by this profile, but not everything runs by it yet; `up` alone changes nothing"
+            )
         return lines(f"{fleet} is up like this: nothing would change")
     rows = [(change.lane or "fleet", change.field.value, *_sides(change)) for change in pending.plan]
     rows += [("fleet", change.key, change.old, change.new) for change in pending.profile]

@@ -54,11 +54,12 @@ class LoadVerdict:
 
 def check_answered(report: LoadReport) -> None:
     """Raise ConfigError if every request was the client's own fault, UnavailableError if none was answered in full."""
-    total = report.total
-    if total.ok or not total.requests:
+    total, sent = report.total, report.total.requests + report.unfinished
+    if total.ok or not sent:
         return
-    message = f"none of {total.requests} requests was answered: {'; '.join(failures(total))}"
-    if total.rejected == total.requests:
+    cut_short = [f"{report.unfinished} still waited when the run ended"] if report.unfinished else []
+    message = f"none of {sent} requests was answered: {'; '.join([*failures(total), *cut_short])}"
+    if total.rejected == sent:
         raise ConfigError(message, hint="look at --model, --lane, --api-key and the prompts' length")
     raise UnavailableError(message, hint="is the fleet well? `fleetctl status` says so")
 

@@ -36,4 +36,5 @@ def describe(finding: SloFinding) -> str:
 
 
 def _times(factor: float) -> str:
-    return f"{factor:.2g}x" if factor < 100 else f"{factor:.0f}x"
+    # From 99.5 on two digits would be written as 1e+02.
+    return f"{factor:.2g}x" if factor < 99.5 else f"{factor:.0f}x"

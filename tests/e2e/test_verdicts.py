@@ -1,0 +1,17 @@
+"""What status, load, the exit codes and the journal say of two incidents on one fleet: the same, and in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.verdict_live import Drill
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+
+def test_an_incident_is_named_and_let_go_of_by_all_who_are_asked(home):
+    drill = Drill(home)
+    drill.up()
+    assert drill.run("slow", seed=1, calm_s=6.0, after_s=8.0).complaints() == []
+    assert drill.run("refuse", seed=2, calm_s=6.0, after_s=8.0).complaints() == []
+    assert drill.journal()[0] == "breach"
