@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.verdict_live import Drill
+from tests.bench.verdict_live import FLEET, Drill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -15,3 +15,4 @@ def test_an_incident_is_named_and_let_go_of_by_all_who_are_asked(home):
     assert drill.run("slow", seed=1, calm_s=6.0, after_s=8.0).complaints() == []
     assert drill.run("refuse", seed=2, calm_s=6.0, after_s=8.0).complaints() == []
     assert drill.journal()[0] == "breach"
+    home.fleetctl("down", FLEET, "-y", timeout_s=120)
