@@ -28,9 +28,9 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def format_rate(rps: float) -> str:
+def format_rps(rps: float) -> str:
     """Return requests per second without the unit: "83,000", "6.4"."""
-    return f"{rps:,.0f}" if rps >= 1000 else f"{rps:.4g}"
+    return f"{rps:,.0f}" if rps >= 1000 else f"{rps:.3g}"
 
 
 def parse_duration_s(text: str) -> float:

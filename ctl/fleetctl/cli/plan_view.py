@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, lines, section
 from fleetctl.model.slo import Metric
-from fleetctl.units import format_count, format_duration, format_usd
+from fleetctl.units import format_count, format_duration, format_rps, format_usd
 from fleetctl.views.figures import format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
@@ -120,7 +120,7 @@ def _replicas(plan: Plan) -> OutputSection:
     rows = (
         (
             lane.lane, str(lane.replicas), str(lane.spot), format_replica_gpus(lane),
-            lane.engine, f"{lane.rps:.3g}", lane.constraint,
+            lane.engine, format_rps(lane.rps), lane.constraint,
             format_usd(lane.cost_usd_per_hour), format_usd(lane.cost_usd_per_1m_tokens), lane.offering.key,
         )
         for lane in plan.lanes
@@ -135,7 +135,7 @@ def _forecast(profile: Profile, plan: Plan) -> OutputSection:
         rows.append((
             lane.lane, _ttft(forecast), _limit(slo, Metric.TTFT), _itl(forecast), _limit(slo, Metric.ITL),
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
-            f"{forecast.knee_rps:.3g}",
+            format_rps(forecast.knee_rps),
         ))  # fmt: skip
     columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
     return section(text_table(columns, rows), title="Forecast at the peak minute (interval: the model's own error)")

@@ -11,7 +11,7 @@ from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizingResult, choices, replica_model, worst_step_s
 from fleetctl.errors import FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.slo import LatencyTarget, Metric
-from fleetctl.units import format_duration, format_rate
+from fleetctl.units import format_duration, format_rps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def too_many(lane: LaneSpec, found: Sequence[SizingResult], demand: LaneDemand) 
     if reachable:
         hint += f"; or with {lane.replicas.max}, the nearest feasible promise is {reachable}"
     return InfeasiblePlanError(
-        f"lane {lane.name}: {format_rate(demand.rps)} rps need {best.needed} replicas on {best.instance.label}{why}, "
+        f"lane {lane.name}: {format_rps(demand.rps)} rps need {best.needed} replicas on {best.instance.label}{why}, "
         f"and replicas.max is {lane.replicas.max}",
         hint=hint,
         key=("lanes", lane.name, "replicas", "max"),
@@ -68,9 +68,9 @@ def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
     bound = f"replicas.max is {lane.replicas.max}" if most < REPLICAS_SEARCHED_MAX else "a lane is planned with so many"
     needed = math.ceil(demand.rps / each_rps) if each_rps else 0
     return InfeasiblePlanError(
-        f"lane {lane.name}: {format_rate(demand.rps)} rps need more than {REPLICAS_SEARCHED_MAX:,} replicas (about "
+        f"lane {lane.name}: {format_rps(demand.rps)} rps need more than {REPLICAS_SEARCHED_MAX:,} replicas (about "
         f"{needed:,} on {instance.label}), and {bound}",
-        hint=f"lower workload.peak_rps: {most:,} replicas carry about {format_rate(most * each_rps)} rps of this lane; "
+        hint=f"lower workload.peak_rps: {most:,} replicas carry about {format_rps(most * each_rps)} rps of this lane; "
         "or split the load over several fleets",
         key=("lanes", lane.name, "replicas", "max") if most < REPLICAS_SEARCHED_MAX else ("workload", "peak_rps"),
     )

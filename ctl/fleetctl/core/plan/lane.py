@@ -9,7 +9,7 @@ from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturat
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
-from fleetctl.units import format_duration, format_fraction
+from fleetctl.units import format_duration, format_fraction, format_rps
 
 if TYPE_CHECKING:
     from fleetctl.core.plan.markets import Markets
@@ -68,7 +68,7 @@ def ttft_budget(lane: LaneSpec, state: OperatingPoint) -> tuple[BudgetItem, ...]
 def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
     settings, replica = result.settings, result.state.replica
     plural = "replica keeps" if result.needed == 1 else "replicas keep"
-    enough = f"{result.needed} {plural} every promise at {demand.rps:,.4g} rps"
+    enough = f"{result.needed} {plural} every promise at {format_rps(demand.rps)} rps"
     if result.fewer is not None:
         enough += f"; with {result.needed - 1}, {result.fewer.why}"
     if lane.replicas.min > result.needed:
@@ -78,7 +78,7 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"{format_fraction(demand.prefix_hit)} of them cached, answers of {demand.output.mean:.0f}"
     )
     knee = (
-        f"one {result.instance.label} saturates at {replica.knee_rps:,.4g} rps, where "
+        f"one {result.instance.label} saturates at {format_rps(replica.knee_rps)} rps, where "
         f"{saturation(replica, settings.batch_slots).why}; the ceiling at this promise is "
         f"{format_fraction(round(ceiling(lane), 3))} of that"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.model.profile import OnDemandPolicy, SpotPolicy
+from fleetctl.units import format_rps
 
 if TYPE_CHECKING:
     from fleetctl.core.plan.instances import Instance
@@ -77,7 +78,7 @@ def _baseline(
             return wanted, "all on demand: the planned peak"
         case OnDemandPolicy.BASELINE:
             baseline = min(wanted, max(1, math.ceil(demand.average_rps / (BASELINE_UTILISATION * knee_rps))))
-            average = f"the average of {demand.average_rps:,.4g} rps"
+            average = f"the average of {format_rps(demand.average_rps)} rps"
             return baseline, f"{baseline} on demand carry {average} at 70 % of their knee"
         case _ as never:
             assert_never(never)
