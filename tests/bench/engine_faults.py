@@ -138,7 +138,7 @@ def _garbage(it: Seeded) -> None:
 
 _BESIDE: list[subprocess.Popen[str]] = []
 FAULTS = {
-    "unknown flag": SeededFault(seed=_add("--frobnicate"), cause="unrecognized arguments: --frobnicate"),
+    "unknown flag": SeededFault(seed=_add("--frobnicate"), cause="--frobnicate"),
     "bad value of a known flag": SeededFault(seed=_add("--block-size", "seven"), cause="argument --block-size"),
     "missing executable": SeededFault(
         seed=lambda it: setattr(it, "vllm", it.root / "nowhere" / "vllm"), cause="No such file or directory"
@@ -167,14 +167,11 @@ FAULTS = {
     ),
     "KV cache holds no request": SeededFault(seed=lambda it: setattr(it, "kv_cache", "4K"), cause="cache"),
     "tokenizer missing": SeededFault(seed=_no_tokenizer, cause="okenizer"),
-    "cache directory cannot be written": SeededFault(
-        seed=lambda it: it.env.update(
-            VLLM_CACHE_ROOT="/proc/nowhere", HF_HOME="/proc/nowhere", XDG_CACHE_HOME="/proc/nowhere"
-        ),
-        cause="/proc/nowhere",
+    "directory of its sockets cannot be written": SeededFault(
+        seed=lambda it: it.env.update(VLLM_RPC_BASE_PATH="/proc/nowhere"), cause="No such file or directory"
     ),
     "memory limit of the process": SeededFault(
-        seed=lambda it: it.script('#!/bin/sh\nulimit -v 2500000\nexec {vllm} "$@"\n'), cause="emory"
+        seed=lambda it: it.script('#!/bin/sh\nulimit -v 900000\nexec {vllm} "$@"\n'), cause="MemoryError"
     ),
     "port taken": SeededFault(seed=_taken_port, cause="ddress already in use", is_retried=True),
     "engine core killed while loading": SeededFault(

@@ -53,6 +53,9 @@ class Home:
             directory = self.root / variable[4:8].lower()
             directory.mkdir(mode=0o700, exist_ok=True)
             directories[variable] = str(directory)
+        temporary = self.root / "tmp"  # of engines too, so that what a killed one leaves goes with the rest
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        directories["TMPDIR"] = str(temporary)
         return {"PATH": os.environ["PATH"], "HOME": str(self.root), "NO_COLOR": "1"} | directories | self.env
 
     def fleetctl(self, *arguments: str, timeout_s: float = COMMAND_S) -> str:

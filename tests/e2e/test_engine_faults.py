@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def test_an_engine_whose_core_has_died_under_it_is_ended_with_the_cause(home):
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--block-size", "seven"], "argument --block-size: invalid int value: 'seven'"),
         (["--max-model-len", "9999999"], "max_model_len (9999999) is greater"),
     ],
 )
@@ -141,7 +142,8 @@ lanes:
 capacity: {{gpus: [L40S]}}
 gateway: {{port: {port}}}
 """
-BAD_FLAG = "error: unrecognized arguments: --frobnicate"
+BAD_VALUE = ("--seed", "seven")
+COMPLAINT = "error: argument --seed: invalid int value: 'seven'"
 
 
 def up_with_lanes(home: Home, port: int, *, short: int = 1, arguments: tuple[str, ...] = ()) -> Ran:
@@ -170,10 +172,10 @@ def ready(home: Home, lane: str) -> int:
 
 def test_a_lane_that_cannot_start_takes_no_other_along(home):
     port = free_port()
-    ran = up_with_lanes(home, port, arguments=("--frobnicate",))
+    ran = up_with_lanes(home, port, arguments=BAD_VALUE)
     assert ran.code == CANNOT_START, ran.err
     assert "error: lane short: the engine cannot start: " in ran.err
-    assert BAD_FLAG in ran.err
+    assert COMPLAINT in ran.err
     deadline_s = SYSTEM_CLOCK.monotonic_s() + 60.0
     while ready(home, "long") < 1:
         assert SYSTEM_CLOCK.monotonic_s() < deadline_s
@@ -188,16 +190,32 @@ def test_a_changed_profile_that_cannot_start_takes_nothing_out_of_a_living_fleet
     port = free_port()
     assert up_with_lanes(home, port).code == 0
     serving = {replica.record.id for replica in home.status(FLEET).replicas}
-    ran = up_with_lanes(home, port, short=2, arguments=("--frobnicate",))
+    ran = up_with_lanes(home, port, short=2, arguments=BAD_VALUE)
     assert ran.code == CANNOT_START, ran.err
-    assert BAD_FLAG in ran.err
+    assert COMPLAINT in ran.err
     for lane in ("short", "long"):
         assert ready(home, lane) == 1
         assert answered(port, lane) == 200
-    assert BAD_FLAG in home.run("status", FLEET).out
+    assert COMPLAINT in home.run("status", FLEET).out
     again = up_with_lanes(home, port)
     assert again.code == 0, again.err
     seen = home.status(FLEET)
     assert {replica.record.id for replica in seen.replicas if replica.record.state.is_live} == serving
     assert [lane.engine_fault for lane in seen.lanes] == [None, None]
     assert home.query("status")["condition"]["type"] == "READY"
+
+
+def test_a_followed_log_ends_with_its_reader_and_with_ctrl_c(home):
+    assert up_with_lanes(home, free_port()).code == 0
+    with home.start("logs", "gateway", "--follow", "--tail", "1", "--fleet", FLEET) as following:
+        assert following.stdout is not None
+        assert "serving" in following.stdout.readline()
+        following.stdout.close()  # as `| head -1` does
+        assert following.wait(timeout=20) in (0, 141)
+    with home.start("logs", "gateway", "--follow", "--fleet", FLEET) as following:
+        assert following.stdout is not None
+        following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        _, err = following.communicate(timeout=20)
+    assert following.returncode == 130
+    assert "Traceback" not in err

@@ -56,6 +56,8 @@ def test_every_death_on_file_is_known():
         (VllmEngine(), "RuntimeError: No CUDA GPUs are available", EngineFaultKind.ACCELERATOR),
         (VllmEngine(), "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", EngineFaultKind.MEMORY),
         (VllmEngine(), "OSError: [Errno 98] Address already in use", EngineFaultKind.PORT),
+        (VllmEngine(), "OSError: [Errno 28] No space left on device: '/root/.cache/hf'", EngineFaultKind.STORAGE),
+        (VllmEngine(), "PermissionError: [Errno 13] Permission denied: '/cache/hub'", EngineFaultKind.STORAGE),
         (VllmEngine(), "RuntimeError: Cannot find any model weights with `/m`", EngineFaultKind.MODEL),
         (VllmEngine(), "OSError: You are trying to access a gated repo.", EngineFaultKind.HUB_ACCESS),
         (VllmEngine(), "ValueError: something new", EngineFaultKind.UNKNOWN),

@@ -46,6 +46,8 @@ COMMON = (
     ),
     LastWords(EngineFaultKind.MEMORY, r"CUDA out of memory|OutOfMemoryError|Cannot allocate memory|MemoryError"),
     LastWords(EngineFaultKind.PORT, r"[Aa]ddress already in use"),
+    LastWords(EngineFaultKind.STORAGE, r"No space left on device|Read-only file system|Disk quota exceeded"),
+    LastWords(EngineFaultKind.STORAGE, r"^PermissionError: \[Errno 13\]"),
     LastWords(EngineFaultKind.PROGRAM, r"No module named|ModuleNotFoundError|command not found|ImportError: lib\S+"),
 )
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)\b|.*\berror:|.*\bpanicked at\b|Error:)")

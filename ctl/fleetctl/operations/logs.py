@@ -87,9 +87,9 @@ def _written_at(line: str, near: datetime) -> datetime | None:
         return None  # it only looks like one
 
 
-def follow(site: Site, read: ReadLog, after: int) -> Iterator[str]:
-    """Yield what is written from now on, for ever; nothing for as long as nothing is."""
-    while True:
+def follow(site: Site, read: ReadLog, after: int, *, is_over: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    """Yield what is written from now on until `is_over`, which is asked while nothing is."""
+    while not is_over():
         chunk = read(after, _PIECE_BYTES)
         after = chunk.end
         if chunk.text:

@@ -46,7 +46,7 @@ def refuse_final(seen: FleetStatus, *, generation: int) -> None:
     if faults:
         raise EngineStartError(
             "\n".join(f"lane {name}: the engine cannot start: {line}" for name, line in faults.items()),
-            hint=f"mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} -f {seen.fleet}",
+            hint=f"mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} --fleet {seen.fleet}",
         )
 
 
