@@ -5,8 +5,8 @@
 Every stream asks for a length of its own (40 to --tokens-max) by a seed of its own, so that its whole text is known: the
 emulator's token k is a function of the seed and k. A stream is good with a 200, that text, `length` at its very end, the
 usage it asked for, and [DONE]. Replicas are killed (kill -9), given notice of 120, 30 and 0 s, and stopped: every second
-one as a process (SIGSTOP), the others as an engine whose routes go on answering. Only lanes with another replica in
-rotation are struck. Everything lives in a private directory and is taken down at the end. Exits 1 when a bar is missed.
+one as a process (SIGSTOP), the others as an engine whose routes go on answering. Strikes overlap, in all lanes at once; only
+lanes with another sound replica in rotation are struck. Everything lives in a private directory and is taken down at the end. Exits 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Campaign:
     tokens_max: int = 8000
     speed: float = 4.0
     pause_s: float = 4.0  # between two strikes
+    at_once: int = 3  # replicas that are struck and not yet out of rotation
 
     def strikes(self, rng: random.Random) -> list[str]:
         """Return every strike, in an order of the seed's."""
@@ -107,7 +108,7 @@ class Stream:
     usage: dict[str, bool] | None
     fault: str = ""
     gap_s: float = 0.0
-    gap_at: float = 0.0
+    gap_until: str = ""  # when it ended, on the clock of `fleetctl events`
 
 
 @dataclass(slots=True)
@@ -118,6 +119,7 @@ class Report:
     struck: Counter[str] = field(default_factory=Counter)
     out_s: dict[str, list[float]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0  # from the first strike to the last
 
     @property
     def is_good(self) -> bool:
@@ -144,8 +146,12 @@ class Report:
             seconds = sorted(self.out_s.get(name, []))
             out = f"median {seconds[len(seconds) // 2]:.1f} s, max {seconds[-1]:.1f} s" if seconds else "-"
             lines.append(f"{name}: {count}; out of rotation: {out}")
+        lines.append(f"{sum(self.struck.values())} strikes in {self.seconds / 60:.1f} min")
         lines += [f"FAILED {s.lane} {s.tokens} tokens, seed {s.seed}: {s.fault}" for s in self.streams if s.fault]
-        lines += [f"SLOW   {s.lane} {s.tokens} tokens, seed {s.seed}: {s.gap_s:.1f} s" for s in self.gaps_over]
+        lines += [
+            f"SLOW   {s.lane} {s.tokens} tokens, seed {s.seed}: {s.gap_s:.1f} s until {s.gap_until}"
+            for s in self.gaps_over
+        ]
         return lines + self.faults
 
 
@@ -159,6 +165,7 @@ class Survival:
         self.report = Report()
         self.port = free_port()
         self.is_over = False
+        self.victims: set[str] = set()
 
     def up(self) -> None:
         """Bring the fleet up."""
@@ -173,9 +180,15 @@ class Survival:
             for number in range(self.campaign.streams):
                 group.create_task(self._keep_requesting(http, random.Random(f"{self.campaign.seed}/{number}")))
             await asyncio.sleep(self.campaign.pause_s)
-            for strike in self.campaign.strikes(self.rng):
-                await self._strike(http, strike)
-                await asyncio.sleep(self.campaign.pause_s)
+            begun = time.monotonic()
+            async with asyncio.TaskGroup() as strikes:
+                room = asyncio.Semaphore(self.campaign.at_once)
+                for strike in self.campaign.strikes(self.rng):
+                    await room.acquire()
+                    struck = strikes.create_task(self._strike(http, strike))
+                    struck.add_done_callback(lambda _: room.release())
+                    await asyncio.sleep(self.campaign.pause_s)
+            self.report.seconds = time.monotonic() - begun
             self.is_over = True
         return self.report
 
@@ -196,6 +209,8 @@ class Survival:
                 stream.fault = await self._follow(http, stream)
             except (aiohttp.ClientError, TimeoutError, json.JSONDecodeError) as exc:
                 stream.fault = f"{type(exc).__name__}: {exc}"
+            if stream.fault:
+                print(f"{time.strftime('%H:%M:%S')} FAILED {stream}", file=sys.stderr)
 
     async def _follow(self, http: aiohttp.ClientSession, stream: Stream) -> str:
         body: dict[str, Any] = {
@@ -216,7 +231,7 @@ class Survival:
             async for line in response.content:
                 now = time.monotonic()
                 if last and now - last > stream.gap_s:
-                    stream.gap_s, stream.gap_at = now - last, now
+                    stream.gap_s, stream.gap_until = now - last, f"{time.strftime('%H:%M:%S')}"
                 last = now
                 if line.startswith(b"data:"):
                     events.append(line[5:].strip())
@@ -246,20 +261,26 @@ class Survival:
         while replica in self._rows() and time.monotonic() - begun < 30.0:  # noqa: ASYNC110  # a file has no event
             await asyncio.sleep(0.05)
         self.report.out_s.setdefault(strike, []).append(time.monotonic() - begun)
-        print(f"{strike} {replica}: out of rotation after {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        seconds = time.monotonic() - begun
+        print(f"{time.strftime('%H:%M:%S')} {strike} {replica}: out of rotation after {seconds:.1f} s", file=sys.stderr)
 
     async def _victim(self, *, spot: bool) -> tuple[str, int] | None:
         """Return a replica in rotation whose lane has another, and its port."""
         for _ in range(120):
             rows = self._rows()
-            lanes = Counter(row["lane"] for row in rows.values())
-            found = [row for row in rows.values() if lanes[row["lane"]] > 1]
+            sound = [row for row in rows.values() if row["id"] not in self.victims]
+            lanes = Counter(row["lane"] for row in sound)
+            found = [row for row in sound if lanes[row["lane"]] > 1]
             if spot and found:
                 seen = await asyncio.to_thread(self.home.query, "status", FLEET)
                 spots = {r["record"]["id"] for r in seen["replicas"] if r["record"]["market"] == "spot"}
-                found = [row for row in found if row["id"] in spots and row["id"] in self._rows()]
+                rows = self._rows()  # others were struck meanwhile
+                sound = [row for row in rows.values() if row["id"] not in self.victims]
+                lanes = Counter(row["lane"] for row in sound)
+                found = [row for row in sound if row["id"] in spots and lanes[row["lane"]] > 1]
             if found:
                 row = self.rng.choice(found)
+                self.victims.add(row["id"])
                 return row["id"], row["port"]
             await asyncio.sleep(0.5)
         return None
@@ -313,7 +334,10 @@ def survive(home: Home, campaign: Campaign) -> Report:
     survival = Survival(home, campaign)
     survival.up()
     try:
-        return asyncio.run(survival.run())
+        report = asyncio.run(survival.run())
+        if not report.is_good:
+            print(home.run("events", FLEET, "--limit", "1000").out, file=sys.stderr)
+        return report
     finally:
         home.run("down", FLEET, "--yes")
 

@@ -128,6 +128,21 @@ def live_replicas(status: FleetStatus) -> list[ReplicaStatus]:
     return [replica for replica in status.replicas if replica.record.state.is_live]
 
 
+def in_rotation(home: Home) -> dict[str, Any]:
+    """Return the rows of the replicas in rotation, by id: of the table that a restarted gateway would read."""
+    (path,) = home.root.rglob("routing-table.json")
+    return {row["id"]: row for row in json.loads(path.read_bytes())["replicas"] if row["in_rotation"]}
+
+
+def replica_of(process: psutil.Process) -> str:
+    """Return whose engine's process it is; empty: nobody's."""
+    try:
+        replica_id: str = process.environ().get("FLEETCTL_REPLICA", "")
+    except (psutil.Error, OSError):
+        return ""
+    return replica_id
+
+
 def session_of(process: psutil.Process) -> int:
     """Return a process's session, -1 if it is gone."""
     try:

@@ -20,12 +20,14 @@ from fleetctl.model.decision import JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.testing.samples import EPOCH
-from tests.e2e.fleet import Home, free_port, lane_of, live_replicas, name_of, session_of
+from tests.e2e.fleet import Home, free_port, in_rotation, lane_of, live_replicas, name_of, replica_of, session_of
 from tests.engines.environment import engine_env, offline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
+
+    import psutil
 
     from fleetctl.model.status import FleetStatus
 
@@ -67,8 +69,10 @@ lanes:
     replicas: 1
     launch: *launch
 capacity: {{gpus: [L40S]}}
-gateway: {{port: {port}}}
+gateway: {{port: {port}, stall_timeout: 7s}}
 """
+HUNG_OUT_S_MAX = 10.0
+HUNG_ENDED_S_MAX = 60.0  # out of rotation, given its time to recover, killed and seen to be gone, on a shared machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +296,44 @@ class LongStream:
             and text.endswith("data: [DONE]\n\n")
             and '"error"' not in text
         )
+
+
+async def test_a_replica_whose_engine_core_stands_still_is_out_in_seconds_and_loses_no_stream(fleet: RealFleet) -> None:
+    streams = [LongStream(), LongStream(), LongStream(), LongStream()]
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{fleet.port}", timeout=300.0, trust_env=False) as wire,
+        asyncio.TaskGroup() as tasks,
+    ):
+        reading = [tasks.create_task(stream.read(wire)) for stream in streams]
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(stream.begun.wait() for stream in streams))
+        victim = streams[0].replica
+        core = engine_core_of(fleet, victim)
+        core.suspend()
+        begun_s = SYSTEM_CLOCK.monotonic_s()
+        while victim in in_rotation(fleet.home):
+            assert SYSTEM_CLOCK.monotonic_s() - begun_s < HUNG_OUT_S_MAX
+            await SYSTEM_CLOCK.sleep(0.1)
+        await asyncio.gather(*reading)
+
+    for stream in streams:
+        assert stream.is_whole, stream.text[-500:]
+    seen = await asyncio.to_thread(
+        fleet.wait_for,
+        "ended",
+        lambda status: victim not in {r.record.id for r in live_replicas(status)},
+        timeout_s=HUNG_ENDED_S_MAX,
+    )
+    assert len([r for r in live_replicas(seen) if r.record.lane == "short"]) == 2  # its substitute is on the way
+    assert not core.is_running()
+
+
+def engine_core_of(fleet: RealFleet, replica_id: str) -> psutil.Process:
+    """Return the process that a vLLM replica generates in; its name is all that tells it from the others."""
+    (leader,) = (p for p in fleet.home.processes() if p.pid == session_of(p) and replica_of(p) == replica_id)
+    session = session_of(leader)
+    (core,) = (p for p in fleet.home.processes() if session_of(p) == session and "EngineCore" in name_of(p))
+    return core
 
 
 def drained_at(fleet: RealFleet, replica_id: str) -> datetime:

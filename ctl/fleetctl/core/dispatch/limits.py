@@ -14,9 +14,9 @@ class DispatchLimits:
     resends_max: int = 1
     resends_lost_max: int = 2
     # Of one stream. One that brings a replica down each time must not visit them all, and without a token in between
-    # two are enough; a long stream may meet several failures that are none of its doing.
+    # three are enough; a long stream may meet several failures that are none of its doing.
     continuations_max: int = 10
-    fruitless_continuations_max: int = 2
+    fruitless_continuations_max: int = 3
     # A displaced request of which the client has nothing waits for a replica as long as its lane lets any request wait.
     # It waits this long, where that is longer, once a replacement is on its way that is expected within it.
     displaced_wait_s: float = 30.0
