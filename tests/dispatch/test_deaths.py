@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
@@ -47,7 +48,7 @@ def outlived(seed: int, limits: DispatchLimits) -> list[list[str]]:
 
     publish()
     for number in range(KILLS):
-        heap.at((number + 1) * KILL_EVERY_S + rng.uniform(-1.0, 1.0), lambda number=number: kill(number))
+        heap.at((number + 1) * KILL_EVERY_S + rng.uniform(-1.0, 1.0), partial(kill, number))
     for number in range(int(KILLS * KILL_EVERY_S)):
         heap.at(number + rng.random(), arrive)
     heap.run()

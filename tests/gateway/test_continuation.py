@@ -444,6 +444,44 @@ async def test_an_answer_that_lacks_only_its_usage_gets_it(rig):
     assert answer.is_whole
 
 
+@pytest.mark.parametrize("has_finish", [True, False])
+async def test_a_usage_that_only_the_end_would_have_told_is_counted_by_another_replica(rig, has_finish):
+    """As of an engine that counts at the end alone: its last event has the last token and, if it came, the finish."""
+
+    async def nearly(seen, wire):
+        del seen
+        await wire.begin_events()
+        for word in WORDS[:-1]:
+            await wire.event(delta(word))
+        await wire.event(delta(WORDS[-1], finish="length" if has_finish else None))
+        wire.die()
+
+    async def counts_prompt(seen, wire):
+        assert seen.body["max_tokens"] == 1
+        assert "min_tokens" not in seen.body
+        assert seen.body["messages"][-1]["role"] == "user"
+        await wire.begin_events()
+        await wire.event(delta("other", finish="length", id_="c2"))
+        await wire.event(usage_event(7, 1, id_="c2"))
+        await wire.done()
+
+    await rig.add("lost", nearly)
+    body = {"max_tokens": 5, "min_tokens": 5, "stream_options": {"include_usage": True}}
+    response = asyncio.create_task(rig.post(stream=True, **body))
+    await until(lambda: rig.replicas[0].seen)
+    await rig.add("other", counts_prompt)
+    answer = await response
+    assert answer.text == "".join(WORDS)
+    events = answer.events[:-1]
+    assert answer.events.count("[DONE]") == 1
+    assert [e["usage"] for e in events if e.get("usage")] == [
+        {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
+    ]
+    assert [c["finish_reason"] for e in events for c in e["choices"] if c["finish_reason"]] == ["length"]
+    assert {e["id"] for e in events} == {"c1"}
+    assert rig.window().good == 1
+
+
 async def test_a_stop_string_across_the_seam_ends_the_answer(rig):
     cancelled = asyncio.Event()
 

@@ -12,6 +12,7 @@ from fleetctl.gateway.usage import SHOWS_NONE, ShownUsage, Usage, read_usage, wi
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.prompt_count import PromptCount
     from fleetctl.gateway.splicer import Splicer
 
 # `find` comes before a pattern that needs its letters, and stands for `in`, which first tries bytes as a number.
@@ -53,7 +54,7 @@ class EventRelay:
         self._counted = b""  # the last event with the engine's own count
         # How this engine spells the key before a token; what waits for the end of its event; what was fed last.
         self._marker = self._empty = self._pending = self._previous = b""
-        self.splice: Splicer | None = None  # rewrites a continuation's events
+        self.splice: Splicer | PromptCount | None = None  # rewrites a continuation's events
         self.fault: StreamFault | None = None
         # Passed on: a finish_reason; [DONE]; the event that ends a stream with its usage.
         self._finish_seen = self.is_done = self.is_usage_passed = False
@@ -118,7 +119,7 @@ class EventRelay:
         self._looked += new
         return data
 
-    def restart(self, splice: Splicer) -> None:
+    def restart(self, splice: Splicer | PromptCount) -> None:
         """Get ready for the part another replica will send, which will be counted as this one was."""
         self._pending = b""
         self._marker = self._empty = b""
@@ -212,6 +213,8 @@ class EventRelay:
     def _read_end(self, event: bytes) -> bytes:
         """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
         if event.find(b'"usage"') < 0:
+            if self.transcript is not None and not self._counted and _CONTENT.search(event):
+                self.transcript.note_last_token()
             return event
         if b'"completion_tokens"' in event:
             self._counted = event

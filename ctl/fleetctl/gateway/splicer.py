@@ -58,9 +58,10 @@ class Splicer:
     def end(self) -> bytes:
         """Return the events that end an answer of which nothing but its end is missing: it has used up its length."""
         usage = Usage(self._prompt_tokens, self._tokens) if self._prompt_tokens is not None else None
-        return self._event("length") + end_of_stream(self._envelope, usage, is_chat=self._is_chat, shown=self._shown)
+        return self.finish("length") + end_of_stream(self._envelope, usage, is_chat=self._is_chat, shown=self._shown)
 
-    def _event(self, finish_reason: str, **more: str) -> bytes:
+    def finish(self, finish_reason: str, **more: str) -> bytes:
+        """Return the event that says why the answer ended."""
         content: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
         choice = {"index": 0, **content, "finish_reason": finish_reason, **more}
         return encode({**self._envelope, "object": kind_of(is_chat=self._is_chat), "choices": [choice]})
@@ -95,7 +96,7 @@ class Splicer:
 
     def _stop(self) -> bytes:
         self.is_over = True
-        ended = self._event("stop", stop_reason=self._seam.stopped_by)
+        ended = self.finish("stop", stop_reason=self._seam.stopped_by)
         return ended + end_of_stream(self._envelope, self._last, is_chat=self._is_chat, shown=self._shown)
 
     def _total(self, reported: dict[str, Any]) -> Usage | None:

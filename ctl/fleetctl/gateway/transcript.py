@@ -89,6 +89,10 @@ class Transcript:
         self.add(msgspec.json.encode(text)[1:-1])
         return bool(text) and choice.get("finish_reason") is None
 
+    def note_last_token(self) -> None:
+        """Count the token of an event that also says why the answer ended."""
+        self._events += 1
+
     def add(self, text: bytes) -> None:
         """Keep some more text, as JSON wrote it."""
         self.text += text
