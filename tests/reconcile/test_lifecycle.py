@@ -118,21 +118,29 @@ def test_young_replicas_killed_together_are_all_replaced_at_once():
     assert len(of_kind(decision, LaunchReplica)) == 3
 
 
-def short_lives(lives: int, *, lived_s: float, seed: int) -> list[float]:
-    """Let a lane's only replica die again and again after `lived_s`; return how long each replacement was waited for."""
+def short_lives(
+    lives: int, *, lived_s: float, seed: int, boot_s: float = 300.0, others: tuple[ObservedReplica, ...] = ()
+) -> list[float]:
+    """Let a replica die again and again after `lived_s`; return how long each replacement was waited for.
+
+    Replicas of its kind were measured to take `boot_s` to start; `others` serve beside it.
+    """
     rng = random.Random(seed)
-    fleet, memory, now_s, waits = worlds.one_lane(1), settled(1), 1000.0, []
+    wanted = 1 + len(others)
+    fleet, memory, now_s, waits = worlds.one_lane(wanted), settled(wanted), 1000.0, []
+    measured_s = {fleet.plan.lane("short").offering.key: boot_s}
     for n in range(lives):
-        boot_s = rng.uniform(1.0, 8.0)
-        ready_s = now_s + boot_s
+        ready_s = now_s + rng.uniform(1.0, 8.0)
         alive = observed(f"r{n}", record_created_at=at(now_s), record_ready_at=at(ready_s))
-        memory = decide(fleet, observation(alive, now_s=ready_s + lived_s - 0.01), memory).memory
+        seen = observation(alive, *others, now_s=ready_s + lived_s - 0.01, boot_s=measured_s)
+        memory = decide(fleet, seen, memory).memory
         died_s = now_s = ready_s + lived_s
-        decision = decide(fleet, observation(replace(alive, node=NodeState.GONE), now_s=now_s), memory)
+        dead = replace(alive, node=NodeState.GONE)
+        decision = decide(fleet, observation(dead, *others, now_s=now_s, boot_s=measured_s), memory)
         while not of_kind(decision, LaunchReplica):
             assert any("died soon after" in reason.message for reason in decision.reasons[Subject.lane("short")])
             now_s += rng.uniform(0.2, 1.0)
-            decision = decide(fleet, observation(now_s=now_s), decision.memory)
+            decision = decide(fleet, observation(*others, now_s=now_s, boot_s=measured_s), decision.memory)
         memory = decision.memory
         waits.append(now_s - died_s)
     return waits
@@ -143,6 +151,14 @@ def test_a_replica_that_becomes_ready_and_dies_at_once_again_and_again_is_backed
     waits = short_lives(9, lived_s=2.0, seed=seed)
     for wait_s, least_s in zip(waits, (0, 2, 4, 8, 16, 32, 64, 120, 120), strict=True):
         assert least_s <= wait_s <= least_s + 1.0
+
+
+def test_the_back_off_of_early_deaths_costs_no_more_than_a_start_while_nobody_serves():
+    alone = short_lives(9, lived_s=2.0, seed=1, boot_s=5.0)
+    beside = short_lives(9, lived_s=2.0, seed=1, boot_s=5.0, others=(observed("r90"), observed("r91")))
+    for wait_s, waits_beside_s, least_s in zip(alone, beside, (0, 2, 4, 8, 16, 32, 64, 120, 120), strict=True):
+        assert min(least_s, 5.0) <= wait_s <= min(least_s, 5.0) + 1.0
+        assert min(least_s, 15.0) <= waits_beside_s <= min(least_s, 15.0) + 1.0
 
 
 def test_replicas_that_served_for_long_are_replaced_at_once_however_often():

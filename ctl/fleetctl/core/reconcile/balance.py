@@ -10,7 +10,7 @@ from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
 from fleetctl.core.reconcile.headroom import Headroom
 from fleetctl.core.reconcile.lifecycle import drain, stop
-from fleetctl.core.reconcile.limits import backoff_s, has_proven_itself, since_s
+from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Market
@@ -43,6 +43,7 @@ class LaneState:
     steps: tuple[ReplicaStep, ...]
     refused: str = ""  # why the last launch was refused before it reached the provider
     blocked: str = ""  # why no node may be ordered now
+    boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,9 @@ def _backoff(lane: LaneState, context: ReconcileContext) -> tuple[float, str]:
     """Return how long the lane's next launch still waits, and what for; the first early death makes none wait."""
     memory = lane.memory
     starts = backoff_s(memory.failures) - since_s(memory.last_failure, context.now)
-    deaths = backoff_s(memory.early_deaths - 1) - since_s(memory.last_early_death, context.now)
+    serves = any(o.state is ReplicaState.READY for o in lane.steps)
+    deaths_s = early_death_backoff_s(memory.early_deaths, boot_s=lane.boot_s, serves=serves)
+    deaths = deaths_s - since_s(memory.last_early_death, context.now)
     if deaths > starts:
         return deaths, f"{memory.early_deaths} in a row died soon after they were ready"
     return starts, f"{memory.failures} failed starts in a row"

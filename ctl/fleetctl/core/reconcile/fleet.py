@@ -185,6 +185,7 @@ def _decide_lane(  # a lane's decision, from what each of them says
         steps=steps,
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
+        boot_s=view.boot_s,
     )
     return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom), reports=reports)
 

@@ -37,6 +37,9 @@ UNVERIFIED_LISTINGS = 2
 # early: one that is replaced again and again would cost more than it serves.
 EARLY_DEATH_BOOTS = 3.0
 EARLY_DEATH_S_MIN = 60.0
+# What an early death costs is its start: while others serve, the next is put off for at most so many starts as measured,
+# and for one while nobody does, which at most doubles the time without service.
+EARLY_DEATH_BACKOFF_BOOTS = 3.0
 BACKOFF_FIRST_S = 2.0
 BACKOFF_MAX_S = 120.0
 GATEWAY_SILENT_S = 15.0  # alive and not answering: ended, and started afresh
@@ -73,6 +76,12 @@ def has_proven_itself(record: Replica, now: datetime) -> bool:
 def backoff_s(failures: int) -> float:
     """Return how long to wait after this many failures in a row: 0, 2, 4, 8, ... seconds, at most two minutes."""
     return 0.0 if failures <= 0 else min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
+
+
+def early_death_backoff_s(deaths: int, *, boot_s: float, serves: bool) -> float:
+    """Return how long to wait after this many early deaths in a row; the first makes none wait."""
+    limit_s = boot_s * (EARLY_DEATH_BACKOFF_BOOTS if serves else 1.0)
+    return min(backoff_s(deaths - 1), max(BACKOFF_FIRST_S, limit_s))
 
 
 def since_s(start: datetime | None, now: datetime) -> float:
