@@ -69,7 +69,7 @@ lanes:
     replicas: 1
     launch: *launch
 capacity: {{gpus: [L40S]}}
-gateway: {{port: {port}, stall_timeout: 7s}}
+gateway: {{port: {port}, stall_timeout: 4s}}
 """
 HUNG_OUT_S_MAX = 10.0
 HUNG_ENDED_S_MAX = 60.0  # out of rotation, given its time to recover, killed and seen to be gone, on a shared machine
