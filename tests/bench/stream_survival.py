@@ -182,11 +182,11 @@ class Survival:
             await asyncio.sleep(self.campaign.pause_s)
             begun = time.monotonic()
             async with asyncio.TaskGroup() as strikes:
-                room = asyncio.Semaphore(self.campaign.at_once)
+                slots = asyncio.Semaphore(self.campaign.at_once)
                 for strike in self.campaign.strikes(self.rng):
-                    await room.acquire()
+                    await slots.acquire()
                     struck = strikes.create_task(self._strike(http, strike))
-                    struck.add_done_callback(lambda _: room.release())
+                    struck.add_done_callback(lambda _: slots.release())
                     await asyncio.sleep(self.campaign.pause_s)
             self.report.seconds = time.monotonic() - begun
             self.is_over = True

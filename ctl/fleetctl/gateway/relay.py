@@ -121,10 +121,8 @@ class EventRelay:
 
     def restart(self, splice: Splicer | PromptCount) -> None:
         """Get ready for the part another replica will send, which will be counted as this one was."""
-        self._pending = b""
-        self._marker = self._empty = b""
-        self._shape = None
-        self.fault = None
+        self._pending = self._marker = self._empty = b""
+        self._shape = self.fault = None
         self.splice = splice
         if self.transcript is not None:
             prompt_tokens, tokens = self.counts()
@@ -133,9 +131,8 @@ class EventRelay:
 
     def counts(self) -> tuple[int | None, int]:
         """Return prompt tokens, if they are known, and the tokens generated so far, as the engine counts where it does."""
-        if self.transcript is None:
-            return None, self.tokens
-        return self.transcript.usage(self._counted, plain_events=self._plain)
+        kept = self.transcript
+        return kept.usage(self._counted, plain_events=self._plain) if kept is not None else (None, self.tokens)
 
     @property
     def is_finished(self) -> bool:
@@ -193,7 +190,7 @@ class EventRelay:
         if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
             return event
         if self._finish_seen and not goes_on(event):
-            return self._read_end(event)
+            return self._read_end(event, transcript)
         read = read_event(event)
         if read is None:
             transcript.drop()
@@ -210,11 +207,10 @@ class EventRelay:
         self._shape = shape_of(event, strips=strips) if is_plain and self.splice is None else None
         return (self._shown_event(event) if strips else event), is_plain
 
-    def _read_end(self, event: bytes) -> bytes:
+    def _read_end(self, event: bytes, transcript: Transcript) -> bytes:
         """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
         if event.find(b'"usage"') < 0:
-            if self.transcript is not None and not self._counted and _CONTENT.search(event):
-                self.transcript.note_last_token()
+            transcript.note_end(has_token=not self._counted and _CONTENT.search(event) is not None)
             return event
         if b'"completion_tokens"' in event:
             self._counted = event

@@ -89,9 +89,9 @@ class Transcript:
         self.add(msgspec.json.encode(text)[1:-1])
         return bool(text) and choice.get("finish_reason") is None
 
-    def note_last_token(self) -> None:
-        """Count the token of an event that also says why the answer ended."""
-        self._events += 1
+    def note_end(self, *, has_token: bool) -> None:
+        """Count the token, if it has one, of an event that says why the answer ended."""
+        self._events += has_token
 
     def add(self, text: bytes) -> None:
         """Keep some more text, as JSON wrote it."""
