@@ -72,6 +72,7 @@ class UnixServer:
         path.unlink(missing_ok=True)
         self._site = web.UnixSite(self._runner, str(path))
         await self._site.start()
+        path.chmod(0o600)  # whatever the umask: its directory is private too
         self._path, self._identity = path, _identity(path)
 
     def _is_in_place(self) -> bool:

@@ -301,7 +301,8 @@ def start_gateway(port: int, upstream_port: int, where: Path) -> subprocess.Pope
     table = routing_table(upstream_port)
     paths.routing_table.parent.mkdir(parents=True, exist_ok=True)
     paths.routing_table.write_bytes(codec.encode(table))
-    return subprocess.Popen([sys.executable, "-m", "fleetctl.gateway", "bench", "--port", str(port)], env=env)
+    command = [sys.executable, "-m", "fleetctl.gateway", "bench", "--port", str(port)]
+    return subprocess.Popen(command, env=env, start_new_session=True)
 
 
 def start_haproxy(port: int, upstream_port: int, where: Path) -> subprocess.Popen[bytes]:
@@ -312,7 +313,9 @@ def start_haproxy(port: int, upstream_port: int, where: Path) -> subprocess.Pope
         f"frontend f\n  bind 127.0.0.1:{port}\n  default_backend b\n"
         f"backend b\n  server r 127.0.0.1:{upstream_port}\n"
     )
-    return subprocess.Popen([shutil.which("haproxy") or "haproxy", "-db", "-q", "-f", str(config)])
+    return subprocess.Popen(
+        [shutil.which("haproxy") or "haproxy", "-db", "-q", "-f", str(config)], start_new_session=True
+    )
 
 
 def start_nginx(port: int, upstream_port: int, where: Path) -> subprocess.Popen[bytes]:
@@ -336,7 +339,8 @@ def start_nginx(port: int, upstream_port: int, where: Path) -> subprocess.Popen[
             str(where),
             "-g",
             "user root;" if not os.getuid() else "",
-        ]
+        ],
+        start_new_session=True,
     )
 
 
@@ -348,9 +352,12 @@ def start_other_gateway(checkout: Path, port: int, upstream_port: int, where: Pa
     return subprocess.Popen([sys.executable, "-c", code], env=env, start_new_session=True)
 
 
+# Every candidate gets a session of its own: the kernel shares the cores among sessions first (sched_autogroup), so on a busy
+# machine one that shares the bench's session waits longer for a core than one that does not.
 def candidates(where: Path, upstream_port: int, beside: Path | None) -> list[Candidate]:
     def script(name: str, port: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, __file__, "--as", name, str(port), str(upstream_port)])
+        command = [sys.executable, __file__, "--as", name, str(port), str(upstream_port)]
+        return subprocess.Popen(command, start_new_session=True)
 
     starts: dict[str, Callable[[int], subprocess.Popen[bytes]]] = {
         "gateway": lambda port: start_gateway(port, upstream_port, where),

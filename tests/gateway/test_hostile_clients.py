@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.core.admission.keys import sha256_hash
-from tests.gateway.rig import LIMITS, GatewayRig, raw_post
+from tests.gateway.rig import LIMITS, GatewayRig, raw_post, until
+from tests.gateway.scripted import Seen, Wire, answers, delta, hangs
 
 GROWTH_KIB_MAX = 100 * 1024
 CONNECTIONS = 24
@@ -83,14 +84,153 @@ async def test_slow_heads_and_slow_bodies_are_ended_while_others_are_served():
             assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
 
 
+BODY = b'{"messages":[{"role":"user","content":"Hi"}]}'
+
+
 async def test_connections_over_the_bound_are_told_so_and_leave_room_again():
     async with GatewayRig(limits=replace(LIMITS, connections_max=8)) as rig:
-        await rig.add("r1")
+        await rig.add("r1", hangs)
         held = [await rig.connect() for _ in range(8)]
+        for _, writer in held:
+            writer.write(raw_post(BODY))
+        await until(lambda: len(rig.replicas[0].seen) == 8)
         assert b"503" in (await rig.send_raw(raw_post(b"{}")))[:20]
         for _, writer in held:
             writer.transport.abort()
         await asyncio.gather(*(rig.get("/health") for _ in range(4)))
+
+
+async def test_idle_connections_make_room_for_whoever_asks():
+    async with GatewayRig(limits=replace(LIMITS, connections_max=50)) as rig:
+        await rig.add("r1")
+        for _ in range(10):
+            held = [await rig.connect() for _ in range(100)]
+            held[-1][1].write(b"GET /slowly")
+            for _ in range(3):
+                assert (await rig.send_raw(raw_post(BODY, b"connection: close\r\n"))).startswith(b"HTTP/1.1 200")
+            for _, writer in held:
+                writer.transport.abort()
+        page = (await rig.get("/metrics")).body.decode()
+        assert float(page.split("\nfleetctl_gateway_connections_displaced_total ")[1].split("\n")[0]) > 100
+
+
+async def test_a_flood_of_connections_holds_no_more_than_a_share_beyond_the_bound():
+    async with GatewayRig(limits=replace(LIMITS, connections_max=16)) as rig:
+        await rig.add("r1", hangs)
+        held = [await rig.connect() for _ in range(16)]
+        for _, writer in held:
+            writer.write(raw_post(BODY))
+        await until(lambda: len(rig.replicas[0].seen) == 16)
+        more = [await rig.connect() for _ in range(100)]
+        await until(lambda: rig.frontend.connections <= 32)
+        for _, writer in held + more:
+            writer.transport.abort()
+        await until(lambda: rig.frontend.connections == 0)
+
+
+async def test_a_stream_that_nobody_reads_holds_little_and_ends_by_a_deadline():
+    async def streams(seen: Seen, wire: Wire) -> None:
+        del seen
+        await wire.begin_events()
+        while True:
+            await wire.event(delta("x" * 4000))
+
+    async with GatewayRig(limits=replace(LIMITS, client_stall_s=1.0)) as rig:
+        replica = await rig.add("r1", streams)
+        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        clients = [await rig.connect() for _ in range(20)]
+        for _, writer in clients:
+            writer.write(raw_post(BODY[:-1] + b',"stream":true}'))
+        await until(lambda: len(replica.seen) == 20)
+        await until(lambda: rig.frontend.snapshot(1).replicas[0].in_flight == 0)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < GROWTH_KIB_MAX
+        replica.script = answers(["fine"])
+        assert (await rig.post()).status == 200
+        for _, writer in clients:
+            writer.transport.abort()
+
+
+SMUGGLED = raw_post(b'{"messages":[{"role":"user","content":"smuggled"}]}')
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n",
+        b"content-length: 0\r\ncontent-length: 500\r\n\r\n",
+        b"content-length: 0, 500\r\n\r\n",
+        b"content-length: +0\r\n\r\n",
+        b"content-length: -1\r\n\r\n",
+        b"content-length: 0x0\r\n\r\n",
+        b"content-length:\r\n\r\n",
+        b"content-length : 0\r\n\r\n",
+        b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"transfer-encoding: chunked\r\n\r\n0x0\r\n\r\n",
+        b"transfer-encoding: chunked\r\n\r\n-1\r\n\r\n",
+        b"transfer-encoding: chunked\r\n\r\n0\n\n",
+        b"x: y\r\n content-length: 0\r\n\r\n",
+        b"x: y\rcontent-length: 0\r\n\r\n",
+        b"x\x00: y\r\n\r\n",
+    ],
+)
+async def test_a_request_whose_end_is_in_doubt_carries_no_second_one(rig, framing):
+    replica = await rig.add("r1")
+    answer = await rig.send_raw(POST + framing + SMUGGLED)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert replica.seen == []
+
+
+async def test_junk_behind_a_request_leaves_its_answer(rig):
+    await rig.add("r1")
+    for junk in (b"\x00" * 1000, b"GET\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01" * 100):
+        answer = await rig.send_raw(raw_post(BODY) + junk)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.count(b"HTTP/1.1 ") == 2
+        assert b"HTTP/1.1 400" in answer
+
+
+async def test_more_pipelined_than_may_wait_is_refused_and_what_came_before_is_answered(rig):
+    await rig.add("r1")
+    answer = await rig.send_raw(raw_post(BODY) * 200)
+    assert 1 <= answer.count(b"HTTP/1.1 200") <= 200
+    assert (await rig.post()).status == 200
+
+
+ODD = {
+    "duplicate keys": b'{"messages":[{"role":"user","content":"a"}],"stream":true,"stream":false,"messages":[]}',
+    "a huge integer": b'{"messages":[{"role":"user","content":"a"}],"max_tokens":%b}' % (b"9" * 4000),
+    "a huge float": b'{"messages":[{"role":"user","content":"a"}],"max_tokens":1e999999}',
+    "a negative length": b'{"messages":[{"role":"user","content":"a"}],"max_tokens":-9223372036854775809}',
+    "a lone surrogate": b'{"messages":[{"role":"user","content":"\\ud800"}],"model":"\\udfff"}',
+    "no UTF-8": b'{"messages":[{"role":"user","content":"\xff\xfe"}]}',
+    "unicode names": '{"messages":[{"role":"user","name":"\u202e\U0001f600","content":"a"}]}'.encode(),
+    "a NUL": b'{"messages":[{"role":"user","content":"\x00"}]}',
+    "deep in a message": b'{"messages":[{"role":"user","content":' + b"[" * 100_000 + b"]}]}",
+    "deep in tools": b'{"messages":[],"tools":' + b'{"a":' * 100_000,
+    "deep in a part": b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":' + b"[" * 50_000,
+    "a million messages": b'{"messages":[' + b'{"content":""},' * 60_000 + b'{"content":""}]}',
+    "prompts in prompts": b'{"prompt":' + b"[" * 50_000,
+    "NaN": b'{"messages":[{"role":"user","content":"a"}],"max_tokens":NaN}',
+    "a bare value": b'"text"',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/completions"])
+async def test_bodies_of_any_shape_are_answered_and_harm_nobody(rig, what, path):
+    await rig.add("r1")
+    broken: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    request = raw_post(ODD[what], b"connection: close\r\n").replace(b"/v1/chat/completions", path, 1)
+    answer = await rig.send_raw(request)
+    assert answer[:12] in (b"HTTP/1.1 200", b"HTTP/1.1 400")
+    assert not broken
+    assert (await rig.post()).status == 200
 
 
 async def test_a_body_nested_without_end_is_a_400(rig):

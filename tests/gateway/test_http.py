@@ -177,7 +177,9 @@ async def test_a_kept_connection_serves_again(rig):
 async def test_connections_over_the_limit_are_refused():
     async with GatewayRig(limits=replace(LIMITS, connections_max=2)) as rig:
         held = [await rig.connect() for _ in range(2)]
-        await until(lambda: rig.frontend.connections == 2)
+        for _, writer in held:  # one that sends nothing would make room
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        await until(lambda: len([c for c in rig.frontend._clients if not c.is_idle]) == 2)
         answer = await rig.send_raw(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
         assert statuses(answer) == [503]
         assert b"x-fleetctl-reason: connections" in answer

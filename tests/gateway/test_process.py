@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -74,7 +75,11 @@ class Process:
 
 @asynccontextmanager
 async def running(
-    paths: FleetPaths, *arguments: str, sockets: tuple[socket.socket, ...] = (), **env: str
+    paths: FleetPaths,
+    *arguments: str,
+    sockets: tuple[socket.socket, ...] = (),
+    files_max: int = 4096,
+    **env: str,
 ) -> AsyncIterator[Process]:
     port = sockets[0].getsockname()[1] if sockets else free_port()
     fds = tuple(s.fileno() for s in sockets)
@@ -82,6 +87,7 @@ async def running(
         sys.executable, "-m", "fleetctl.gateway", FLEET, "--port", str(port), *arguments,
         env={**os.environ, **env, **({"FLEETCTL_LISTEN_FDS": ",".join(map(str, fds))} if fds else {})},
         pass_fds=fds, stderr=asyncio.subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)),
     )  # fmt: skip
     make_socket_dir(paths)  # its place is known before the gateway is
     made = Process(process, port, paths)
@@ -282,6 +288,22 @@ async def test_a_living_controller_is_left_alone(paths, rig, tmp_path):
             await gateway.put(rig.table())
             await SYSTEM_CLOCK.sleep(2.5)
             assert not out.exists()
+
+
+async def test_more_idle_clients_than_it_may_have_files_leave_room_for_others(paths, rig):
+    await rig.add("r1")
+    async with running(paths, files_max=256) as gateway:
+        assert await gateway.put(rig.table()) == 200
+        idle = []
+        try:
+            for _ in range(1000):
+                idle.append(await asyncio.open_connection(*gateway.url.removeprefix("http://").split(":")))
+                if len(idle) % 100 == 0:
+                    assert (await gateway.post())[0] == 200
+        finally:
+            for _, writer in idle:
+                writer.transport.abort()
+        assert (await gateway.snapshot()).replicas[0].failures == 0
 
 
 async def test_it_is_lean(paths, rig):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from dataclasses import replace
 
 import uvloop
 
@@ -40,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> None:
     paths = FleetPaths(fleet=arguments.fleet)
     runtime = load_host(arguments.on_host).gateway_runtime(arguments.fleet)
     runtime.claim()
-    server.raise_descriptor_limit()
+    files_max = server.raise_descriptor_limit()
     sockets = runtime.listeners()
     if not sockets:
         try:
@@ -51,6 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
                 hint="choose another gateway port, or stop what uses it",
             ) from exc
     limits = GatewayLimits(stop_timeout_s=arguments.stop_timeout_s)
+    limits = replace(limits, connections_max=server.connections_max(limits, files_max))
     is_loopback = listeners.are_loopback(sockets)
     frontend = Frontend(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
     try:

@@ -15,7 +15,7 @@ from fleetctl.model.gateway import RoutingTable, SignalFeed
 if TYPE_CHECKING:
     from fleetctl.gateway.frontend import Frontend
 
-_TABLE_BYTES_MAX = 64 * 1024 * 1024
+_TABLE_BYTES_MAX = 8 * 1024 * 1024  # some 300 B a replica: more of them than any gateway serves
 
 
 def app(frontend: Frontend) -> web.Application:

@@ -80,6 +80,8 @@ _decode_number = msgspec.json.Decoder(float, strict=False).decode
 
 def parse_request(body: bytes) -> ParsedRequest:
     """Return what a chat or completion body asks for. Raises msgspec.DecodeError when it is not such a body."""
+    if not body.isascii():
+        _check_utf8(body)  # what is read raw below is looked at by nobody else before the engine
     try:
         read = _decode_body(body)
     except RecursionError:
@@ -104,6 +106,13 @@ def parse_request(body: bytes) -> ParsedRequest:
             and (read.logprobs is _EMPTY or bytes(read.logprobs) in _NONE)
         ),
     )
+
+
+def _check_utf8(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as exc:
+        raise msgspec.DecodeError(f"it is no UTF-8: {exc.reason} at byte {exc.start}") from None
 
 
 def message_texts(body: bytes) -> list[tuple[str, bytes]]:

@@ -50,19 +50,8 @@ class ClientConnection(asyncio.Protocol):
     """Serves one request at a time. Pipelined ones wait, a bounded number of them, and are answered in order."""
 
     __slots__ = (
-        "_behind_s",
-        "_bodies_admitted",
-        "_current",
-        "_deadline",
-        "_is_chunked",
-        "_is_closed",
-        "_is_lingering",
-        "_is_serving",
-        "_reader",
-        "_service",
-        "_transport",
-        "_write",
-        "exchange",
+        "_behind_s", "_bodies_admitted", "_current", "_deadline", "_is_chunked", "_is_closed", "_is_lingering",
+        "_is_serving", "_reader", "_service", "_transport", "_write", "exchange",
     )  # fmt: skip
 
     def __init__(self, service: ClientService) -> None:
@@ -123,6 +112,12 @@ class ClientConnection(asyncio.Protocol):
         self._behind_s = math.inf
         if self.exchange is not None:
             self.exchange.client_ready()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is done for it, and no request of its has come as far as its body."""
+        is_at_rest = not (self._is_serving or self._is_lingering or self._is_closed)
+        return is_at_rest and not self._reader.ready and not self._reader.in_body
 
     @property
     def address(self) -> str:

@@ -14,6 +14,7 @@ from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
 from fleetctl.gateway.classify import parse_request
+from fleetctl.gateway.connections import OpenConnections
 from fleetctl.gateway.errors import postpone_key, refuse_key, refuse_without_lane, reply_error
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
@@ -55,7 +56,7 @@ class Frontend:
         self._wall = clock
         self._started_at: datetime = clock.now()
         self._started_s = clock.monotonic_s()
-        self._clients: set[ClientConnection] = set()
+        self._clients = OpenConnections(limits.connections_max)
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
         self._checks: set[asyncio.Task[None]] = set()
@@ -104,7 +105,7 @@ class Frontend:
     def sweep(self) -> None:
         """Check every deadline that is not urgent."""
         now_s = self.clock()
-        for client in list(self._clients):
+        for client in self._clients:
             client.check(now_s)
         self.upstreams.expire()
         self.dispatcher.sweep(now_s)
@@ -112,20 +113,19 @@ class Frontend:
     def stop(self) -> None:
         """Take the requests at hand as the last ones."""
         self.is_stopping = True
-        for client in list(self._clients):
+        for client in self._clients:
             client.stop()
 
     def cut(self) -> None:
         """Break off whoever is still there."""
-        for client in list(self._clients):
+        for client in self._clients:
             client.cut()
 
     # Service, for client connections.
 
     def opened(self, client: ClientConnection) -> bool:
         """Note a connection; False: there are too many."""
-        self._clients.add(client)
-        return len(self._clients) <= self.limits.connections_max
+        return self._clients.admit(client)
 
     def closed(self, client: ClientConnection) -> None:
         """Note its end."""
@@ -213,7 +213,7 @@ class Frontend:
         status = 200
         if request.path == _METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
-            body = metrics.exposition(self.dispatcher, self.upstreams, connections=len(self._clients))
+            body = metrics.exposition(self.dispatcher, self.upstreams, clients=self._clients)
         elif request.path == b"/health":
             status, body = self._health()
         else:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.core.slo.sketch import QuantileSketch
+    from fleetctl.gateway.connections import OpenConnections
     from fleetctl.gateway.upstreams import Upstreams
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -25,14 +26,21 @@ _PREFIX = "fleetctl_gateway_"
 Sample = tuple[dict[str, str], float]
 
 
-def exposition(dispatcher: Dispatcher, upstreams: Upstreams, *, connections: int) -> bytes:
+def exposition(dispatcher: Dispatcher, upstreams: Upstreams, *, clients: OpenConnections) -> bytes:
     """Return the page."""
     lines: list[str] = []
     routes = dispatcher.routes
     for lane in routes.lanes.values():
         lane.accounts.fold(dispatcher.clock())
     table = routes.table
-    _family(lines, "connections", "gauge", "Open client connections.", [({}, connections)])
+    _family(lines, "connections", "gauge", "Open client connections.", [({}, len(clients))])
+    _family(
+        lines,
+        "connections_displaced_total",
+        "counter",
+        "Idle client connections closed to make room.",
+        [({}, clients.displaced)],
+    )
     version = table.version if table is not None else 0
     _family(lines, "table_version", "gauge", "Version of the routing table.", [({}, version)])
     _lane_gauges(lines, routes)

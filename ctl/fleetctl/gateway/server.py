@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.gateway.frontend import Frontend
+    from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.paths import FleetPaths
     from fleetctl.ports.host import GatewayRuntime
 
@@ -46,10 +47,16 @@ def read_table(path: Path) -> RoutingTable | None:
     return table
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open connections as the system lets this process have."""
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system lets this process have; return how many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def connections_max(limits: GatewayLimits, files_max: int) -> int:
+    """Return how many clients may be connected: a quarter of the open files is kept for replicas, refusals and logs."""
+    return limits.connections_max if files_max < 0 else min(limits.connections_max, files_max * 3 // 4)
 
 
 class Listening:
