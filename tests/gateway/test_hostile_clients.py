@@ -138,10 +138,10 @@ async def test_a_stream_that_nobody_reads_holds_little_and_ends_by_a_deadline():
     async with GatewayRig(limits=replace(LIMITS, client_stall_s=1.0)) as rig:
         replica = await rig.add("r1", streams)
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        clients = [await rig.connect() for _ in range(20)]
+        clients = [await rig.connect() for _ in range(8)]
         for _, writer in clients:
             writer.write(raw_post(BODY[:-1] + b',"stream":true}'))
-        await until(lambda: len(replica.seen) == 20)
+        await until(lambda: len(replica.seen) == 8)
         await until(lambda: rig.frontend.snapshot(1).replicas[0].in_flight == 0)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < GROWTH_KIB_MAX
         replica.script = answers(["fine"])
