@@ -225,7 +225,7 @@ class EvilFleet:
         """Return what every face shows, as a terminal would get it where one asks for a terminal."""
         replicas = [r["record"]["id"] for r in self.home.query("status")["replicas"]]
         faces = {
-            " ".join(words): self.home.run(*words, "-f", "devils") if words[0] == "logs" else self.home.run(*words)
+            " ".join(words): self.home.run(*words, "--fleet", "devils") if words[0] == "logs" else self.home.run(*words)
             for words in FACES
         }
         faces |= {f"logs {name}": self.home.run("logs", name, "-n", "2000") for name in replicas}

@@ -27,7 +27,9 @@ def events(
         ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many, the newest.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on with what happens next, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "-F", help="Go on with what happens next, until Ctrl-C.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show what happened, oldest first: decisions, notices, what people asked for, failures.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import suggestions
-from fleetctl.cli.options import FleetOption
+from fleetctl.cli.options import FleetLongOption
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
@@ -31,7 +31,7 @@ def logs(
         ),
     ] = "controller",
     *,
-    fleet: FleetOption = "",
+    fleet: FleetLongOption = "",
     tail: Annotated[
         int | None,
         typer.Option("--tail", "-n", min=0, max=operation.LINES_MAX, help="How many lines, the last; 100 by itself."),
@@ -39,7 +39,9 @@ def logs(
     since: Annotated[
         str, typer.Option("--since", metavar="DURATION", help="Only what was written in the last 10m, 2h ...")
     ] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Go on with what is written, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "-F", help="Go on with what is written, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Show what a replica's engine, the gateway or the controller has written, the newest last.
 

@@ -29,6 +29,17 @@ FleetOption = Annotated[
         autocompletion=suggestions.fleets,
     ),
 ]
+# Where -f is --follow, as it is for kubectl and docker.
+FleetLongOption = Annotated[
+    str,
+    typer.Option(
+        "--fleet",
+        metavar="FLEET",
+        envvar="FLEETCTL_FLEET",
+        help="The fleet, when there are several.",
+        autocompletion=suggestions.fleets,
+    ),
+]
 ProfileName = Annotated[
     str,
     typer.Argument(
