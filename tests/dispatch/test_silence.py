@@ -122,6 +122,26 @@ def test_what_is_silent_on_an_unhealthy_replica_moves_at_once(is_stream):
     assert dispatcher.routes.replicas["r1"].failures == 0
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_request_that_may_not_move_any_more_stays_on_a_replica_that_may_only_be_slow(is_stream):
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher, {"r1": Fate(token_s=29.0, end_s=30.0)}, is_stream=is_stream)
+    exchange.request.resends = 2
+    heap.run(2.0)
+    dispatcher.apply(table(replace(route("r1"), healthy=False, in_rotation=False), route("r2"), version=2))
+    heap.run(40.0)
+    assert (exchange.sent_to, exchange.ends) == (["r1"], ["answered", "over"])
+
+
+def test_a_prompt_that_waits_behind_others_is_not_ended_while_these_get_their_tokens():
+    heap, dispatcher = heap_with(route("r1"))
+    talking = submit(heap, dispatcher, {"r1": HUNG})
+    keep_talking(heap, talking, 150.0)
+    waiting = submit(heap, dispatcher, {"r1": Fate(token_s=99.0, end_s=100.0)})
+    heap.run(101.0)
+    assert (waiting.sent_to, waiting.ends) == (["r1"], ["answered", "over"])
+
+
 def test_a_stream_goes_back_to_a_replica_that_has_recovered():
     heap, dispatcher = heap_with(route("r1"))
     fates = {"r1": HUNG}

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from fleetctl.core.engine_load import with_rates
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 from fleetctl.plugins import load_engine
+from fleetctl.testing import samples
 
 VLLM_PAGE = (Path(__file__).parent / "pages" / "vllm-0.32.txt").read_text()
 
@@ -66,6 +70,24 @@ def test_an_emulated_engine_is_read_as_the_engine_it_plays(flavour: str) -> None
 def test_a_real_vllm_page_is_read() -> None:
     signals = load_engine("vllm").signals(VLLM_PAGE)
     assert signals == EngineSignals(validity=Validity.OK, prompt_tokens=210.0, output_tokens=508.0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "series"),
+    [
+        ("tgi", 'tgi_batch_inference_count{method="decode"}'),
+        ("sglang", 'sglang:inter_token_latency_seconds_count{model_name="m"}'),
+    ],
+)
+def test_an_engine_that_counts_tokens_at_an_answers_end_is_seen_to_move_before(engine: str, series: str) -> None:
+    pages = [f"{PAGES[engine]}{series} {count}\n" for count in (70, 90, 90)]
+    first, second, third = (
+        replace(load_engine(engine).signals(page), at=samples.EPOCH + timedelta(seconds=5 * number))
+        for number, page in enumerate(pages)
+    )
+    moved = with_rates(first, second)
+    assert moved.stalled_s == 0.0
+    assert with_rates(moved, third).stalled_s == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("engine", PAGES)

@@ -37,6 +37,9 @@ def judge(**view: Any) -> Reason | None:
         # A lawful long prompt.
         ({"engine": engine(stalled_s=12.0), "silent_s": 12.0, "prefill_allowance_s": 15.0}, None),
         ({"engine": engine(stalled_s=20.0), "silent_s": 20.0, "prefill_allowance_s": 15.0}, ReasonCode.STALLED),
+        # An answer of which the gateway hears is slow at most: some engines count its tokens at its end.
+        ({"engine": engine(stalled_s=20.0), "unheard_s": 0.3}, None),
+        ({"engine": engine(stalled_s=20.0), "unheard_s": 4.1}, ReasonCode.STALLED),
         # Figures that are no figures.
         ({"engine": engine(stalled_s=50.0, validity=Validity.STALE), "silent_s": 50.0}, None),
         ({"engine": engine(stalled_s=50.0, validity=Validity.INVALID)}, None),
@@ -79,5 +82,7 @@ def test_an_engine_stands_still_while_it_runs_requests_and_counts_no_token():
     assert stalled_s(reading(0, 5, running=0), reading(5, 5, running=0)) == 0.0
     assert stalled_s(reading(0, 5), reading(5, 2)) == 0.0
     assert stalled_s(reading(0, 0, prompt_tokens=0), reading(5, 0, prompt_tokens=0)) == 0.0
+    moving = replace(reading(5, 9), steps=12.0), replace(reading(10, 9), kv_usage=0.4)
+    assert stalled_s(reading(0, 9), *moving, reading(15, 9)) == 0.0
     unfit = replace(reading(5, 9), validity=Validity.INVALID)
     assert stalled_s(reading(0, 9), unfit, reading(10, 9)) == 0.0

@@ -14,7 +14,10 @@ PREFIX = "sglang:"
 
 
 def read(exposition: str) -> EngineSignals:
-    """Read a page; figures of several schedulers are added, the fullest token pool counts."""
+    """Read a page; figures of several schedulers are added, the fullest token pool counts.
+
+    SGLang counts a request's tokens at its end; what moves until then is the count of the gaps between them.
+    """
     page = parse(exposition)
     return reading.signals(
         running=page.total("sglang:num_running_reqs"),
@@ -23,4 +26,5 @@ def read(exposition: str) -> EngineSignals:
         preemptions=page.total("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs"),
         prompt_tokens=page.total("sglang:prompt_tokens_total"),
         output_tokens=page.total("sglang:generation_tokens_total"),
+        steps=page.total("sglang:inter_token_latency_seconds_count"),
     )

@@ -17,7 +17,7 @@ def read(exposition: str) -> EngineSignals:
     """Read a page. TGI shows a series only once it was touched, so a page is INVALID until the first request.
 
     KV usage is the running batch's token budget over the cache's: TGI reserves a request's whole budget up front,
-    and so never preempts.
+    and so never preempts. It counts an answer's tokens at its end; what moves until then is the count of batches run.
     """
     page = parse(exposition)
     used = page.total("tgi_batch_current_max_tokens")
@@ -29,4 +29,5 @@ def read(exposition: str) -> EngineSignals:
         preemptions=0.0,
         prompt_tokens=page.total("tgi_request_input_length_sum"),
         output_tokens=page.total("tgi_request_generated_tokens_sum"),
+        steps=page.total("tgi_batch_inference_count"),
     )

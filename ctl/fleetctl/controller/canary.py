@@ -32,7 +32,7 @@ _SILENT_S = 1.0
 
 @dataclass(slots=True)
 class _Proof:
-    output_tokens: float = -1.0
+    progress: tuple[float, float] = (-1.0, 0.0)  # tokens and steps as last counted
     alive_at_s: float = 0.0  # a completion came back, tokens were counted, or it was looked at first
     tried_at_s: float = 0.0
     missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
@@ -69,8 +69,9 @@ class Canaries:
 
     def _is_due(self, replica: ObservedReplica, now_s: float) -> bool:
         proof, engine = self._proofs[replica.record.id], replica.engine
-        if engine.output_tokens != proof.output_tokens:
-            proof.output_tokens, proof.alive_at_s, proof.missed_s = engine.output_tokens, now_s, 0.0
+        progress = (engine.output_tokens, engine.steps)
+        if progress != proof.progress:
+            proof.progress, proof.alive_at_s, proof.missed_s = progress, now_s, 0.0
         if engine.validity is not Validity.OK or engine.running or engine.waiting:
             return False
         if replica.in_flight and replica.silent_s < _SILENT_S:

@@ -146,6 +146,7 @@ class Observer:
             consecutive_failures=self._consecutive(record, at_gateway),
             is_stalled=self._is_stalled(record, at_gateway),
             silent_s=at_gateway.silent_s if at_gateway else 0.0,
+            unheard_s=at_gateway.unheard_s if at_gateway else None,
             prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway else 0.0,
             canary_missed_s=self._canaries.missed_s(record.id),
             notice_deadline=_notice_deadline(record, node, now),

@@ -40,7 +40,8 @@ def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
     prompt, output = after.prompt_tokens - before.prompt_tokens, after.output_tokens - before.output_tokens
     if seconds <= 0 or prompt < 0 or output < 0:
         return after
-    stands = before.running > 0 and after.running > 0 and not prompt and not output
+    moves = prompt or output or after.steps != before.steps or after.kv_usage != before.kv_usage
+    stands = before.running > 0 and after.running > 0 and not moves
     # Counters that never counted prove nothing.
     counts = after.prompt_tokens > 0 or after.output_tokens > 0
     return replace(

@@ -13,7 +13,7 @@ _KV_USAGE_SLACK = 1e-6
 _COUNT_MAX = 2.0**53
 
 
-def signals(
+def signals(  # noqa: PLR0913  # what an engine is known by, each named
     *,
     running: float | None,
     waiting: float | None,
@@ -21,8 +21,12 @@ def signals(
     preemptions: float | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
+    steps: float | None = None,
 ) -> EngineSignals:
-    """Return OK signals if every figure is there, finite, countable and not negative, and KV usage is at most one; else INVALID."""
+    """Return OK signals if every figure is there, finite, countable and not negative, and KV usage is at most one; else INVALID.
+
+    `steps` may be missing, or be no figure: it only proves that an engine moves.
+    """
     figures = (running, waiting, kv_usage, preemptions, prompt_tokens, output_tokens)
     present = [figure for figure in figures if figure is not None and 0 <= figure <= _COUNT_MAX]
     if len(present) < len(figures) or present[2] > 1 + _KV_USAGE_SLACK:
@@ -35,4 +39,5 @@ def signals(
         preemptions=present[3],
         prompt_tokens=present[4],
         output_tokens=present[5],
+        steps=steps if steps is not None and 0 <= steps <= _COUNT_MAX else 0.0,
     )

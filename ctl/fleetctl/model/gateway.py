@@ -148,6 +148,7 @@ class ReplicaSnapshot:
     consecutive_failures: int
     is_stalled: bool = False  # all that it carried stood still for too long, and it has answered nobody since
     silent_s: float = 0.0  # it has requests, and nothing was heard of any for this long
+    unheard_s: float | None = None  # since it last said anything of any request; None: it never has
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts it works on
 
 

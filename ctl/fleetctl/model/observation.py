@@ -25,10 +25,11 @@ class EngineSignals:
     kv_usage: float = 0.0  # 0-1
     preemptions: float = 0.0  # counter
     prompt_tokens: float = 0.0  # counter
-    output_tokens: float = 0.0  # counter
+    output_tokens: float = 0.0  # counter; some engines count an answer's only at its end
+    steps: float = 0.0  # counter that moves while answers are under way, where there is one; else 0
     prefill_tokens_per_s: float | None = None  # since the reading before; None: there was none fit for it
     decode_tokens_per_s: float | None = None
-    stalled_s: float = 0.0  # requests ran at every reading since, and not one token was counted
+    stalled_s: float = 0.0  # requests ran at every reading since, and neither a token nor anything else moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,7 @@ class ObservedReplica:
     consecutive_failures: int = 0  # at the gateway, since it was admitted
     is_stalled: bool = False  # at the gateway all that it carried stood still, since it was admitted
     silent_s: float = 0.0  # the gateway has requests there and heard nothing of any for this long
+    unheard_s: float | None = None  # since the gateway heard anything of any request there; None: it never has
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts the gateway sent
     canary_missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
     notice_deadline: datetime | None = None  # when its node is taken for certain

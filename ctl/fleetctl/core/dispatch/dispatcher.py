@@ -148,9 +148,7 @@ class Dispatcher:
             self._assignment.place(request)
         elif request.is_committed:
             self._continue(request)
-        elif request.resends >= (
-            self._limits.resends_lost_max if consequence.may_be_death else self._limits.resends_max
-        ):
+        elif not self._limits.let_move(request, may_be_death=consequence.may_be_death):
             self._endings.give_up(request, failure)
         else:
             self._resend(request, failure, consequence.retry)
@@ -176,11 +174,7 @@ class Dispatcher:
 
     def _continue(self, request: ActiveRequest) -> None:
         """Go on elsewhere with an answer the client has part of, where that is lawful and some replica ever could."""
-        limits = self._limits
-        has_budget = (
-            request.continuations < limits.continuations_max and request.fruitless < limits.fruitless_continuations_max
-        )
-        may_continue = has_budget and self.routes.could_continue(request)
+        may_continue = self._limits.let_move(request) and self.routes.could_continue(request)
         resumption = request.exchange.resumption(may_continue=may_continue)
         if resumption is Resumption.ONLY_END_MISSING:
             request.exchange.end_stream()
@@ -225,7 +219,8 @@ class Dispatcher:
         elif request.replica is None:
             return
         elif not request.is_paused:
-            failure = silence(request, request.replica, self.routes, now_s)
+            may_move = self._limits.let_move(request)
+            failure = silence(request, request.replica, self.routes, now_s, may_move=may_move)
             if failure is not None:
                 request.exchange.cancel()
                 self.failed(request, failure)

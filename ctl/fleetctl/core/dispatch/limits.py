@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.core.dispatch.request import ActiveRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +28,10 @@ class DispatchLimits:
     # for as long as an engine takes to load: twenty seconds to minutes (a vLLM on a busy machine took two, 2026-11-22).
     # Until one is announced it waits as long as it would without that part, and for `displaced_wait_s` at least.
     continued_wait_s: float = 300.0
+
+    def let_move(self, request: ActiveRequest, *, may_be_death: bool = True) -> bool:
+        """Whether one more replica may be asked after its own failed it, as one that died does or in another way."""
+        if request.is_committed:
+            has_many_left = request.continuations < self.continuations_max
+            return has_many_left and request.fruitless < self.fruitless_continuations_max
+        return request.resends < (self.resends_lost_max if may_be_death else self.resends_max)

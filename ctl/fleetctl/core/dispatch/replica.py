@@ -35,7 +35,7 @@ class DispatchReplica:
         self.failures = 0
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
         self.busy_since_s = 0.0  # its first request since it had none
-        self.heard_s = 0.0  # when it last said something of any request, as of the last sweep
+        self.heard_s = 0.0  # when it last said something of any request, as of the last sweep; 0: never
         self.is_stalled = False  # all that it carried stood still, and it has answered nobody since
         self.has_whole_requests = False  # some of its requests are silent until they are whole, as of the last sweep
         self._s_per_prefill_token = 0.0  # the slowest lately; 0: not measured yet
@@ -131,5 +131,6 @@ class DispatchReplica:
             consecutive_failures=self.ejection.failures,
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
+            unheard_s=now_s - self.heard_s if self.heard_s else None,
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )

@@ -29,24 +29,39 @@ def note_heard(active: Iterable[ActiveRequest], replicas: Iterable[DispatchRepli
 
 
 def silence(
-    request: ActiveRequest, replica: DispatchReplica, routes: RoutingState, now_s: float
+    request: ActiveRequest, replica: DispatchReplica, routes: RoutingState, now_s: float, *, may_move: bool
 ) -> RequestEvent | None:
-    """Return how a replica fails a request by its silence. None: it may go on waiting."""
+    """Return how a replica fails a request by its silence. None: it may go on waiting.
+
+    One that may not move any more would be ended: it stays until the stall timeout, as its replica may only be slow.
+    """
     table = routes.table
     silent_s = now_s - request.heard_s
     if table is None or silent_s <= min(UNHEALTHY_SILENT_S, table.stall_timeout_s):
+        return None
+    if not may_move and silent_s <= table.stall_timeout_s:
         return None
     if not replica.route.healthy and silent_s > UNHEALTHY_SILENT_S:
         return RequestEvent.UNHEALTHY
     if not request.is_stream or request.state is RequestState.CONNECTING:
         return None  # A whole answer is silent until it is there.
-    if silent_s > table.stall_timeout_s:
-        return RequestEvent.STALLED
-    limit_s = stall_limit_s(request.lane.route.slo, table.stall_timeout_s)
+    return RequestEvent.STALLED if _is_stalled(request, replica, routes, now_s, table.stall_timeout_s) else None
+
+
+def _is_stalled(
+    request: ActiveRequest, replica: DispatchReplica, routes: RoutingState, now_s: float, timeout_s: float
+) -> bool:
+    """Whether a stream has been silent for too long; where all of its replica has, that one is ejected."""
+    silent_s = now_s - request.heard_s
+    limit_s = stall_limit_s(request.lane.route.slo, timeout_s)
+    if request.awaits_token and _has_spoken(replica, now_s, limit_s):
+        return False  # Its prompt waits behind those of others; how long a request may take is bounded elsewhere.
+    if silent_s > timeout_s:
+        return True
     if silent_s <= limit_s or not _is_hung(request, replica, now_s, limit_s) or not routes.has_other(request):
-        return None
+        return False
     replica.eject_at_next_failure()
-    return RequestEvent.STALLED
+    return True
 
 
 def _is_hung(request: ActiveRequest, replica: DispatchReplica, now_s: float, limit_s: float) -> bool:
@@ -54,3 +69,8 @@ def _is_hung(request: ActiveRequest, replica: DispatchReplica, now_s: float, lim
     if request.awaits_token and replica.has_whole_requests:
         return False  # It may wait in the engine's own queue, behind requests that nobody hears of.
     return replica.silent_s(now_s) > limit_s + replica.prefill_allowance_s
+
+
+def _has_spoken(replica: DispatchReplica, now_s: float, limit_s: float) -> bool:
+    """Whether a replica has said something of another request so lately that it works."""
+    return replica.heard_s > 0.0 and now_s - replica.heard_s <= limit_s

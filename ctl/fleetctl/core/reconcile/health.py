@@ -40,14 +40,18 @@ def unhealthy_reason(
 
 
 def _stall(replica: ObservedReplica, limit_s: float) -> Reason | None:
-    """Return how an engine stands still whose routes all answer. One whose figures are unfit is not judged."""
+    """Return how an engine stands still whose routes all answer. One whose figures are unfit is not judged.
+
+    One that the gateway hears is slow at most, whatever its figures say.
+    """
     engine = replica.engine
     if engine.validity is not Validity.OK:
         return None
     stalled_s = engine.stalled_s
     if stalled_s >= _STALL_CONFIRMED_S:
         stalled_s = max(stalled_s, replica.silent_s)
-    if stalled_s >= limit_s:
+    is_heard = replica.unheard_s is not None and replica.unheard_s < limit_s
+    if stalled_s >= limit_s and not is_heard:
         return ReasonCode.STALLED.because(
             f"its engine says it runs {engine.running} requests, and no token came for {stalled_s:.1f}s "
             f"(limit {limit_s:.1f}s)"
