@@ -172,6 +172,37 @@ def test_a_replica_that_breaks_every_stream_is_left_alone_though_each_begins_wel
     assert replica.snapshot(heap.now_s).consecutive_failures == 0
 
 
+ERRS = Fate(0.01, 0.02, RequestEvent.ERROR)
+GONE = Fate(0.01, 0.02, RequestEvent.UNREACHABLE)
+
+
+@pytest.mark.parametrize(("fate", "serves"), [(ERRS, True), (GONE, False)])
+def test_ejection_never_empties_a_lane_but_of_replicas_that_are_hung_or_gone(fate, serves):
+    heap, dispatcher = heap_with(route("r1"), route("r2"))
+    for _ in range(8):
+        submit(heap, dispatcher, *[fate] * 9)
+        heap.run(heap.now_s + 0.05)
+    lane = dispatcher.routes.lanes["chat"]
+    snapshot = lane.snapshot(heap.now_s)
+    assert (snapshot.ejected, snapshot.serves, lane.has_replica) == (2, serves, serves)
+    exchanges = [submit(heap, dispatcher) for _ in range(4)]
+    assert [bool(exchange.sent_to) for exchange in exchanges] == [serves] * 4
+
+
+def test_a_replica_that_is_admitted_again_is_asked_at_once_however_long_it_was_ejected():
+    heap, dispatcher = heap_with(route("r1"))
+    for _ in range(3):
+        submit(heap, dispatcher, *[GONE] * 9)
+        heap.run(heap.now_s + 0.05)
+    replica = dispatcher.routes.replicas["r1"]
+    assert replica.candidate.ejected_until_s > heap.now_s
+    dispatcher.apply(table(replace(route("r1"), in_rotation=False), version=2))
+    dispatcher.apply(table(route("r1"), version=3))
+    exchanges = [submit(heap, dispatcher) for _ in range(2)]
+    heap.run(heap.now_s + 1.0)
+    assert [exchange.ends for exchange in exchanges] == [["answered", "over"]] * 2
+
+
 @pytest.mark.parametrize(("replacement_s", "wait_s"), [(None, 30.0), (60.0, 300.0), (900.0, 30.0)])
 def test_a_lost_stream_waits_for_as_long_as_a_replacement_takes_that_is_announced(replacement_s, wait_s):
     lane = replace(CHAT, max_wait_s=2.0, replacement_s=replacement_s)

@@ -36,6 +36,10 @@ def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None, missed: int = 
     )  # fmt: skip
 
 
+def traffic(**changes: Any) -> LaneSnapshot:
+    return LaneSnapshot(name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(), **changes)
+
+
 def fleet(*lanes: LaneStatus, **changes: Any) -> FleetStatus:
     base = FleetStatus(
         fleet="demo", at=EPOCH, phase=DesiredPhase.UP, mode=Mode.ACTIVE, model="m", provider="local", generation=1,
@@ -58,6 +62,8 @@ def quantiles(p99_s: float, *, count: int = 1000) -> Quantiles:
         # It had both: its users have less than they had, whatever is on its way.
         ({"ready": 1, "pending": 1, "lost_since": EPOCH}, ConditionType.DEGRADED, ConditionReason.REPLICAS_MISSING),
         ({"step": LadderStep.CAP_TOKENS}, ConditionType.DEGRADED, ConditionReason.LADDER_STEP),
+        ({"traffic": traffic(ejected=2, serves=False)}, ConditionType.DEGRADED, ConditionReason.NONE_SERVES),
+        ({"traffic": traffic(ejected=2)}, ConditionType.READY, ConditionReason.AS_WANTED),
         ({"traffic": None, "validity": Validity.STALE}, ConditionType.STALE, ConditionReason.NO_FIGURES),
     ],
 )

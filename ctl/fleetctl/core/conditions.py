@@ -46,6 +46,7 @@ class ConditionReason(StrEnum):
     NOTHING_LEFT = "nothing-left"
     LADDER_STEP = "ladder-step"  # a degradation is in force
     REPLICAS_MISSING = "replicas-missing"
+    NONE_SERVES = "none-serves"  # replicas are ready, and the gateway can send requests to none of them
     START_IMPOSSIBLE = "start-impossible"  # its engine fails the same way however often it is started
     REPLICAS_PENDING = "replicas-pending"
     SLO_MISSED = "slo-missed"
@@ -108,7 +109,18 @@ def lane_conditions(lane: LaneStatus) -> tuple[Condition, ...]:
         found.append(_condition(ConditionType.DEGRADED, ConditionReason.LADDER_STEP, message))
     if lane.ready < lane.wanted:
         found.append(_short_of_replicas(lane))
+    if lane.ready and serves_nobody(lane):
+        message = f"{lane.ready} replicas ready, and none of them answers the gateway"
+        found.append(_condition(ConditionType.DEGRADED, ConditionReason.NONE_SERVES, message))
     return _worst_first(found) if found else (replace(_READY, message=explain(lane.verdict)),)
+
+
+def serves_nobody(lane: LaneStatus) -> bool:
+    """Whether a lane that wants replicas has none for its users: none is ready, or the gateway has ejected all that are."""
+    traffic = lane.traffic
+    return bool(lane.wanted) and (
+        not lane.ready or (traffic is not None and bool(traffic.ejected) and not traffic.serves)
+    )
 
 
 def _worst_first(found: list[Condition]) -> tuple[Condition, ...]:

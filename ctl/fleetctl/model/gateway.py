@@ -128,6 +128,8 @@ class LaneSnapshot:
     queued: int
     oldest_wait_s: float
     windows: tuple[LaneWindow, ...]  # 10 s, 1 m, 5 m, 1 h, shortest first
+    ejected: int = 0  # replicas of its own that are in rotation and left alone, as they fail
+    serves: bool = True  # some replica is sent its requests; all that are ejected are not hung or gone
     totals: RequestTotals | None = None  # since the gateway started; None: it is of a version that counts none
 
     def window(self, seconds: float) -> LaneWindow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.conditions import serves_nobody
 from fleetctl.errors import EngineStartError
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_count
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def is_ready(seen: FleetStatus) -> bool:
     """Say whether every lane has the replicas it wants and the gateway serves them."""
     alive = seen.controller_alive and seen.gateway_alive
-    return alive and all(lane.ready >= lane.wanted for lane in seen.lanes)
+    return alive and all(lane.ready >= lane.wanted and not serves_nobody(lane) for lane in seen.lanes)
 
 
 def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
@@ -31,11 +32,18 @@ def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
     lanes = [f"{lane.name} {lane.ready} of {lane.wanted}" for lane in seen.lanes if lane.ready < lane.wanted]
     if lanes:
         return f"replicas ready: {', '.join(lanes)}"
+    return _missing_at_gateway(seen, generation=generation) or _closed_port(site, seen.fleet)
+
+
+def _missing_at_gateway(seen: FleetStatus, *, generation: int) -> str:
     if not seen.gateway_alive:
         return "the gateway does not answer"
+    failing = [lane.name for lane in seen.lanes if serves_nobody(lane)]
+    if failing:
+        return f"none of their replicas answers the gateway: {', '.join(failing)}"
     if seen.gateway_generation < generation:
         return f"the gateway works by the rules of generation {seen.gateway_generation}, this is {generation}"
-    return _closed_port(site, seen.fleet)
+    return ""
 
 
 def refuse_final(seen: FleetStatus, *, generation: int) -> None:

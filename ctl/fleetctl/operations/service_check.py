@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_conditions
+from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_conditions, lane_condition, serves_nobody
 from fleetctl.errors import SloBreachError, UnavailableError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _UNKNOWN_TYPES = frozenset((ConditionType.STALE, ConditionType.STOPPING, Conditi
 def check_service(statuses: Iterable[FleetStatus]) -> None:
     """Raise SloBreachError if a lane is in breach of its SLO, else UnavailableError if a fleet is silent or serves nobody.
 
-    A lane that wants replicas and has none in rotation serves nobody; one that is degraded, starting further replicas
+    A lane that wants replicas and has none in rotation, or none that answers the gateway, serves nobody; one that is degraded, starting further replicas
     or without traffic is well.
     """
     breaches, silent = [], []
@@ -31,9 +31,11 @@ def check_service(statuses: Iterable[FleetStatus]) -> None:
             if found.type in _UNKNOWN_TYPES or found.reason_code is ConditionReason.GATEWAY_SILENT
         ]
         silent += [
-            f"{status.fleet}: {lane.name}: none of {lane.wanted} replicas is ready"
+            f"{status.fleet}: {lane.name}: {lane_condition(lane).message}"
+            if lane.ready
+            else f"{status.fleet}: {lane.name}: none of {lane.wanted} replicas is ready"
             for lane in status.lanes
-            if lane.wanted and not lane.ready
+            if serves_nobody(lane)
         ]
     if breaches:
         raise SloBreachError("; ".join(breaches))

@@ -62,7 +62,7 @@ class Assignment:
         request.stopwatch.dispatched(now_s)
         request.exchange.send(candidate.id)
 
-    def release(self, request: ActiveRequest, *, failed: bool) -> None:
+    def release(self, request: ActiveRequest, *, failed: bool, convicts: bool = False) -> None:
         """Give the replica's slot back, if it has one, and pass it to who waits for it."""
         replica, request.replica = request.replica, None
         if replica is None:
@@ -73,7 +73,7 @@ class Assignment:
         request.prefill_tokens = 0
         request.lane.in_flight -= 1
         if failed:
-            replica.failed(now_s, in_answer=not request.awaits_token)
+            replica.failed(now_s, in_answer=not request.awaits_token, convicts=convicts)
         elif request.has_answer:
             replica.heard_s = now_s
             replica.answered()

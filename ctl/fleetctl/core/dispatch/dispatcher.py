@@ -143,7 +143,7 @@ class Dispatcher:
         consequence = CONSEQUENCES[failure]
         request.move(failure)
         _avoid_replica(request, consequence.avoids)
-        self._assignment.release(request, failed=consequence.counts)
+        self._assignment.release(request, failed=consequence.counts, convicts=consequence.convicts)
         if consequence.retry is Retry.FREELY:
             self._assignment.place(request)
         elif request.is_committed:

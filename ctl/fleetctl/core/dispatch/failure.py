@@ -36,11 +36,14 @@ class Consequence:
     counts: bool  # against the replica: several in a row eject it
     avoids: Avoidance
     retry: Retry
+    convicts: bool = False  # the replica does not work at all: even where all are ejected, nobody is sent there
     may_be_death: bool = False  # nothing came any more, as from a replica that has died
 
 
 CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
-    RequestEvent.UNREACHABLE: Consequence(counts=True, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.FREELY),
+    RequestEvent.UNREACHABLE: Consequence(
+        counts=True, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.FREELY, convicts=True
+    ),
     # Servers close idle connections at will, so this says nothing yet about the replica; a fresh connection will.
     RequestEvent.STALE_CONNECTION: Consequence(
         counts=False, avoids=Avoidance.WHILE_ANOTHER_IS_FREE, retry=Retry.NOW_OR_LATER, may_be_death=True
@@ -50,7 +53,7 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     ),
     RequestEvent.PROTOCOL_ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     RequestEvent.STALLED: Consequence(
-        counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER, may_be_death=True
+        counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER, convicts=True, may_be_death=True
     ),
     # The controller has said it already, and lets the replica back only after a completion: then it may go on there.
     RequestEvent.UNHEALTHY: Consequence(

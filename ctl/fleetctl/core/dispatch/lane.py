@@ -9,6 +9,7 @@ from fleetctl.core.admission.admit import Admission, LaneLoad, admit
 from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, retry_after_s
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
+from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
@@ -84,9 +85,8 @@ class DispatchLane(Generic[R]):
 
     @property
     def has_replica(self) -> bool:
-        """Whether anybody in rotation answers, spill lanes included: full is overload, ejected is broken."""
-        pools = (self.candidates, *self.spill)
-        return any(c.in_rotation and not c.ejected_until_s for pool in pools for c in pool)
+        """Whether anybody in rotation answers, spill lanes included: full is overload, none to be used is broken."""
+        return any(serving(pool) for pool in (self.candidates, *self.spill))
 
     def load(self, *, has_slot: bool) -> LaneLoad:
         """Return what admission decides on."""
@@ -121,5 +121,7 @@ class DispatchLane(Generic[R]):
             queued=len(self.queue) + len(self.displaced),
             oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.displaced.oldest_wait_s(now_s)),
             windows=self.accounts.snapshot(now_s),
+            ejected=sum(c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates),
+            serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
             totals=self.accounts.totals(),
         )

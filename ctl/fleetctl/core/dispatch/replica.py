@@ -28,7 +28,7 @@ class DispatchReplica:
         "route", "signals_until_s",
     )  # fmt: skip
 
-    def __init__(self, route: RouteReplica) -> None:
+    def __init__(self, route: RouteReplica, now_s: float) -> None:
         self.ejection = Ejection()
         self.requests = 0
         self.signals_until_s = 0.0
@@ -45,12 +45,14 @@ class DispatchReplica:
             concurrency_max=route.concurrency_max,
             prefill_tokens_per_s=route.prefill_tokens_per_s,
         )
-        self.apply(route)
+        self.apply(route, now_s)
 
-    def apply(self, route: RouteReplica) -> None:
-        """Take over a new row; what is in flight stays."""
+    def apply(self, route: RouteReplica, now_s: float) -> None:
+        """Take over a new row; what is in flight stays. One that comes back into rotation is asked again at once."""
         self.route = route
         candidate = self.candidate
+        if route.in_rotation and not candidate.in_rotation:
+            self._readmit(now_s)
         candidate.in_rotation = route.in_rotation
         candidate.concurrency_max = max(1, route.concurrency_max)
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
@@ -97,9 +99,16 @@ class DispatchReplica:
         """Take no more requests: the table names it no longer."""
         self.candidate.in_rotation = False
 
-    def failed(self, now_s: float, *, in_answer: bool = False) -> None:
+    def _readmit(self, now_s: float) -> None:
+        """End an ejection, as the controller has had an answer since; one request at a time tells whether it is right."""
+        self.is_stalled = self.candidate.is_convicted = False
+        self.ejection.until_s = min(self.ejection.until_s, now_s)
+        self.candidate.ejected_until_s = self.ejection.until_s
+
+    def failed(self, now_s: float, *, in_answer: bool = False, convicts: bool = False) -> None:
         """Count a failure; enough in a row eject it. One in the middle of an answer no first token makes up for."""
         self.failures += 1
+        self.candidate.is_convicted = convicts
         if in_answer:
             self.breaks += 1
             self.ejection.failures = max(self.ejection.failures, self.breaks - 1)
@@ -118,7 +127,7 @@ class DispatchReplica:
 
     def _recovered(self) -> None:
         if self.ejection.failures:
-            self.is_stalled = False
+            self.is_stalled = self.candidate.is_convicted = False
             self.ejection.answered()
             self.candidate.ejected_until_s = 0.0
 

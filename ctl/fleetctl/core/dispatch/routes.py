@@ -12,7 +12,7 @@ from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.picker import Picker
 from fleetctl.core.routing.prefix_index import PrefixIndex
-from fleetctl.core.routing.usable import usable
+from fleetctl.core.routing.usable import least_bad, usable
 from fleetctl.model.profile import RoutingRules
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class RoutingState:
                 self.prefixes.forget(replica_id)
         for row in table.replicas:
             if row.id in self.replicas:
-                self.replicas[row.id].apply(row)
+                self.replicas[row.id].apply(row, now_s)
             else:
-                self.replicas[row.id] = DispatchReplica(row)
+                self.replicas[row.id] = DispatchReplica(row, now_s)
 
     def _wire_lanes(self, table: RoutingTable) -> None:
         own: dict[str, list[Candidate]] = {name: [] for name in self.lanes}
@@ -131,6 +131,9 @@ class RoutingState:
                 found = [c for c in found if c.holds(needed)]
                 if found:
                     break
+        if not found:
+            found = least_bad(lane.candidates, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue)
+            found = [c for c in found if c.holds(needed)]
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng) if found else None

@@ -29,6 +29,7 @@ class Candidate:
     in_flight: int = 0
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
+    is_convicted: bool = False  # it was hung or could not be reached when it last failed
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
 
     def holds(self, request_tokens: int) -> bool:

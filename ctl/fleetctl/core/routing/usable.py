@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from fleetctl.core.routing.candidate import Candidate
 
@@ -34,3 +34,26 @@ def usable(
     if tried or must_continue:
         return [c for c in found if c.id not in tried and (c.continues or not must_continue)]
     return found
+
+
+def serving(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return those that requests are sent to at all, with a free slot or without.
+
+    An ejection never empties a lane: where it would, those count that answer, however badly. Which are hung or cannot
+    be reached do not: Envoy's panic threshold, without the hosts that are known to be gone.
+    """
+    in_rotation = [c for c in candidates if c.in_rotation]
+    return [c for c in in_rotation if not c.ejected_until_s] or [c for c in in_rotation if not c.is_convicted]
+
+
+def least_bad(
+    candidates: Sequence[Candidate], *, tried: Collection[str], beyond_limit: bool, must_continue: bool
+) -> list[Candidate]:
+    """Return those that may take a request although they are ejected, as all are."""
+    if any(c.in_rotation and not c.ejected_until_s for c in candidates):
+        return []
+    return [
+        c
+        for c in serving(candidates)
+        if (c.has_slot or beyond_limit) and c.id not in tried and (c.continues or not must_continue)
+    ]
