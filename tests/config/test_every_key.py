@@ -107,7 +107,7 @@ PROBES: dict[str, Probe] = {
     "model.served_name": Probe(value="llama", effect=served),
     "model.path": Probe(value="weights", effect=plan_or_refusal),  # there are none: no card to plan with
     "engine": Probe(value="tgi", effect=commands),
-    "provider": Probe(value="aws", effect=status),
+    "provider": Probe(value="aws", effect=status, is_refused=True),
     "workload.peak_rps": Probe(value=60, effect=plan_or_refusal),
     "workload.prompt_tokens.p50": Probe(value=700, effect=plan_or_refusal),
     "workload.prompt_tokens.p99": Probe(value=4000, effect=plan_or_refusal),
@@ -123,7 +123,11 @@ PROBES: dict[str, Probe] = {
     "slo.window": Probe(value="30d", effect=status),
     "lanes.*.match.uncached_prompt_tokens": Probe(value="< 1024", effect=choices),
     "lanes.*.match.stream": Probe(value=False, effect=choices),
-    "lanes.*.match.batch": Probe(value=True, effect=choices),
+    "lanes.*.match.batch": Probe(
+        value=True,
+        effect=choices,
+        base={"lanes.batch.match": {}, "lanes.long.match": {"uncached_prompt_tokens": "< 4096"}},
+    ),
     "lanes.*.max_wait": Probe(value="1s", effect=served),
     "lanes.*.queue_max": Probe(value=7, effect=served),
     "lanes.*.interruptible": Probe(value=True, effect=decisions),

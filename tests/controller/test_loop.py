@@ -326,7 +326,7 @@ def test_an_unhealthy_replica_is_taken_out_of_rotation_and_comes_back_warmed(on_
             await rig.clock.sleep(20)
             unhealthy = next(r for r in rig.replicas(STATE.READY) if r.id == "r1")
             rig.engines.unhealthy.add(unhealthy.port)
-            await rig.clock.sleep(12)
+            await rig.clock.sleep(6)
             assert rig.gateway.table is not None
             assert not {r.id: r.in_rotation for r in rig.gateway.table.replicas}["r1"]
             warmed = len(rig.engines.completions)

@@ -114,7 +114,7 @@ def test_a_port_in_use_is_said_clearly(hosts):
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         taken = stranger.getsockname()[1]
-        with pytest.raises(UnavailableError, match=f"port {taken} on 127.0.0.1 is in use by another program"):
+        with pytest.raises(UnavailableError, match=f"port {taken} on 127.0.0.1 is in use by python"):
             host(hosts).start(desired(taken))
 
 
