@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.store_access import InlineAccess
 from fleetctl.controller.world import World
@@ -58,6 +60,7 @@ class FakeEngines:
     unhealthy: set[int] = field(default_factory=set)  # ports
     cold: set[int] = field(default_factory=set)  # ports whose completions fail
     hung: set[int] = field(default_factory=set)  # ports whose completions never end
+    stuck_after: dict[int, int] = field(default_factory=dict)  # port -> answers with more tokens never end
     pages: dict[int, str] = field(default_factory=dict)  # port -> what it says instead of `page`
     page: str = "running 0\nwaiting 0\nkv_usage 0.0"
     completions: list[tuple[float, int]] = field(default_factory=list)
@@ -80,7 +83,8 @@ class FakeEngines:
         assert host == "127.0.0.1"
         assert path.startswith("/v1/")
         assert body
-        await self.clock.sleep(1e6 if port in self.hung else self.warm_s)
+        is_stuck = msgspec.json.decode(body)["max_tokens"] > self.stuck_after.get(port, 1_000)
+        await self.clock.sleep(1e6 if port in self.hung or is_stuck else self.warm_s)
         if port in self.cold or not self._runs(port):
             raise UnavailableError(f"{port} completes nothing")
         self.completions.append((self.clock.monotonic_s(), port))
@@ -111,6 +115,7 @@ class FakeGateway:
     in_flight: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     silent_since: dict[str, float] = field(default_factory=dict)  # replica -> nothing was heard of its requests since
+    stalled: set[str] = field(default_factory=set)  # replicas all of whose requests stood still
     prefill_allowance_s: float = 0.0
     lanes: tuple[LaneSnapshot, ...] = ()
     starts: list[float] = field(default_factory=list)
@@ -169,7 +174,8 @@ class FakeGateway:
                 ReplicaSnapshot(
                     id=route.id,
                     in_flight=self.in_flight.get(route.id, 0),
-                    failures=self.failures.get(route.id, 0),
+                    failures=self.failures.get(route.id, 0) + (route.id in self.stalled),
+                    is_stalled=route.id in self.stalled,
                     consecutive_failures=self.failures.get(route.id, 0),
                     silent_s=self._silent_s(route.id),
                     prefill_allowance_s=self.prefill_allowance_s,

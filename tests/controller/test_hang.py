@@ -55,6 +55,30 @@ def test_a_hung_engine_is_out_of_rotation_within_ten_seconds_and_replaced(on_rig
     on_rig(scenario)
 
 
+def test_one_that_stood_still_proves_itself_by_an_answer_longer_than_a_warm_up(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(15.0)
+            victim = next(r for r in rig.replicas() if r.lane == "short")
+            rig.engines.pages[victim.port] = IDLE
+            await rig.clock.sleep(6.0)
+            rig.engines.stuck_after[victim.port] = 5
+            rig.gateway.stalled.add(victim.id)
+            assert await out_of_rotation_s(rig, victim.id) is not None
+            rig.gateway.stalled.clear()
+            await rig.clock.sleep(60.0)
+            assert victim.id not in {r.id for r in rig.replicas()}
+            admitted = [
+                entry
+                for entry in rig.store.journal(FLEET, subjects=(Subject.replica(victim.id),))
+                if entry.kind.value == "admit" or entry.code is ReasonCode.WARMED
+            ]
+            assert len(admitted) == 1
+
+    on_rig(scenario)
+
+
 @pytest.mark.parametrize(
     ("page", "allowance_s"),
     [(IDLE, 0.0), (AT_WORK, 60.0), (AT_WORK.replace("4711", "nan"), 0.0)],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.core.liveness import stall_limits_s
-from fleetctl.core.reconcile.limits import recovery_limit_s
+from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, recovery_limit_s
 from fleetctl.model.decision import (
     AdmitReplica,
     DrainReplica,
@@ -314,6 +314,31 @@ def test_one_that_turns_unhealthy_again_and_again_is_replaced():
     last = decide(fleet, seen, memory)
     assert [type(a) for a in last.actions] == [LaunchReplica, DrainReplica]
     assert "after 2 recoveries" in of_kind(last, DrainReplica)[0].reason
+
+
+def test_one_that_stands_still_again_after_a_longer_proof_is_replaced():
+    fleet = worlds.one_lane(2)
+    seen = observation(observed("r1", is_stalled=True), observed("r2"))
+    first = decide(fleet, seen, settled(2))
+    assert of_kind(first, MarkBooting)
+    healthy = observed("r1", STATE.BOOTING, healthy=True, record_ready_at=at(0), record_changed_at=at(3600))
+    (warm,) = of_kind(decide(fleet, observation(healthy, observed("r2"), now_s=3601), first.memory), WarmReplica)
+    assert warm.recoveries == 1
+    last = decide(fleet, seen, first.memory)
+    assert [type(a) for a in last.actions] == [LaunchReplica, DrainReplica]
+    assert "after 1 recovery" in of_kind(last, DrainReplica)[0].reason
+    # Its streams are not left there while it drains.
+    assert last.memory.unhealthy_count["r1"] >= UNHEALTHY_MAX
+
+
+@pytest.mark.parametrize(("recoveries", "hold_s"), [(1, 3.0), (2, 9.0)])
+def test_one_that_was_taken_out_of_rotation_is_held_longer_each_time(recoveries, hold_s):
+    fleet, memory = worlds.one_lane(1), replace(settled(1), unhealthy_count={"r1": recoveries})
+    for healthy_s, is_admitted in ((hold_s - 1.0, False), (hold_s, True)):
+        since = at(3600 - healthy_s)
+        back = observed("r1", STATE.WARMING, warmed=True, record_ready_at=at(0), record_changed_at=since)
+        decision = decide(fleet, observation(back), memory)
+        assert bool(of_kind(decision, AdmitReplica)) is is_admitted
 
 
 def test_a_node_that_does_not_end_is_told_again():

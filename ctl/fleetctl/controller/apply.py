@@ -194,7 +194,7 @@ class Applier:
             return
         match action:
             case WarmReplica():
-                self._warmups.begin(record, desired.profile.model.name)
+                self._warmups.begin(record, desired.profile.model.name, recoveries=action.recoveries)
             case AdmitReplica():
                 self._observer.admitted(record.id)
             case DrainReplica() | AssignReplica():

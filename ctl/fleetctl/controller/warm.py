@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import WARM_AGAIN_S, warm_failures_max
+from fleetctl.engine_kit.warming import of_length
 from fleetctl.errors import UnavailableError
 from fleetctl.model.subject import Subject
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 _AGAIN_S = 1.0
+# What stood still in the middle of an answer may well begin one: the proof is so many tokens for each time it did.
+_PROOF_TOKENS = 64
+_PROOF_TOKEN_S = 0.1
 _DEADLINE_S = 90.0  # the engine client has its own, shorter one; this also covers a client that hangs
 
 
@@ -29,10 +33,11 @@ class Warmups:
         self._warm: set[str] = set()
         self._failures: dict[str, int] = {}
 
-    def begin(self, record: Replica, served_name: str) -> None:
+    def begin(self, record: Replica, served_name: str, *, recoveries: int = 0) -> None:
         """Start warming; attempts follow one another until one succeeds or too many have failed."""
         if record.id not in self._warm:
-            self._background.start(_key(record.id), lambda: self._attempts(record, served_name))
+            tokens = _PROOF_TOKENS * recoveries
+            self._background.start(_key(record.id), lambda: self._attempts(record, served_name, tokens))
 
     def is_warming(self, replica_id: str) -> bool:
         """Whether a completion is on its way, or about to be tried again."""
@@ -52,9 +57,10 @@ class Warmups:
         self._warm.discard(replica_id)
         self._failures.pop(replica_id, None)
 
-    async def _attempts(self, record: Replica, served_name: str) -> None:
+    async def _attempts(self, record: Replica, served_name: str, tokens: int) -> None:
         path, body = self._world.engine_of(record.engine).warm_body(served_name=served_name)
-        deadline_s = _DEADLINE_S if record.ready_at is None else WARM_AGAIN_S
+        body = of_length(body, tokens)
+        deadline_s = _DEADLINE_S if record.ready_at is None else WARM_AGAIN_S + _PROOF_TOKEN_S * tokens
         while self.failures(record.id) < warm_failures_max(record):
             try:
                 async with asyncio.timeout(deadline_s):

@@ -154,6 +154,7 @@ class WarmReplica(OneReplicaAction, frozen=True, kw_only=True, tag="warm"):
     """Send a real completion; cold replicas get no traffic."""
 
     order: ClassVar[int] = 70
+    recoveries: int = 0  # how often it was taken out of rotation: the more, the longer a completion proves it well
 
 
 class AdmitReplica(OneReplicaAction, frozen=True, kw_only=True, tag="admit"):

@@ -17,7 +17,7 @@ from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
-from fleetctl.core.reconcile.limits import later
+from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
@@ -120,11 +120,14 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
 
 
 def _unhealthy_count(memory: Memory, steps: list[ReplicaStep], desired: Desired) -> dict[str, int]:
-    """Count those that are taken out of rotation now; in shadow mode nobody is."""
+    """Count those that are taken out of rotation now, to recover or for good; in shadow mode nobody is."""
     if desired.profile.control.mode is Mode.SHADOW:
         return memory.unhealthy_count
-    now_out = [o.id for o in steps if isinstance(o.action, MarkBooting) and o.origin is Origin.CONTROLLER]
-    return memory.unhealthy_count | {rid: memory.unhealthy_count.get(rid, 0) + 1 for rid in now_out}
+    known = memory.unhealthy_count
+    to_recover = [o.id for o in steps if isinstance(o.action, MarkBooting) and o.origin is Origin.CONTROLLER]
+    for_good = [o.id for o in steps if o.action is not None and o.action.code is ReasonCode.UNHEALTHY_AGAIN]
+    counted = {rid: known.get(rid, 0) + 1 for rid in to_recover}
+    return known | counted | {rid: max(known.get(rid, 0), UNHEALTHY_MAX) for rid in for_good}
 
 
 def _retire(step: ReplicaStep, context: ReconcileContext) -> ReplicaStep:

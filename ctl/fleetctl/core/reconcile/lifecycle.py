@@ -16,8 +16,9 @@ from fleetctl.core.reconcile.limits import (
     STOP_GRACE_LATE_S,
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
-    UNHEALTHY_MAX,
     absence_counts,
+    readmission_hold_s,
+    recoveries_max,
     recovery_limit_s,
     since_s,
     warm_failures_max,
@@ -145,9 +146,20 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.WARMING,
-            action=WarmReplica(replica_id=record.id, code=ReasonCode.HEALTHY, reason=reason),
+            action=_warm(replica, context, ReasonCode.HEALTHY, reason),
         )
     return _failed_start(replica) or _overdue(replica, context) or _stay(replica)
+
+
+def _warm(replica: ObservedReplica, context: ReconcileContext, code: ReasonCode, reason: str) -> WarmReplica:
+    recoveries = context.memory.unhealthy_count.get(replica.record.id, 0)
+    return WarmReplica(replica_id=replica.record.id, recoveries=recoveries, code=code, reason=reason)
+
+
+def _is_held(replica: ObservedReplica, context: ReconcileContext) -> bool:
+    """Whether a replica that was taken out of rotation has not been healthy again for long enough."""
+    recoveries = context.memory.unhealthy_count.get(replica.record.id, 0)
+    return since_s(replica.record.changed_at, context.now) < readmission_hold_s(recoveries)
 
 
 def _failed_start(replica: ObservedReplica) -> ReplicaStep | None:
@@ -162,6 +174,8 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
+    if replica.warmed and replica.healthy is not False and _is_held(replica, context):
+        return _stay(replica)
     if replica.warmed and replica.healthy is not False:
         reason = f"warmed {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
         return ReplicaStep(
@@ -191,7 +205,7 @@ def _keep_warming(replica: ObservedReplica, context: ReconcileContext) -> Replic
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.WARMING,
-            action=WarmReplica(replica_id=record.id, code=ReasonCode.WARM_UP_LOST, reason=reason),
+            action=_warm(replica, context, ReasonCode.WARM_UP_LOST, reason),
         )
     return _stay(replica)
 
@@ -244,12 +258,13 @@ def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
         reason = f"{notice_name(replica)} notice: {when}; {replica.in_flight} in flight"
         return drain(replica, context, notice_code(replica), reason)
     unhealthy = _unhealthy_reason(replica, context)
-    if unhealthy and context.memory.unhealthy_count.get(record.id, 0) >= UNHEALTHY_MAX:
+    recoveries = context.memory.unhealthy_count.get(record.id, 0)
+    if unhealthy and recoveries >= recoveries_max(unhealthy.code):
         return drain(
             replica,
             context,
             ReasonCode.UNHEALTHY_AGAIN,
-            f"{unhealthy.message}, after {UNHEALTHY_MAX} recoveries: replaced; {replica.in_flight} in flight",
+            f"{unhealthy.message}, after {recoveries} {'recovery' if recoveries == 1 else 'recoveries'}: replaced; {replica.in_flight} in flight",
         )
     if unhealthy:
         return ReplicaStep(

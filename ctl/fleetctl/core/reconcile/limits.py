@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.model.reason import ReasonCode
+
 if TYPE_CHECKING:
     from fleetctl.model.observation import ObservedReplica
     from fleetctl.model.replica import Replica
@@ -16,6 +18,11 @@ WARM_AGAIN_S = 10.0
 UNHEALTHY_AFTER_S = 5.0  # /health failing for this long takes a replica out of rotation
 GATEWAY_FAILURES_MAX = 3  # in a row at the gateway: out of rotation
 UNHEALTHY_MAX = 2  # unhealthy more often than this after recovering: drained and replaced
+# Taken out of rotation so often as standing still: the next time it is replaced, as it has answered a longer completion
+# in between and stood still all the same.
+STALLED_MAX = 1
+# Before it is admitted again a replica must have been healthy for so long, each time three times as long as the last.
+READMISSION_HOLD_S = 3.0
 RECOVER_S_MAX = 60.0  # out of rotation for this long without recovering: ended, however slow its lane may be
 # A node that listings do not show and whose engine does not answer is told to end after this: it may yet be there.
 MISSING_BELIEVED_S = 30.0
@@ -49,6 +56,16 @@ GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
 def warm_failures_max(record: Replica) -> int:
     """Return after how many failed warm-up completions a replica is given up."""
     return WARM_FAILURES_MAX if record.ready_at is None else WARM_AGAIN_FAILURES_MAX
+
+
+def recoveries_max(code: ReasonCode) -> int:
+    """Return how often a replica may recover from what is found wrong with it before it is replaced."""
+    return STALLED_MAX if code is ReasonCode.STALLED else UNHEALTHY_MAX
+
+
+def readmission_hold_s(recoveries: int) -> float:
+    """Return for how long a replica that was taken out of rotation so often must be healthy to be admitted again."""
+    return READMISSION_HOLD_S * 3.0 ** min(recoveries - 1, UNHEALTHY_MAX) if recoveries > 0 else 0.0
 
 
 def recovery_limit_s(stall_limit_s: float) -> float:
