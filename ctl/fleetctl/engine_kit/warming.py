@@ -20,8 +20,8 @@ def warm_body(*, served_name: str) -> tuple[str, bytes]:
 
 def of_length(body: bytes, tokens: int) -> bytes:
     """Return a warm-up body that asks for so many tokens at least, as far as the engine's has a bound that can be raised."""
-    asked = msgspec.json.decode(body)
-    bound = asked.get("max_tokens") if isinstance(asked, dict) else None
+    completion = msgspec.json.decode(body)
+    bound = completion.get("max_tokens") if isinstance(completion, dict) else None
     if not isinstance(bound, int) or bound >= tokens:
         return body
-    return codec.encode(asked | {"max_tokens": tokens})
+    return codec.encode(completion | {"max_tokens": tokens})
