@@ -208,8 +208,8 @@ def test_the_watchdog_replaces_a_stopped_controller(paths, holder, tmp_path):
         assert now_s < 1010.0
         SYSTEM_CLOCK.sleep_blocking(0.05)
     # It was started at the same look, if its predecessor's end was so quick.
-    assert watchdog._children or watchdog.check(now_s + 1.0, [])
-    child = watchdog._children[0]
+    assert watchdog.children or watchdog.check(now_s + 1.0, [])
+    child = watchdog.children[0]
     assert child.wait(timeout=10) == 0
     assert started.exists()
 

@@ -15,6 +15,7 @@ from fleetctl.paths import FleetPaths
 from fleetctl_host_local import controller_client, recorded_environment
 from fleetctl_host_local.heartbeat import current_stall, kill_holder
 from fleetctl_host_local.runtimes import controller_command
+from fleetctl_host_local.unclaimed import UnclaimedControllers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,13 +50,45 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
         return
     if gateway.is_held() and not _stall(gateway) and _within(_REVIVAL_S, lambda: _answers(fleet)):
         return
-    started = None if lock.is_held() else start_controller(fleet)
-    if not _within(_START_S, lambda: _answers(fleet) or (_has_ended(started) and not lock.is_held())):
+    start = _Start(fleet, lock)
+    if not _within(_START_S, start.is_settled):
         raise _unavailable(fleet, f"did not answer within {_START_S:g} s")
     # One that had little to take down may be done, and the fleet forgotten, before anybody could ask it.
-    is_done = started is not None and started.returncode == 0 and not is_wanted()
-    if not (is_done or _answers(fleet)):
-        raise _unavailable(fleet, f"ended with exit code {started.returncode if started else '?'} while starting")
+    code = start.exit_code
+    if not ((code == 0 and not is_wanted()) or _answers(fleet)):
+        raise _unavailable(fleet, f"ended with exit code {'?' if code is None else code} while starting")
+
+
+class _Start:
+    """A controller's start, and another in place of one that is stopped before it has the lock."""
+
+    def __init__(self, fleet: str, lock: FileLock) -> None:
+        self._fleet = fleet
+        self._lock = lock
+        self._unclaimed = UnclaimedControllers(lock)
+        self._started: subprocess.Popen[bytes] | None = None
+        self._start_missing()
+
+    def _start_missing(self) -> None:
+        if not self._lock.is_held():
+            self._started = start_controller(self._fleet)
+            self._unclaimed.add(self._started)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the controller started from here; None: none was, or it runs."""
+        return self._started.poll() if self._started is not None else None
+
+    def is_settled(self) -> bool:
+        """Whether a controller answers, or the one that was started has ended."""
+        if _answers(self._fleet):
+            # Another has the lock; whoever is stopped before it will never be needed.
+            self._unclaimed.end_stopped(SYSTEM_CLOCK.monotonic_s(), within_s=0.0)
+            return True
+        if self._unclaimed.end_stopped(SYSTEM_CLOCK.monotonic_s()):
+            self._start_missing()
+            return False
+        return self.exit_code is not None and not self._lock.is_held()
 
 
 def _replaces_stalled(lock: FileLock, gateway: FileLock) -> bool:
@@ -106,10 +139,6 @@ def _answers(fleet: str) -> bool:
     except UnavailableError:
         return False
     return True
-
-
-def _has_ended(started: subprocess.Popen[bytes] | None) -> bool:
-    return started is not None and started.poll() is not None
 
 
 def _within(seconds: float, is_done: Callable[[], bool]) -> bool:

@@ -13,6 +13,7 @@ from fleetctl.log_files import open_log
 from fleetctl_host_local import recorded_environment
 from fleetctl_host_local.heartbeat import StallWatch, kill_holder
 from fleetctl_host_local.inheritance import to_inherit
+from fleetctl_host_local.unclaimed import UnclaimedControllers
 
 if TYPE_CHECKING:
     import socket
@@ -35,13 +36,18 @@ class Watchdog:
         self._lock = FileLock(paths.controller_lock)
         self._stall = StallWatch(self._lock)
         self._argv = argv
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._unclaimed = UnclaimedControllers(self._lock)
         self._not_before_s = 0.0
         self._backoff_s = _BACKOFF_S_START
 
+    @property
+    def children(self) -> tuple[subprocess.Popen[bytes], ...]:
+        """The controllers started from here that had not ended at the last look."""
+        return self._unclaimed.children
+
     def check(self, now_s: float, listeners: Sequence[socket.socket]) -> bool:
         """Start a controller if one is missing and may be started now, with these sockets; return whether it was."""
-        self._children = [child for child in self._children if child.poll() is None]
+        self._unclaimed.end_stopped(now_s)
         can_start = self._argv and self._paths.home.is_dir()
         if can_start:
             self._end_stalled(now_s)
@@ -84,5 +90,5 @@ class Watchdog:
         except (OSError, StateError) as exc:
             _log.error("the controller is missing and cannot be started: %s", exc)
             return
-        self._children.append(child)
+        self._unclaimed.add(child)
         _log.warning("the controller was missing; started %s as process %d", self._argv, child.pid)
