@@ -63,6 +63,16 @@ def test_an_engine_that_cannot_start_ends_the_wait_with_its_words(fakes, fleet):
     fault = EngineFault(kind=EngineFaultKind.ARGUMENTS, line="error: unrecognized arguments: --x")
     stuck = replace(seen, lanes=(replace(seen.lanes[0], ready=0, engine_fault=fault, cannot_start=True),))
     refuse_final(seen, generation=1)
+    unknown = EngineFault(kind=EngineFaultKind.UNKNOWN, line="it broke")
+    for failed, ends in ((2, False), (3, True)):
+        retried = replace(seen, lanes=(replace(seen.lanes[0], ready=0, engine_fault=unknown, failed_starts=failed),))
+        if ends:
+            with pytest.raises(EngineStartError, match=r"lane short: 3 starts in a row failed and none .*: it broke"):
+                refuse_final(retried, generation=1)
+        else:
+            refuse_final(retried, generation=1)
+    # The provider's refusals are not the engine's failures.
+    refuse_final(replace(seen, lanes=(replace(seen.lanes[0], ready=0, failed_starts=9),)), generation=1)
     refuse_final(stuck, generation=2)  # that is of an older record
     with pytest.raises(EngineStartError, match="lane short: the engine cannot start: error: unrecognized arguments"):
         refuse_final(stuck, generation=1)

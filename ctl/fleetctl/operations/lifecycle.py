@@ -19,7 +19,7 @@ from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.readiness import missing, refuse_final
+from fleetctl.operations.readiness import keeps_failing, missing, refuse_final
 from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _warn_of_remains(site: Site, fleet: str, since: datetime) -> None:
 def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
     before = site.store.fleet(profile.name)
     is_same = before is not None and _is_same(before, profile, plan)
-    if before is not None and is_same and not any(lane.cannot_start for lane in status(site, profile.name).lanes):
+    if before is not None and is_same and not _must_retry(status(site, profile.name)):
         return UpResult(desired=before, change=Change.UNCHANGED)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now())
     if before is None or before.phase is not DesiredPhase.UP:
@@ -210,6 +210,11 @@ def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
     return UpResult(desired=desired, change=change)
+
+
+def _must_retry(seen: FleetStatus) -> bool:
+    """Whether starts are given up, or put off ever longer: then the same profile is a new generation, which begins anew."""
+    return any(lane.cannot_start or keeps_failing(seen, lane) for lane in seen.lanes)
 
 
 def _keep_environment(site: Site, result: UpResult) -> None:

@@ -10,8 +10,12 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_count
 
 if TYPE_CHECKING:
-    from fleetctl.model.status import FleetStatus
+    from fleetctl.model.replica import Replica
+    from fleetctl.model.status import FleetStatus, LaneStatus
     from fleetctl.operations.site import Site
+
+# `up` waits for no further start after so many; the fleet itself goes on trying, ever less often.
+_FAILED_STARTS_MAX = 3
 
 
 def is_ready(seen: FleetStatus) -> bool:
@@ -50,12 +54,26 @@ def refuse_final(seen: FleetStatus, *, generation: int) -> None:
     """Raise EngineStartError where an engine cannot start by this generation of the fleet's record, naming the cause."""
     if not seen.controller_alive or seen.generation < generation:
         return
-    faults = {lane.name: lane.engine_fault.line for lane in seen.lanes if lane.cannot_start and lane.engine_fault}
+    faults = {lane.name: f"the engine cannot start: {_cause(seen, lane)}" for lane in seen.lanes if lane.cannot_start}
+    for lane in seen.lanes:
+        if keeps_failing(seen, lane) and not lane.cannot_start:
+            count = format_count(lane.failed_starts, "start")
+            faults[lane.name] = f"{count} in a row failed and none succeeded, the last: {_cause(seen, lane)}"
     if faults:
+        is_retried = not any(lane.cannot_start for lane in seen.lanes)
+        goes_on = f"it is tried again meanwhile; to end that: fleetctl down {seen.fleet}; " if is_retried else ""
         raise EngineStartError(
-            "\n".join(f"lane {name}: the engine cannot start: {line}" for name, line in faults.items()),
-            hint=f"mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} --fleet {seen.fleet}",
+            "\n".join(f"lane {name}: {fault}" for name, fault in faults.items()),
+            hint=f"{goes_on}mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} --fleet {seen.fleet}",
         )
+
+
+def keeps_failing(seen: FleetStatus, lane: LaneStatus) -> bool:
+    """Whether so many starts of a lane's engines have failed in a row that nobody need wait for the next one.
+
+    Starts that the provider refused are not the engine's: capacity comes and goes.
+    """
+    return lane.failed_starts >= _FAILED_STARTS_MAX and bool(_cause(seen, lane))
 
 
 def failed_starts(seen: FleetStatus, *, generation: int) -> list[str]:
@@ -63,16 +81,29 @@ def failed_starts(seen: FleetStatus, *, generation: int) -> list[str]:
     if not seen.controller_alive or seen.generation < generation:
         return []
     return [
-        f"lane {lane.name}: {format_count(lane.failed_starts, 'start')} in a row failed: {lane.engine_fault.line}"
+        f"lane {lane.name}: {format_count(lane.failed_starts, 'start')} in a row failed: {cause}"
         for lane in seen.lanes
-        if lane.engine_fault and lane.failed_starts and not lane.cannot_start
+        if lane.failed_starts and not lane.cannot_start and (cause := _cause(seen, lane))
     ]
+
+
+def _cause(seen: FleetStatus, lane: LaneStatus) -> str:
+    """Return what ended a lane's last start, in the engine's words where it had any; empty: no node of it has failed."""
+    if lane.engine_fault is not None:
+        return lane.engine_fault.line
+    failed = _failed(seen, lane.name)
+    return failed[-1].fault if failed and failed[-1].node_id else ""
+
+
+def _failed(seen: FleetStatus, lane: str) -> list[Replica]:
+    failed = [r.record for r in seen.replicas if r.record.lane == lane and r.record.state is ReplicaState.FAILED]
+    return sorted(failed, key=lambda record: record.created_at)
 
 
 def _last_failed(seen: FleetStatus, lane: str) -> str:
     """Return the newest replica of a lane that has failed."""
-    failed = [r.record for r in seen.replicas if r.record.lane == lane and r.record.state is ReplicaState.FAILED]
-    return max(failed, key=lambda record: record.created_at).id if failed else "controller"
+    failed = _failed(seen, lane)
+    return failed[-1].id if failed else "controller"
 
 
 def _closed_port(site: Site, fleet: str) -> str:
