@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeProcess
-from fleetctl_local import kernel, logs, spawn, temporary_files
+from fleetctl_local import kernel, logs, shared_memory, spawn, temporary_files
 from fleetctl_local.gpus import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _ENDED_KEPT = timedelta(hours=1)
 _STOPPED, _INTERRUPTED = "stopped", "interrupted"  # exit reasons of ends that were asked for
+# An engine makes its segments once, while it starts. A look reads the memory maps of all its processes.
+_SHARED_MEMORY_S = 10.0
 _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait for the last member to go
 
 
@@ -37,6 +39,7 @@ class Nodes:
         self._gpus = gpus
         self._creating = threading.Lock()
         self._registry = Registry()
+        self._shared_memory_at_s = -_SHARED_MEMORY_S  # when it was last looked at
         self._scanned: set[str] = set()  # owners whose processes this object has looked for
 
     def create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> Node:
@@ -61,6 +64,7 @@ class Nodes:
             records = self._registry.all()
             self._scanned.add(owner)
         self._reap_reclaimers(records)
+        self._note_shared_memory(records)
         kept = [record for record in records if not self._is_outdated(record)]
         mine = [self._settled(r) for r in kept if (r.owner, r.fleet) == (owner, fleet)]
         return tuple(record.node() for record in mine if record is not None)
@@ -75,6 +79,7 @@ class Nodes:
             deadline = min(requested, record.stop_deadline or requested)
             is_carried = kernel.is_alive(record.stopper)
             if not is_carried or deadline != record.stop_deadline:
+                record = _with_shared_memory(record)
                 self._start_stopper(replace(record, stop_deadline=deadline), terminate=not is_carried)
 
     def interrupt(self, node_id: str, notice_s: float) -> None:
@@ -90,6 +95,7 @@ class Nodes:
                 )
             deadline = self._clock.now() + timedelta(seconds=notice_s)
             if record.notice_deadline is None or deadline < record.notice_deadline:
+                record = _with_shared_memory(record)
                 self._start_taker(replace(record, notice_deadline=deadline))
 
     def ports_taken(self) -> frozenset[int]:
@@ -124,6 +130,21 @@ class Nodes:
             if seen is not None and record is not None:
                 found[record.token] += (_node_process(seen, is_leader=seen.ident == record.leader),)
         return found
+
+    def _note_shared_memory(self, records: tuple[Record, ...]) -> None:
+        """Record what the living nodes hold: of one that is killed nobody can tell any more."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._shared_memory_at_s < _SHARED_MEMORY_S:
+            return
+        self._shared_memory_at_s = now_s
+        by_leader = {record.leader.pid: record for record in records if record.is_live and record.leader is not None}
+        held = shared_memory.held_in_sessions(frozenset(by_leader))
+        new = {by_leader[pid].token for pid, found in held.items() if found - set(by_leader[pid].shared_memory)}
+        for token in new:
+            with self._registry.locked():
+                record = self._registry.get(token)
+                if record is not None and record.is_live:
+                    self._registry.put(_with_shared_memory(record))
 
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
         gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self.gpus_taken())
@@ -179,7 +200,7 @@ class Nodes:
                     self._registry.remove(token)
         for record in orphaned:
             _sweep(record)
-            temporary_files.remove(record.temporary)
+            _remove_left(record)
 
     def _is_outdated(self, record: Record) -> bool:
         """Whether it ended long ago; then it is forgotten, whoever's it was."""
@@ -206,7 +227,7 @@ class Nodes:
             if record is None or not record.is_live or kernel.is_alive(record.leader):
                 return record
             _sweep(record)
-            temporary_files.remove(record.temporary)
+            _remove_left(record)
             reason = self._exit_reason(record)
             # An end that was asked for needs no explanation.
             tail = "" if reason in (_STOPPED, _INTERRUPTED) else logs.tail(record.fleet, record.replica_id)
@@ -284,6 +305,20 @@ def _reap(ident: Ident | None) -> int | None:
     except ChildProcessError:
         return seen.wait_status
     return status
+
+
+def _with_shared_memory(record: Record) -> Record:
+    """Return the record with the segments that its processes hold now; those of earlier looks stay."""
+    if record.leader is None:
+        return record
+    found = shared_memory.held_in_sessions(frozenset({record.leader.pid})).get(record.leader.pid, frozenset())
+    return replace(record, shared_memory=tuple(sorted(found.union(record.shared_memory))))
+
+
+def _remove_left(record: Record) -> None:
+    """Remove what a node's engine left outside its own processes."""
+    temporary_files.remove(record.temporary)
+    shared_memory.remove_unheld(record.shared_memory)
 
 
 def _sweep(record: Record) -> None:

@@ -54,6 +54,7 @@ class Record:
     log_tail: str = ""
     offering: str = ""
     gpu_indices: tuple[int, ...] = ()
+    shared_memory: tuple[str, ...] = ()  # segments its processes were seen to hold, as INODE:NAME
     temporary: str = ""  # its directory of temporary files, removed with it; empty: the system's
 
     @property
