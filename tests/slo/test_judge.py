@@ -267,6 +267,24 @@ def test_kept_and_attained_never_contradict_each_other(good, missed, objective):
         assert attained < objective
 
 
+@given(
+    st.integers(0, 50), st.integers(0, 200), st.integers(0, 50), st.integers(0, 200), st.sampled_from([None, 0, 1, 30])
+)
+def test_live_too_kept_stands_beside_the_figures_it_is_of(bad_10, good_10, bad_60, good_60, ended_s):
+    short = replace(counted(good_10, bad_10), seconds=10.0)
+    long = counted(good_10 + good_60, bad_10 + bad_60)
+    lane = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=(short, long))
+    before = None
+    if ended_s is not None:
+        ended_at = EPOCH - timedelta(seconds=ended_s)
+        before = BreachRecord(since=EPOCH - timedelta(minutes=2), names=("good requests",), ended_at=ended_at)
+    verdict = judge_live(lane, objective=0.99, before=before, now=EPOCH)
+    if verdict.compliance is Compliance.KEPT:
+        assert verdict.attained is not None
+        assert verdict.attained >= 0.99 - 1e-9
+    assert verdict.window_s == verdict.findings[0].window_s
+
+
 @given(st.integers(0, 50), st.integers(0, 200), st.integers(0, 50), st.integers(0, 200), st.booleans())
 def test_judging_the_same_figures_again_gives_the_same_verdict(bad_10, good_10, bad_60, good_60, was):
     short = replace(counted(good_10, bad_10), seconds=10.0)

@@ -70,7 +70,7 @@ class SloVerdict:
 
     version: int = VERDICT_VERSION
     compliance: Compliance = Compliance.NONE
-    window_s: float = 0.0  # the widest that was looked at
+    window_s: float = 0.0  # the one that decides on the share of good requests
     objective: float = 0.0  # the share of good requests promised
     good: int = 0  # over window_s
     offered: int = 0  # good or missed, over window_s

@@ -67,7 +67,7 @@ def judge_live(
         _live(a, b, goes_on=_goes_on(_name(b), before, quiet_since[_name(b)], now), is_after=before is not None)
         for a, b in pairs
     )
-    verdict = _verdict(long, findings, objective)
+    verdict = _verdict(findings, objective)
     missed = tuple(finding.name for finding in verdict.having(Compliance.MISSED))
     if not missed:
         return replace(verdict, ended=_ended(before, now))
@@ -102,7 +102,7 @@ def _ended(before: BreachRecord | None, now: datetime) -> BreachRecord | None:
 def judge_run(whole: LaneWindow, *, objective: float) -> SloVerdict:
     """Return the verdict on everything a run counted; `whole.seconds` is how long it was."""
     findings = tuple(_finding(each, _compliance(each, RUN_CONFIDENCE)) for each in _evidence(whole, objective))
-    return _verdict(whole, findings, objective)
+    return _verdict(findings, objective)
 
 
 def _evidence(window: LaneWindow, objective: float) -> tuple[Evidence, ...]:
@@ -200,13 +200,15 @@ def _factor(evidence: Evidence) -> float:
     return share / evidence.allowed if evidence.allowed > 0 else float(evidence.missed)
 
 
-def _verdict(window: LaneWindow, findings: tuple[SloFinding, ...], objective: float) -> SloVerdict:
+def _verdict(findings: tuple[SloFinding, ...], objective: float) -> SloVerdict:
+    # Of the window that decides on the share: after a breach that is the short one, while the long one still holds it.
+    share = findings[0]
     return SloVerdict(
         compliance=_worst(findings),
-        window_s=window.seconds,
+        window_s=share.window_s,
         objective=objective,
-        good=window.good,
-        offered=window.judged,
+        good=share.samples - share.missed,
+        offered=share.samples,
         findings=findings,
     )
 
