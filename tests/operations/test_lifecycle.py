@@ -15,8 +15,10 @@ from fleetctl.errors import (
     UnavailableError,
 )
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.status import ReplicaStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.lifecycle import Change
@@ -111,6 +113,20 @@ def test_following_up_ends_at_ready_and_says_what_was_missing_at_the_deadline(si
     lifecycle.up(site, samples.profile(), samples.plan())
     with pytest.raises(UnavailableError, match="not ready after 0 s"):
         list(lifecycle.follow_up(site, "demo", timeout_s=0, generation=1))
+
+
+def test_the_deadline_names_the_starts_that_failed_without_an_engines_word(site, store, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    seen = host.controllers["demo"]()
+    failed = samples.replica("r1", state=ReplicaState.FAILED, node_id="n", fault="died while booting: exit 139")
+    failing = replace(
+        seen,
+        lanes=tuple(replace(lane, ready=0, wanted=1, failed_starts=2) for lane in seen.lanes),
+        replicas=(ReplicaStatus(record=failed, engine=EngineSignals(), in_flight=0),),
+    )
+    host.controllers["demo"] = lambda: failing
+    with pytest.raises(UnavailableError, match="lane short: 2 starts in a row failed: died while booting: exit 139"):
+        list(lifecycle.follow_up(site, "demo", timeout_s=0, generation=seen.generation))
 
 
 def test_following_up_waits_its_whole_timeout(site, clock):

@@ -19,7 +19,7 @@ from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.readiness import keeps_failing, missing, refuse_final
+from fleetctl.operations.readiness import failed_starts, keeps_failing, missing, refuse_final
 from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
@@ -114,8 +114,9 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
             return
         refuse_final(seen, generation=generation)
         if site.clock.monotonic_s() >= deadline_s:
+            failures = "".join(f"\n{line}" for line in failed_starts(seen, generation=generation))
             raise UnavailableError(
-                f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition)}",
+                f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition)}{failures}",
                 hint=f"it goes on coming up; see why: fleetctl why -f {fleet}",
             )
         if condition.type is ConditionType.STALE:
