@@ -107,7 +107,10 @@ BROKEN = {
     # what does not fit, or is not sold
     "gpu memory": Broken(old="Llama-3.1-8B", new="Llama-3.1-70B", key="capacity.gpus", says="for its weights", code=4, also=(_SHORT, _launch("tensor_parallel: 1")), at="gpus:"),
     "tensor_parallel": Broken(
-        old=_SHORT, new=_launch("tensor_parallel: 64"), key="lanes.short.launch.tensor_parallel", says="8 GPUs at most", code=4, at="64}",
+        old=_SHORT, new=_launch("tensor_parallel: 16"), key="lanes.short.launch.tensor_parallel", says="8 GPUs at most", code=4, at="16}",
+    ),
+    "attention heads": Broken(
+        old=_SHORT, new=_launch("tensor_parallel: 3"), key="lanes.short.launch.tensor_parallel", says="32 attention heads", code=4, at="3}",
     ),
     "gpu not sold": Broken(old="[L40S]", new="[B200]", key="capacity.gpus", says="nothing on offer matches B200", code=4),
     "region": Broken(old=_CAPS, new=f"region: nowhere, {_CAPS}", key="capacity.region", says="nothing on offer matches nowhere", code=4),

@@ -302,7 +302,7 @@ def test_a_port_taken_by_a_stranger_is_said_and_taken_once_it_is_free(kept):
         kept.start_controller()
         until(lambda: any(e.action == "start-gateway" and not e.ok for e in entries(kept)), kept, "it is said")
         entry = next(e for e in entries(kept) if e.action == "start-gateway" and not e.ok)
-        assert f"port {kept.port} on 127.0.0.1 is in use by another program" in entry.reason
+        assert f"port {kept.port} on 127.0.0.1 is in use by python" in entry.reason
     until(kept.is_whole, kept, "the gateway takes the port")
     take_down(kept)
 

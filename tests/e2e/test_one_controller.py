@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,16 +70,18 @@ def test_every_environment_sees_the_same_fleet(watched):
 
 
 def test_a_fenced_controller_says_so_and_ends_with_its_own_code(watched):
-    def take_over() -> subprocess.Popen[str]:
+    def take_over(ends: ExitStack) -> subprocess.Popen[str]:
         """Start a controller that finds the lock free: as the file is gone, and its holder does not run to notice."""
         before = [*watched.controllers(), *watched.pids("gateway")]  # the gateway would start one of its own
-        for pid in before:
-            os.kill(pid, signal.SIGSTOP)
+        watched.stop_outside_a_write(before)
         (watched.place / "controller.lock").unlink()
-        started = subprocess.Popen(
-            [sys.executable, "-m", "fleetctl.controller", FLEET], env=watched.environments["unit"], cwd="/",
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        started = ends.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "fleetctl.controller", FLEET], env=watched.environments["unit"], cwd="/",
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            )
         )  # fmt: skip
+        ends.callback(started.kill)
         try:
             until(lambda: started.pid in watched.controllers(), within_s=30, what="another controller")
             until(lambda: watched.status()["controller_pid"] == started.pid, within_s=30, what="its answer")
@@ -87,7 +90,8 @@ def test_a_fenced_controller_says_so_and_ends_with_its_own_code(watched):
                 os.kill(pid, signal.SIGCONT)
         return started
 
-    with take_over() as first, take_over() as second:
+    with ExitStack() as ends:
+        first, second = take_over(ends), take_over(ends)
         _, log = first.communicate(timeout=30)
         assert first.returncode == 14
         assert f"is over: process {second.pid} on " in log

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import shlex
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -184,6 +185,28 @@ class Watched:
     def controllers(self) -> list[int]:
         """Return the controllers that have the state open: the others have found the lock taken, and leave."""
         return [pid for pid in self.pids("controller") if any("state.db" in name for name in _open_files(pid))]
+
+    def stop_outside_a_write(self, pids: list[int]) -> None:
+        """Stop processes, none of which then holds the state's write lock: whoever comes next would wait for it."""
+        for _ in range(50):
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            if not self._is_locked():
+                return
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            SYSTEM_CLOCK.sleep_blocking(0.05)
+        raise AssertionError("the state is locked all the time")
+
+    def _is_locked(self) -> bool:
+        state = self.place.parents[1] / "state.db"
+        with closing(sqlite3.connect(state, isolation_level=None, timeout=0.5)) as stranger:
+            try:
+                stranger.execute("BEGIN IMMEDIATE")
+                stranger.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return True
+        return False
 
     def engines(self) -> list[str]:
         """Return the replica ids of the engines that live, each as often as it does."""

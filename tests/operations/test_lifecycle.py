@@ -20,7 +20,7 @@ from fleetctl.model.profile import CapacitySpec, GatewaySpec
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.status import ReplicaStatus
 from fleetctl.operations import lifecycle
-from fleetctl.operations.approval import check_plan
+from fleetctl.operations.approval import check_plan, move_refusal
 from fleetctl.operations.lifecycle import Change
 from fleetctl.operations.pending import pending_changes
 from fleetctl.operations.profiles import as_brought_up
@@ -167,9 +167,12 @@ def test_a_living_gateway_is_not_moved_and_nothing_is_written(site, store, host)
     profile, plan = samples.profile(), samples.plan()
     lifecycle.up(site, profile, plan)
     moved = replace(profile, gateway=replace(profile.gateway, port=9090))
+    refusal = move_refusal(site, moved)
+    assert refusal is not None
     with pytest.raises(ConfigError, match=r"cannot move to http://127\.0\.0\.1:9090 while it runs") as caught:
         lifecycle.up(site, moved, plan)
     assert "--port 8080" in caught.value.hint
+    assert (caught.value.message, caught.value.hint) == (refusal.message, refusal.hint)  # which `plan` shows
     assert store.fleet("demo").generation == 1
     host.controllers.clear()
     assert lifecycle.up(site, moved, plan).change is Change.UPDATED

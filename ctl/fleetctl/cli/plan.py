@@ -17,6 +17,7 @@ from fleetctl.codec import to_plain
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
+from fleetctl.operations.approval import move_refusal
 from fleetctl.operations.lookup import fleet_names
 from fleetctl.operations.pending import PendingChanges, pending_changes
 from fleetctl.operations.plan_files import save_plan
@@ -81,6 +82,8 @@ def plan(
     emit(plan_answer(found, planned, changes, findings), output)
     if found.name in fleet_names(site):
         read_fleet(site, found.name)
+    if refusal := move_refusal(site, found):
+        progress.caution(f"up would refuse this: {refusal.message}; {refusal.hint}")
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         for caution in planned.cautions:
             progress.caution(caution)

@@ -25,7 +25,8 @@ def check_plan(
     Raises ConfigError, BudgetExceededError, NotFoundError.
     """
     site.providers(profile.provider)
-    _refuse_move(site, profile)
+    if refusal := move_refusal(site, profile):
+        raise refusal
     if errors := (*multi_node_errors(site, profile), *keyring_errors(profile)):
         raise joined(errors)
     if plan.fleet != profile.name or (is_exact and plan.profile_hash != profile_hash(profile)):
@@ -46,14 +47,15 @@ def check_plan(
         )
 
 
-def _refuse_move(site: Site, profile: Profile) -> None:
-    """Refuse another port or address for a gateway that lives: its clients hold the old one, and so does its socket."""
+def move_refusal(site: Site, profile: Profile) -> ConfigError | None:
+    """Return why a gateway that lives takes no other port or address: its clients hold the old one, and so does its socket."""
     before = site.store.fleet(profile.name)
     if before is None or before.phase is not DesiredPhase.UP or not site.host.processes(profile.name).is_any:
-        return
+        return None
     old, new = before.profile.gateway, profile.gateway
-    if (old.host, old.port) != (new.host, new.port):
-        raise ConfigError(
-            f"the gateway of {profile.name} listens at {old.url} and cannot move to {new.url} while it runs",
-            hint=f"keep its address: --port {old.port}; or take the fleet down first: fleetctl down {profile.name}",
-        )
+    if (old.host, old.port) == (new.host, new.port):
+        return None
+    return ConfigError(
+        f"the gateway of {profile.name} listens at {old.url} and cannot move to {new.url} while it runs",
+        hint=f"keep its address: --port {old.port}; or take the fleet down first: fleetctl down {profile.name}",
+    )

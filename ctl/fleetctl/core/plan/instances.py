@@ -78,6 +78,9 @@ def instances(
     """Return every node type this lane may use, cheapest first. Raises InfeasiblePlanError when there is none."""
     if absent := offer_errors(capacity, catalogue, offerings):
         raise joined(absent)
+    pinned = lane.launch.tensor_parallel
+    if pinned and card.num_heads % pinned:
+        raise _undivided(lane, card, pinned)
     allowed = [o for o in offerings if ruled_out(o, capacity) is None and o.gpu in catalogue.gpus]
     kv_precision = kv_precision_of(card, model.kv_cache)
     found = []
@@ -113,6 +116,16 @@ def instances(
     if not found:
         raise _too_few_gpus(lane, allowed)
     return tuple(sorted(found, key=lambda i: (i.cheapest.price_usd_per_hour, i.cheapest.key)))
+
+
+def _undivided(lane: LaneSpec, card: ModelCard, pinned: int) -> InfeasiblePlanError:
+    lawful = ", ".join(str(count) for count in (1, 2, 4, 8, 16) if card.num_heads % count == 0)
+    return InfeasiblePlanError(
+        f"lane {lane.name}: tensor_parallel is pinned to {pinned}, and no engine splits the {card.num_heads} attention heads "
+        f"of {card.id} so",
+        hint=f"leave it out, or take one of {lawful}",
+        key=("lanes", lane.name, "launch", "tensor_parallel"),
+    )
 
 
 def _too_few_gpus(lane: LaneSpec, allowed: Sequence[Offering]) -> InfeasiblePlanError:
