@@ -28,9 +28,12 @@ def unhealthy_reason(
     """
     limit_s = stall_limit_s + replica.prefill_allowance_s
     unhealthy_s = since_s(unhealthy_since, now)
-    # An engine that answers neither /health nor any request need not be waited for.
-    if unhealthy_s >= UNHEALTHY_AFTER_S or (replica.healthy is False and replica.silent_s >= limit_s):
+    if unhealthy_s >= UNHEALTHY_AFTER_S:
         return ReasonCode.UNHEALTHY.because(f"/health fails for {format_duration(unhealthy_s)}")
+    # An engine that answers neither /health nor any request need not be waited for.
+    if replica.healthy is False and replica.silent_s >= limit_s:
+        silent = format_duration(replica.silent_s)
+        return ReasonCode.UNHEALTHY.because(f"/health fails, and no request has heard of it for {silent}")
     if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
         failures = replica.consecutive_failures
         return ReasonCode.UNHEALTHY.because(f"{failures} requests in a row failed at the gateway")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 
 # A live verdict is looked at every second, over windows that hold ever new samples: a lane that is just at its limit would be
-# in breach by chance 30 to 90 times a day at 99.9 %, 4 to 12 times at 99.99 %, once or less at this (simulated days of 0.2
+# in breach by chance 30 to 90 times a day at 99.9 %, 4 to 12 times at 99.99 %, three times or less at this (simulated days of 0.2
 # to 100 rps, limits of 1 % and 5 %; tests/bench/false_breaches.py).
 LIVE_CONFIDENCE = 0.99999
 RUN_CONFIDENCE = 0.95  # a finished run is judged once
