@@ -9,14 +9,14 @@ import pytest
 
 from fleetctl.cli.load_view import load_view
 from fleetctl.cli.output import Format, text_of
-from fleetctl.errors import ConfigError, NotFoundError, UnavailableError
+from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.accounts import UNNAMED_LANE, ClientAccounts
 from fleetctl.load.counts import LoadCounts
 from fleetctl.load.exchange import ClientExchange
 from fleetctl.load.report import GeneratorFigures, LoadReport
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles
 from fleetctl.model.verdict import Compliance
-from fleetctl.operations.traffic import LoadVerdict, check_answered, check_lane
+from fleetctl.operations.traffic import LoadVerdict, check_answered, check_lane, check_slo
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ def failed(lane: str = "", *, status: int = 0, failure: str = "connect") -> tupl
     return ClientExchange(lane=lane, status=status, failure=failure, message="why"), 0.0
 
 
+def cut_short(lane: str = "", *, after_s: float = 0.1) -> tuple[ClientExchange, float]:
+    return ClientExchange(lane=lane, failure="unfinished"), after_s
+
+
 def report(
     exchanges: Iterable[tuple[ClientExchange, float]], slos: dict[str, LaneSlo] = SLOS, *, late_s: float = 0.001
 ) -> LoadReport:
@@ -46,10 +50,7 @@ def report(
         watch = accounts.begin(exchange.lane, 0.0, is_stream=True)
         if exchange.is_ok:
             watch.tokens(ttft_s, 1)
-        if exchange.status == 429:
-            watch.refused(ttft_s, exchange.message)
-        else:
-            watch.stop(ttft_s, exchange.ending, is_stream=True, prompt_tokens=0, output_tokens_uncounted=0)
+        accounts.end(watch, ttft_s, exchange.ending, is_stream=True, message=exchange.message)
         counts.add(accounts.lane_name(exchange.lane), exchange)
     late = Quantiles(count=400, p50_s=late_s, p95_s=late_s, p99_s=late_s, max_s=late_s)
     return LoadReport(
@@ -87,7 +88,34 @@ def test_what_fails_before_a_lane_answers_counts_in_the_total_and_in_the_verdict
     assert found.total.attainment == pytest.approx(690 / 706)
     verdict = LoadVerdict(report=found)
     assert verdict.compliance is Compliance.MISSED
-    assert verdict.missed[0].startswith("lane - missed its SLO: 0 of 16 requests good (16 error)")
+    assert verdict.missed[0].startswith("lane - missed its SLO: 690 of 706 requests good (16 error)")
+
+
+def test_few_that_no_lane_was_named_for_condemn_nobody():
+    found = report([answered()] * 2000 + [failed(), cut_short(), cut_short(after_s=0.4)])
+    assert LoadVerdict(report=found).compliance is Compliance.KEPT
+    assert found.lanes[-1].verdict.compliance is Compliance.NONE
+    assert found.lanes[-1].breached == {"error": 1, "ttft": 1}
+    assert found.lanes[-1].verdict.offered == 3
+    check_slo(found)
+
+
+def test_more_cut_short_than_may_be_missed_are_undecided_and_no_success():
+    found = report([answered()] * 190 + [cut_short()] * 2)
+    assert LoadVerdict(report=found).compliance is Compliance.UNDECIDED
+    text = text_of(load_view(found, SLOS), Format.TABLE)
+    assert (
+        "190 of 192 requests good (2 cut short), 99.5% promised (burn 0x) over 60s (too many cut short to be sure)"
+        in text
+    )
+    with pytest.raises(UnavailableError, match="undecided: lane -: 190 of 192 requests good"):
+        check_slo(found)
+
+
+def test_what_was_missed_is_missed_whatever_was_cut_short():
+    found = report([answered()] * 190 + [refused()] * 20 + [cut_short("short")] * 20)
+    with pytest.raises(SloBreachError, match=r"190 of 230 requests good \(20 refused, 20 cut short\)"):
+        check_slo(found)
 
 
 def test_a_client_that_is_wrong_itself_breaks_no_slo_and_is_told():
@@ -117,9 +145,9 @@ def test_a_run_in_which_nothing_was_answered_is_an_error_with_its_reasons(exchan
 
 def test_requests_that_still_waited_when_the_run_ended_were_not_answered():
     with pytest.raises(UnavailableError, match="none of 4 requests was answered: 4 still waited when the run ended"):
-        check_answered(replace(report([]), unfinished=4))
+        check_answered(report([cut_short()] * 4))
     with pytest.raises(UnavailableError, match=r"none of 13 requests was answered: 9 x .*; 4 still waited"):
-        check_answered(replace(report([failed(status=404, failure="http-404")] * 9), unfinished=4))
+        check_answered(report([failed(status=404, failure="http-404")] * 9 + [cut_short()] * 4))
 
 
 def test_a_lane_the_fleet_does_not_have_is_an_error_up_front():

@@ -116,8 +116,7 @@ class Stream:
 
     def _end(self, ending: Ending) -> None:
         now_s = self._world.heap.now_s + NETWORK_S
-        self._watch.stop(now_s, ending, is_stream=True, prompt_tokens=0, output_tokens_uncounted=0)
-        self._world.client.close(self._watch)
+        self._world.client.end(self._watch, now_s, ending, is_stream=True, message="")
 
     # ExchangePort.
 
@@ -128,8 +127,8 @@ class Stream:
 
     def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
         if refusal.status == 429:
-            self._watch.refused(self._world.heap.now_s + NETWORK_S, refusal)
-            self._world.client.close(self._watch)
+            now_s = self._world.heap.now_s + NETWORK_S
+            self._world.client.end(self._watch, now_s, Ending.REFUSED, is_stream=True, message=refusal)
         else:
             self._end(Ending.ERROR)
 

@@ -111,8 +111,7 @@ class World:
         else:
             now_s = self.heap.now_s
             watch = self.client.begin("", now_s, is_stream=True)
-            watch.stop(now_s, Ending.ERROR, is_stream=True, prompt_tokens=0, output_tokens_uncounted=0)
-            self.client.close(watch)
+            self.client.end(watch, now_s, Ending.ERROR, is_stream=True, message="")
         self.heap.at(self.heap.now_s + self._gap_s(), self._arrive)
 
     def _sweep(self) -> None:

@@ -68,3 +68,19 @@ def test_outcomes_are_counted_by_kind():
     figures = w.over(10.0, 3.0).window(10.0, LaneSlo(targets=()))
     assert figures.breached == {"ttft": 3}
     assert figures.shed == {"queue-full": 1}
+
+
+@given(st.floats(0.0, 100.0), st.floats(0.0, 100.0))
+def test_what_is_taken_back_leaves_every_window_as_if_it_had_never_been(at_s, later_s):
+    windows = SlidingWindows(LaneStats, now_s=0.0)
+    windows.open_cell(at_s).breached["ttft"] += 1
+    windows.open_cell(at_s).good += 1
+    windows.open_cell(at_s + later_s).good += 1
+    change = LaneStats()
+    change.breached["ttft"] = -1
+    windows.amend(change, at_s)
+    for seconds in WINDOWS_S:
+        assert windows.over(seconds, at_s + later_s).breached.total() == 0
+        assert all(count == 0 for count in windows.over(seconds, at_s + later_s + 5.0).breached.values())
+    assert windows.lifetime().breached.total() == 0
+    assert windows.lifetime().good == 2

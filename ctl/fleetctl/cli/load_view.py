@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.operations.traffic import LaneFigures, LoadProgress, LoadReport
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
-_COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
+_COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >CUT_SHORT >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
 _SHOWN = (Metric.TTFT, Metric.ITL, Metric.E2E)
 
 
@@ -41,7 +41,7 @@ def progress_line(progress: LoadProgress) -> str:
 def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
     """Return the report: what happened to the requests, and the latencies beside their promises."""
     verdict = LoadVerdict(report=report)
-    figures = [*report.lanes, report.total] if len(report.lanes) > 1 else list(report.lanes)
+    figures = [*report.lanes, report.total] if report.total.requests else list(report.lanes)
     sections = (
         lines(*_head(report)),
         section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
@@ -73,8 +73,8 @@ def _head(report: LoadReport) -> Iterator[str]:
 def _counts(lane: LaneFigures) -> tuple[str | Cell, ...]:
     attained = format_fraction(lane.attainment) if lane.attainment is not None else NOTHING
     return (
-        lane.lane, str(lane.requests), str(lane.ok), str(lane.refused), str(lane.failures), attained,
-        f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}", verdict_cell(lane.verdict), explain(lane.verdict),
+        lane.lane, str(lane.requests), str(lane.ok), str(lane.refused), str(lane.failures), str(lane.cut_short),
+        attained, f"{lane.goodput_rps:.2f}", f"{lane.output_tokens_per_s:.0f}", verdict_cell(lane.verdict), explain(lane.verdict),
     )  # fmt: skip
 
 

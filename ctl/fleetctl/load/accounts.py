@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.accounts import LaneAccounts
+from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.judge import judge_live, judge_run
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.stopwatch import RequestStopwatch
-from fleetctl.model.gateway import LaneSnapshot
-from fleetctl.model.slo import LaneSlo, Metric
-from fleetctl.model.verdict import BreachRecord, SloVerdict
+from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.verdict import BreachRecord, Compliance, SloVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
+
+    from fleetctl.model.slo import BreachKind
 
 UNNAMED_LANE = "-"  # no answer named its lane
 _LANES_MAX = 64  # lane names come from the other side
-_NO_SLO = LaneSlo(targets=())  # what ends under no lane is held to the objective alone
+_NO_SLO = LaneSlo(targets=())  # a lane that the fleet's profile does not have is held to the objective alone
+
+
+class ClientStopwatch(RequestStopwatch):
+    """A request's times, which may move to another lane's accounts when its answer names one."""
+
+    __slots__ = ("_miss_found", "accounts", "is_stream", "lane")
+
+    def __init__(self, lane: str, accounts: LaneAccounts, started_s: float, *, is_stream: bool) -> None:
+        super().__init__(accounts, started_s)
+        self.lane = lane
+        self.accounts = accounts
+        self.is_stream = is_stream
+        self._miss_found: tuple[float, BreachKind] | None = None  # when, and what
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether it was counted as missed before its end."""
+        return self._miss_found is not None
+
+    def take_back(self) -> None:
+        """Uncount what was found of it."""
+        if self._miss_found is not None:
+            self.accounts.take_back(*self._miss_found)
+            self._miss_found = None
+
+    def _miss(self, now_s: float, kind: BreachKind) -> None:
+        if self._miss_found is None:
+            self._miss_found = now_s, kind
+            super()._miss(now_s, kind)
 
 
 class ClientAccounts:
@@ -26,31 +60,54 @@ class ClientAccounts:
 
     def __init__(self, slos: Mapping[str, LaneSlo], *, objective: float, now_s: float) -> None:
         self._slos = {name: _seen_by_clients(slo) for name, slo in slos.items()}
+        if slos:
+            self._slos = {UNNAMED_LANE: _loosest(self._slos.values()), **self._slos}
         self._objective = objective
         self._start_s = now_s
         self._lanes: dict[str, LaneAccounts] = {}
         self._breaches: dict[str, BreachRecord | None] = {}
-        self._open: dict[RequestStopwatch, bool] = {}  # -> whether it is a stream
+        self._undecided: Counter[str] = Counter()  # by lane: cut short before they were good or missed
+        self._open: set[ClientStopwatch] = set()
 
     def lane_name(self, lane: str) -> str:
         """Return the name a lane is counted under."""
         name = lane or UNNAMED_LANE
         return name if name in self._lanes or len(self._lanes) < _LANES_MAX else UNNAMED_LANE
 
-    def begin(self, lane: str, started_s: float, *, is_stream: bool) -> RequestStopwatch:
-        """Return the stopwatch of a request of this lane, which was sent at `started_s`."""
-        watch = RequestStopwatch(self._accounts(lane), started_s)
-        self._open[watch] = is_stream
+    def begin(self, lane: str, started_s: float, *, is_stream: bool) -> ClientStopwatch:
+        """Return the stopwatch of a request of this lane, which was sent at `started_s`.
+
+        Empty: none is known yet. Until an answer names one it may wait as long as the most patient lane allows.
+        """
+        name = self.lane_name(lane)
+        watch = ClientStopwatch(name, self._accounts(name), started_s, is_stream=is_stream)
+        self._open.add(watch)
         return watch
 
-    def close(self, watch: RequestStopwatch) -> None:
-        """Forget a request that is over."""
-        self._open.pop(watch, None)
+    def named(self, watch: ClientStopwatch, lane: str) -> ClientStopwatch:
+        """Return the stopwatch to go on with, now that an answer has begun and named its lane."""
+        if self.lane_name(lane) == watch.lane:
+            return watch
+        watch.take_back()
+        self._open.discard(watch)
+        return self.begin(lane, watch.started_s, is_stream=watch.is_stream)
+
+    def end(self, watch: ClientStopwatch, now_s: float, ending: Ending, *, is_stream: bool, message: str) -> None:
+        """Count a request that is over; one that was cut short inside every limit is undecided."""
+        self._open.discard(watch)
+        if ending is Ending.REFUSED:
+            watch.refused(now_s, message)
+            return
+        missed = watch.accounts.totals().bad
+        watch.stop(now_s, ending, is_stream=is_stream, prompt_tokens=0, output_tokens_uncounted=0)
+        has_missed = watch.has_missed or watch.accounts.totals().bad > missed
+        if ending is Ending.CANCELLED and not has_missed:
+            self._undecided[watch.lane] += 1
 
     def check(self, now_s: float) -> None:
         """Count those that are late already."""
-        for watch, is_stream in self._open.items():
-            watch.check(now_s, is_stream=is_stream)
+        for watch in self._open:
+            watch.check(now_s, is_stream=watch.is_stream)
 
     def live(self, now_s: float, now: datetime) -> dict[str, SloVerdict]:
         """Return every lane's verdict now, as the fleet's own status has it."""
@@ -58,8 +115,12 @@ class ClientAccounts:
             return {}
         self.check(now_s)
         found = {}
-        for name, lane in self._lanes.items():
-            snapshot = LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, windows=lane.snapshot(now_s))
+        windows = {name: lane.snapshot(now_s) for name, lane in self._lanes.items()}
+        if UNNAMED_LANE in windows:
+            good = [sum(w.good for w in same) for same in zip(*windows.values(), strict=True)]
+            windows[UNNAMED_LANE] = tuple(map(_with_good, windows[UNNAMED_LANE], good))
+        for name in self._lanes:
+            snapshot = LaneSnapshot(name=name, in_flight=0, queued=0, oldest_wait_s=0.0, windows=windows[name])
             before = self._breaches.get(name)
             found[name] = judge_live(snapshot, objective=self._objective, before=before, now=now)
             self._breaches[name] = found[name].record
@@ -75,23 +136,38 @@ class ClientAccounts:
 
     def whole(self, lane: str, now_s: float) -> SloVerdict:
         """Return the verdict on a lane's whole run."""
+        if lane == UNNAMED_LANE and self._slos:
+            return self._unnamed(now_s)
         slo = self._slos.get(lane, _NO_SLO)
-        return self._judged(self.stats(lane, now_s), slo, now_s)
+        return self._judged(self.stats(lane, now_s), slo, now_s, undecided=self._undecided[lane])
+
+    def _unnamed(self, now_s: float) -> SloVerdict:
+        """Judge what no answer named a lane for among everything that was good.
+
+        What is answered well has a lane, so these alone would look like a lane in which everything fails, however few they are.
+        """
+        good = sum(self.stats(lane, now_s).good for lane in self._lanes)
+        stats, undecided = self.stats(UNNAMED_LANE, now_s), self._undecided[UNNAMED_LANE]
+        window = stats.window(now_s - self._start_s, self._slos[UNNAMED_LANE])
+        among = judge_run(_with_good(window, good), objective=self._objective, undecided=undecided)
+        own = replace(among, good=stats.good, offered=among.offered - good + stats.good)
+        is_few = own.compliance is Compliance.KEPT and (own.attained or 0.0) < self._objective
+        return replace(own, compliance=Compliance.NONE) if is_few else own
 
     def total(self, now_s: float) -> tuple[LaneStats, SloVerdict]:
         """Return all lanes as one, and the verdict on the share of good requests among them."""
         stats = LaneStats()
         for lane in self._lanes:
             stats.merge(self.stats(lane, now_s))
-        return stats, self._judged(stats, _NO_SLO, now_s)
+        return stats, self._judged(stats, _NO_SLO, now_s, undecided=self._undecided.total())
 
-    def _judged(self, stats: LaneStats, slo: LaneSlo, now_s: float) -> SloVerdict:
+    def _judged(self, stats: LaneStats, slo: LaneSlo, now_s: float, *, undecided: int) -> SloVerdict:
         if not self._slos:
             return SloVerdict()
-        return judge_run(stats.window(now_s - self._start_s, slo), objective=self._objective)
+        window = stats.window(now_s - self._start_s, slo)
+        return judge_run(window, objective=self._objective, undecided=undecided)
 
-    def _accounts(self, lane: str) -> LaneAccounts:
-        name = self.lane_name(lane)
+    def _accounts(self, name: str) -> LaneAccounts:
         if name not in self._lanes:
             self._lanes[name] = LaneAccounts(self._slos.get(name, _NO_SLO), now_s=self._start_s)
         return self._lanes[name]
@@ -100,3 +176,16 @@ class ClientAccounts:
 def _seen_by_clients(slo: LaneSlo) -> LaneSlo:
     """Return the promises a client can measure: the wait in the gateway's queue is hidden from it."""
     return LaneSlo(targets=tuple(target for target in slo.targets if target.metric is not Metric.QUEUE_WAIT))
+
+
+def _with_good(window: LaneWindow, good: int) -> LaneWindow:
+    return replace(window, good=good)
+
+
+def _loosest(slos: Collection[LaneSlo]) -> LaneSlo:
+    """Return the loosest limit of any lane on the first token and on the whole answer, where any lane has one."""
+    targets: list[LatencyTarget] = []
+    for metrics in ({Metric.TTFT}, {Metric.E2E, Metric.COMPLETION}):
+        found = [target for slo in slos for metric in metrics if (target := slo.strictest(metric)) is not None]
+        targets.extend(sorted(found, key=lambda target: target.limit_s)[-1:])
+    return LaneSlo(targets=tuple(targets))

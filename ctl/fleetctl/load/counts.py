@@ -23,6 +23,7 @@ class LaneCounts:
 
     def __init__(self) -> None:
         self.requests = self.ok = self.refused = self.refused_with_retry_after = self.unavailable = self.rejected = 0
+        self.cut_short = 0
         self.prompt_tokens = self.output_tokens = 0
         self.failed: Counter[str] = Counter()
         self.messages: dict[str, str] = {}
@@ -41,6 +42,9 @@ class LaneCounts:
             self.refused_with_retry_after += exchange.has_retry_after
         elif exchange.status == 503:
             self.unavailable += 1
+        elif exchange.is_cut_short:
+            self.cut_short += 1
+            return
         elif exchange.failure:
             self.failed[exchange.failure] += 1
             self.rejected += 400 <= exchange.status < 500
@@ -67,9 +71,10 @@ class LaneCounts:
             refused_with_retry_after=self.refused_with_retry_after,
             unavailable=self.unavailable,
             rejected=self.rejected,
+            cut_short=self.cut_short,
             failed=dict(sorted(self.failed.items())),
             messages=dict(sorted(self.messages.items())),
-            breached={str(kind): count for kind, count in sorted(stats.breached.items())} if verdict.findings else {},
+            breached={str(kind): count for kind, count in sorted(stats.breached.items()) if count and verdict.findings},
             attainment=verdict.attained,
             goodput_rps=good / elapsed_s if elapsed_s > 0 else 0.0,
             prompt_tokens=self.prompt_tokens,
@@ -83,7 +88,8 @@ class LaneCounts:
 
 
 _SUMS = (
-    "requests", "ok", "refused", "refused_with_retry_after", "unavailable", "rejected", "prompt_tokens", "output_tokens",
+    "requests", "ok", "refused", "refused_with_retry_after", "unavailable", "rejected", "cut_short", "prompt_tokens",
+    "output_tokens",
 )  # fmt: skip
 
 

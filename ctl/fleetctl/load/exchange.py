@@ -15,8 +15,7 @@ from fleetctl.core.slo.endings import Ending
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from fleetctl.core.slo.stopwatch import RequestStopwatch
-    from fleetctl.load.accounts import ClientAccounts
+    from fleetctl.load.accounts import ClientAccounts, ClientStopwatch
 
 LANE_HEADER = "x-fleetctl-lane"
 REASON_HEADER = "x-fleetctl-reason"
@@ -34,7 +33,7 @@ class FailureKind(StrEnum):
     ERROR_EVENT = "error-event"  # the stream reported itself that it failed
     TIMEOUT = "timeout"
     MALFORMED = "malformed"  # an answer that is no chat completion
-    UNFINISHED = "unfinished"  # cut by the end of the run; not counted as a failure of the lane
+    UNFINISHED = "unfinished"  # cut by the end of the run; counted as cut short
 
 
 class _Delta(msgspec.Struct):
@@ -87,6 +86,11 @@ class ClientExchange:
         return self.status == 200 and not self.failure
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether the run's end cut it before it was answered or refused."""
+        return self.failure == FailureKind.UNFINISHED and self.status < 400
+
+    @property
     def ending(self) -> Ending:
         """How it counts, by the same table as at the gateway."""
         if self.status >= 400:
@@ -121,14 +125,14 @@ async def converse(
     is_stream = request.is_stream
     exchange = ClientExchange(lane=request.headers.get(LANE_HEADER, ""), streamed=is_stream)
     sent_s = now_s()
-    # Which lane takes it is known beforehand only where it is named.
-    watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream) if exchange.lane else None
+    watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
     try:
         async with session.post(request.url, data=request.body, headers=request.headers) as response:
             exchange.status = response.status
             exchange.lane = response.headers.get(LANE_HEADER, exchange.lane)
             exchange.has_retry_after = "retry-after" in response.headers
-            watch = watch or accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
+            # Only where the request names its lane is it known before its answer.
+            watch = accounts.named(watch, exchange.lane)
             await _read(response, exchange, watch, now_s)
     except TimeoutError:
         exchange.failure = FailureKind.TIMEOUT
@@ -136,30 +140,21 @@ async def converse(
         exchange.failure = FailureKind.TRUNCATED if exchange.status else FailureKind.CONNECT
         exchange.message = _printable(str(error))
     except asyncio.CancelledError:
-        exchange.failure = FailureKind.UNFINISHED
-    watch = watch or accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
-    _account(exchange, watch, now_s())
-    accounts.close(watch)
+        exchange.failure = exchange.failure or FailureKind.UNFINISHED
+    exchange.ttft_s = watch.ttft_s
+    accounts.end(watch, now_s(), exchange.ending, is_stream=exchange.streamed, message=exchange.message)
     return exchange
 
 
-def _account(exchange: ClientExchange, watch: RequestStopwatch, now_s: float) -> None:
-    exchange.ttft_s = watch.ttft_s
-    if exchange.ending is Ending.REFUSED:
-        watch.refused(now_s, exchange.message)
-        return
-    watch.stop(now_s, exchange.ending, is_stream=exchange.streamed, prompt_tokens=0, output_tokens_uncounted=0)
-
-
 async def _read(
-    response: aiohttp.ClientResponse, exchange: ClientExchange, watch: RequestStopwatch, now_s: Callable[[], float]
+    response: aiohttp.ClientResponse, exchange: ClientExchange, watch: ClientStopwatch, now_s: Callable[[], float]
 ) -> None:
     if response.status != 200:
+        if response.status not in (429, 503):
+            exchange.failure = f"http-{response.status}"
         exchange.message = response.headers.get(REASON_HEADER, "") or _message(
             await response.content.read(_ERROR_BYTES_MAX)
         )
-        if response.status not in (429, 503):
-            exchange.failure = f"http-{response.status}"
         return
     exchange.streamed = response.content_type == "text/event-stream"
     if exchange.streamed:
@@ -180,7 +175,7 @@ def _read_whole(body: bytes, exchange: ClientExchange) -> None:
 
 
 async def _read_stream(
-    chunks: AsyncIterator[bytes], exchange: ClientExchange, watch: RequestStopwatch, now_s: Callable[[], float]
+    chunks: AsyncIterator[bytes], exchange: ClientExchange, watch: ClientStopwatch, now_s: Callable[[], float]
 ) -> None:
     """Follow the event stream to its [DONE]; stamp the events with content as they come."""
     rest = b""

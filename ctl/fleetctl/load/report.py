@@ -44,10 +44,13 @@ class LoadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFigures:
-    """One lane's figures as the client measured them. Requests that no lane was named for are under "-"."""
+    """One lane's figures as the client measured them. Requests that no lane was named for are under "-".
+
+    Each request that was sent counts once: `requests` is the sum of `ok`, `refused`, `unavailable`, `failed`, `cut_short`.
+    """
 
     lane: str
-    requests: int = 0  # answered, refused or failed
+    requests: int = 0  # sent; in a progress line those that ended
     ok: int = 0  # answered in full
     good: int = 0  # answered in full inside the SLO; without one, `ok`
     refused: int = 0  # 429
@@ -55,6 +58,7 @@ class LaneFigures:
     unavailable: int = 0  # 503
     rejected: int = 0  # any other 4xx, also under `failed`: the client's own fault, which no lane answers for
     failed: dict[str, int] = field(default_factory=dict)  # by FailureKind, or http-<status>
+    cut_short: int = 0  # still in flight when the run ended: a miss if a limit had passed, else `verdict.undecided`
     messages: dict[str, str] = field(default_factory=dict)  # the first answer of each kind that was none in full
     breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, of those with an SLO
     attainment: float | None = None  # good of offered, as core/slo/endings counts; None: no SLO, or nothing to judge

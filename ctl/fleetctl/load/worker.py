@@ -16,7 +16,7 @@ from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.load.accounts import ClientAccounts
 from fleetctl.load.counts import LoadCounts
-from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, ClientRequest, FailureKind, converse
+from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, ClientRequest, converse
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
@@ -128,10 +128,10 @@ class LoadRun:
         self._count(exchange)
 
     def _count(self, exchange: ClientExchange) -> None:
-        if exchange.failure == FailureKind.UNFINISHED:
+        if exchange.is_cut_short:
             self._unfinished += 1
-            return
-        self._last_answer_s = self._clock.monotonic_s()
+        else:
+            self._last_answer_s = self._clock.monotonic_s()
         self._recent.add(self._accounts.lane_name(exchange.lane), exchange)
 
     async def _drain(self) -> None:

@@ -15,7 +15,7 @@ class Compliance(StrEnum):
     """How figures stand to what was promised."""
 
     MISSED = "missed"  # surely: the figures would be next to impossible if the promise were kept
-    UNDECIDED = "undecided"  # over the limit, on too few samples to be sure
+    UNDECIDED = "undecided"  # over the limit on too few samples to be sure, or too many requests cut short to know
     KEPT = "kept"
     NONE = "none"  # nothing was measured, or nothing is promised
 
@@ -30,6 +30,7 @@ class SloFinding:
     window_s: float  # what was measured over
     samples: int  # of the metric; for the share of good requests those offered
     missed: int  # samples over the limit; requests that were not good
+    undecided: int = 0  # of the samples: requests cut short by the client before they were good or missed
     allowed: float  # the share of samples that may be
     measured: float | None  # seconds at the target's percentile, or the share of good requests
     kinds: dict[str, int] = field(default_factory=dict)  # the missed requests by BreachKind; of a target empty
@@ -39,6 +40,11 @@ class SloFinding:
     def name(self) -> str:
         """What people call it."""
         return self.target.name if self.target else "good requests"
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether it is undecided as more requests were cut short than may be missed."""
+        return self.compliance is Compliance.UNDECIDED and self.undecided > self.samples * self.allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +79,8 @@ class SloVerdict:
     window_s: float = 0.0  # the one that decides on the share of good requests
     objective: float = 0.0  # the share of good requests promised
     good: int = 0  # over window_s
-    offered: int = 0  # good or missed, over window_s
+    offered: int = 0  # good, missed or undecided, over window_s
+    undecided: int = 0  # cut short by the client before they were good or missed; only of a finished run
     findings: tuple[SloFinding, ...] = ()  # the share of good requests first, then every target
     breach: BreachRecord | None = None  # a live verdict's, while it is MISSED
     breach_s: float = 0.0  # for how long

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.wording import explain
-from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, UnavailableError
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import Metric, Quantiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "address_spec",
-    "check_answered", "check_lane", "failures", "fleet_spec", "measured", "run", "target_profile",
+    "check_answered", "check_lane", "check_slo", "failures", "fleet_spec", "measured", "run", "target_profile",
 ]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 
@@ -51,13 +51,41 @@ class LoadVerdict:
             return (f"all lanes together missed the objective: {explain(total.verdict)}",)
         return tuple(f"lane {figures.lane} missed its SLO: {explain(figures.verdict)}" for figures in lanes)
 
+    @property
+    def cut_short(self) -> tuple[str, ...]:
+        """Which lanes' SLO is undecided as too many requests were cut short, in words; the total's, where no lane's is."""
+        lanes = [each for each in self.report.lanes if _is_cut_short(each)]
+        if not lanes and _is_cut_short(self.report.total):
+            return (f"all lanes together: {explain(self.report.total.verdict)}",)
+        return tuple(f"lane {each.lane}: {explain(each.verdict)}" for each in lanes)
+
+
+def _is_cut_short(figures: LaneFigures) -> bool:
+    return any(finding.is_cut_short for finding in figures.verdict.findings)
+
+
+def check_slo(report: LoadReport) -> None:
+    """Raise SloBreachError if a lane or all together missed the SLO, UnavailableError if too few were answered to know.
+
+    Raises what `check_answered` does, too.
+    """
+    verdict = LoadVerdict(report=report)
+    if verdict.compliance is Compliance.MISSED:
+        raise SloBreachError("; ".join(verdict.missed))
+    check_answered(report)
+    if verdict.cut_short:
+        message = f"whether the SLO was kept is undecided: {'; '.join(verdict.cut_short)}"
+        raise UnavailableError(
+            message, hint="`fleetctl status` says whether the fleet is well; --drain-timeout waits longer"
+        )
+
 
 def check_answered(report: LoadReport) -> None:
     """Raise ConfigError if every request was the client's own fault, UnavailableError if none was answered in full."""
-    total, sent = report.total, report.total.requests + report.unfinished
+    total, sent = report.total, report.total.requests
     if total.ok or not sent:
         return
-    cut_short = [f"{report.unfinished} still waited when the run ended"] if report.unfinished else []
+    cut_short = [f"{total.cut_short} still waited when the run ended"] if total.cut_short else []
     message = f"none of {sent} requests was answered: {'; '.join([*failures(total), *cut_short])}"
     if total.rejected == sent:
         raise ConfigError(message, hint="look at --model, --lane, --api-key and the prompts' length")

@@ -69,6 +69,13 @@ class LaneAccounts:
         self._bad += 1
         self.windows.open_cell(now_s).breached[kind] += 1
 
+    def take_back(self, missed_s: float, kind: BreachKind) -> None:
+        """Uncount a miss that `missed` counted at `missed_s`, for a request that turns out to be another lane's."""
+        self._bad -= 1
+        change = LaneStats()
+        change.breached[kind] = -1
+        self.windows.amend(change, missed_s)
+
     def shed(self, now_s: float, reason: str) -> None:
         """Count why a request was refused; the miss itself is counted by `missed`."""
         self.windows.open_cell(now_s).shed[reason] += 1

@@ -44,13 +44,14 @@ class Evidence:
     samples: int
     missed: int
     allowed: float
+    undecided: int = 0
     measured_s: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_within(self) -> bool:
-        """Whether the samples themselves keep the promise."""
-        return self.missed <= self.samples * self.allowed + _ROUNDING
+        """Whether the samples themselves keep the promise, whatever the undecided would have come to."""
+        return self.missed + self.undecided <= self.samples * self.allowed + _ROUNDING
 
 
 def judge_live(
@@ -99,9 +100,15 @@ def _ended(before: BreachRecord | None, now: datetime) -> BreachRecord | None:
     return ended if now - (ended.ended_at or now) < timedelta(seconds=LONG_S) else None
 
 
-def judge_run(whole: LaneWindow, *, objective: float) -> SloVerdict:
-    """Return the verdict on everything a run counted; `whole.seconds` is how long it was."""
-    findings = tuple(_finding(each, _compliance(each, RUN_CONFIDENCE)) for each in _evidence(whole, objective))
+def judge_run(whole: LaneWindow, *, objective: float, undecided: int = 0) -> SloVerdict:
+    """Return the verdict on everything a run counted; `whole.seconds` is how long it was.
+
+    `undecided` requests were cut short before they were good or missed: the promise is kept if it is with all of them
+    missed, and missed if it is with all of them good.
+    """
+    share, *targets = _evidence(whole, objective)
+    share = replace(share, samples=share.samples + undecided, undecided=undecided)
+    findings = tuple(_finding(each, _compliance(each, RUN_CONFIDENCE)) for each in (share, *targets))
     return _verdict(findings, objective)
 
 
@@ -166,7 +173,7 @@ def _compliance(evidence: Evidence, confidence: float) -> Compliance:
 
 
 def _finding(evidence: Evidence, compliance: Compliance) -> SloFinding:
-    kept_by_luck = chance_of_at_most(evidence.missed, evidence.samples, evidence.allowed)
+    kept_by_luck = chance_of_at_most(evidence.missed + evidence.undecided, evidence.samples, evidence.allowed)
     return SloFinding(
         target=evidence.target,
         compliance=compliance,
@@ -174,6 +181,7 @@ def _finding(evidence: Evidence, compliance: Compliance) -> SloFinding:
         window_s=evidence.window_s,
         samples=evidence.samples,
         missed=evidence.missed,
+        undecided=evidence.undecided,
         allowed=evidence.allowed,
         kinds=evidence.kinds,
         measured=_measured(evidence),
@@ -185,7 +193,7 @@ def _measured(evidence: Evidence) -> float | None:
     if not evidence.samples:
         return None
     if evidence.target is None:
-        return 1.0 - evidence.missed / evidence.samples
+        return 1.0 - (evidence.missed + evidence.undecided) / evidence.samples
     return evidence.measured_s
 
 
@@ -207,8 +215,9 @@ def _verdict(findings: tuple[SloFinding, ...], objective: float) -> SloVerdict:
         compliance=_worst(findings),
         window_s=share.window_s,
         objective=objective,
-        good=share.samples - share.missed,
+        good=share.samples - share.missed - share.undecided,
         offered=share.samples,
+        undecided=share.undecided,
         findings=findings,
     )
 

@@ -42,6 +42,13 @@ class _Ring(Generic[M]):
             self._cells.append((index, self._make()))
         self._cells[-1][1].merge(cell)
 
+    def amend(self, change: M, at_s: float) -> None:
+        index = int(at_s // self._width_s)
+        for each, cell in reversed(self._cells):
+            if each == index:
+                cell.merge(change)
+                return
+
     def total(self, now_s: float) -> M:
         self._forget(int(now_s // self._width_s))
         whole = self._make()
@@ -79,6 +86,16 @@ class SlidingWindows(Generic[M]):
             self._close(now_s)
         self._touched = True
         return self._cell
+
+    def amend(self, change: M, at_s: float) -> None:
+        """Add `change`, which may be negative, to what was added at `at_s`; windows that have forgotten it stay."""
+        if at_s >= self._cell_starts_s:
+            self._cell.merge(change)
+            self._touched = True
+            return
+        self._lifetime.merge(change)
+        for ring in self._rings.values():
+            ring.amend(change, at_s)
 
     def over(self, seconds: float, now_s: float) -> M:
         """Return the sum over the window of this length. Raises KeyError for a length that is not kept."""

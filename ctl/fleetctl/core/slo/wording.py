@@ -18,7 +18,9 @@ def explain(verdict: SloVerdict) -> str:
         lasting = f"for {format_duration(int(verdict.breach_s))}: " if verdict.breach else ""
         return lasting + "; ".join(missed)
     undecided = [describe(finding) for finding in verdict.having(Compliance.UNDECIDED)]
-    return "; ".join(undecided) + " (too few to be sure)" if undecided else ""
+    is_cut_short = any(finding.is_cut_short for finding in verdict.findings)
+    why = "too many cut short to be sure" if is_cut_short else "too few to be sure"
+    return f"{'; '.join(undecided)} ({why})" if undecided else ""
 
 
 def describe(finding: SloFinding) -> str:
@@ -26,8 +28,9 @@ def describe(finding: SloFinding) -> str:
     over = f"over {finding.window_s:.0f}s"
     target = finding.target
     if target is None:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(finding.kinds.items()))
-        good = f"{finding.samples - finding.missed} of {finding.samples} requests good"
+        counts = {**dict(sorted(finding.kinds.items())), "cut short": finding.undecided}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        good = f"{finding.samples - finding.missed - finding.undecided} of {finding.samples} requests good"
         promised = format_fraction(1.0 - finding.allowed)
         return f"{good}{f' ({kinds})' if kinds else ''}, {promised} promised (burn {_times(finding.factor)}) {over}"
     measured = format_duration(finding.measured or 0.0)
