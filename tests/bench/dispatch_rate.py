@@ -1,4 +1,4 @@
-"""Prints how many requests a second the dispatch policy decides on one core: python tests/bench/dispatch_rate.py [--requests 40000]
+"""Prints how many requests a second the dispatch policy decides on one core: python -m tests.bench.dispatch_rate [--requests 40000]
 
 The gateway's own Dispatcher under an event heap: Poisson arrivals at 200 requests per simulated second over three lanes
 of two replicas each, streams of a first token and an end, nothing failing. Time is CPU time, the heap's included.

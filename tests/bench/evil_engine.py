@@ -1,6 +1,6 @@
 """A fleet beside an engine that breaks every rule, for long: what do gateway and controller hold, and who is harmed?
 
-    python tests/bench/evil_engine.py --minutes 5 --mebibytes 512 --seed 1
+    python -m tests.bench.evil_engine --minutes 5 --mebibytes 512 --seed 1
 
 Everything lives in a private directory and is taken down at the end. The last lines are the growth of each process, what
 the healthy lane's clients, the wrong keys and the evil lane's clients got, and bytes no face may show, face by face.

@@ -1,6 +1,6 @@
 """Take replicas from under streams of every length, lane and engine flavour: is any answer lost, wrong or miscounted?
 
-    python tests/bench/stream_survival.py --kills 20 --notices 20 --stops 4 --seed 1
+    python -m tests.bench.stream_survival --kills 20 --notices 20 --stops 4 --seed 1
 
 Every stream asks for a length of its own (40 to --tokens-max) by a seed of its own, so that its whole text is known: the
 emulator's token k is a function of the seed and k. A stream is good with a 200, that text, `length` at its very end, the
