@@ -17,10 +17,12 @@ _COMMON = frozenset(
         "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
         "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH",
         "PYTHONPATH", "PYTHONHOME", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS",
+        "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
+        "LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME",
         "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
     }
 )  # fmt: skip
-_COMMON_PREFIXES = ("LC_", "MALLOC_")
+_COMMON_PREFIXES = ("MALLOC_",)
 # Whatever else an engine needs is named in its lane's `launch.env`: NAME: env:NAME.
 _ENGINE = frozenset(
     {
@@ -82,4 +84,4 @@ def _is_engines(name: str) -> bool:
 
 
 def _is_common(name: str) -> bool:
-    return name in _COMMON or name.startswith(_COMMON_PREFIXES)
+    return name in _COMMON or (name.startswith(_COMMON_PREFIXES) and not names_a_secret(name))

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WORDS = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "APIKEY", "CREDENTIAL", "CREDENTIALS"})
+_WORDS = frozenset(
+    {
+        "TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD", "KEY", "APIKEY", "CREDENTIAL",
+        "CREDENTIALS", "CREDS", "AUTH", "DSN",
+    }
+)  # fmt: skip
 # Each issuer's own documentation of its prefixes; what scanners of repositories look for.
 _SHAPES = re.compile(
     r"(?:\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"  # AWS

@@ -122,3 +122,10 @@ class TestItsRecord:
             recorded_environment.read(paths)
         assert "canary" not in caught.value.message
         assert "fleetctl up" in caught.value.hint
+
+
+def test_no_secret_slips_through_under_a_locales_or_an_engines_prefix() -> None:
+    secret = ("LC_SECRET", "LC_API_KEY", "MALLOC_TOKEN", "CUDA_PASS", "VLLM_DSN", "VLLM_DB_PASSWD", "RAY_AUTH")
+    given = dict.fromkeys((*secret, "LC_CTYPE", "LC_MESSAGES", "VLLM_USE_V1"), "x")
+    assert sorted(gateway_environment(given)) == ["LC_CTYPE", "LC_MESSAGES"]
+    assert sorted(engine_environment(given)) == ["LC_CTYPE", "LC_MESSAGES", "VLLM_USE_V1"]
