@@ -161,9 +161,14 @@ def joined(errors: Sequence[FleetctlError]) -> FleetctlError:
 _PRECEDENCE = (ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError)
 
 
+def is_disk_full(fault: OSError) -> bool:
+    """Whether something could not be written for lack of room."""
+    return fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def state_error(path: object, fault: OSError) -> StateError:
     """Return the error for a file of the state that could not be read or written."""
-    if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_disk_full(fault):
         return DiskFullError(f"{path}: disk full ({fault.strerror})", hint=MAKE_ROOM)
     return StateError(f"{path}: {fault.strerror or fault}", hint=OTHER_USERS_HINT)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
-from fleetctl.errors import LockHeldError
+from fleetctl.errors import LockHeldError, is_disk_full, state_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,9 @@ _SILENT_S = 1.0  # a wait that is over by then is not worth a word
 # is_held() asks by holding a shared lock for some microseconds, so one refusal is no proof of a holder.
 _PROBE_RETRIES = 4
 _PROBE_RETRY_S = 0.005
+# One block, written over and never cut, so that a file that was written once needs no room on a disk that is full.
+_NOTE_BYTES = 4096
+_COMMAND_CHARS_MAX = 500  # each six bytes in JSON at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ class FileLock:
     def release(self) -> None:
         """Give the lock back; nothing happens if it is not ours."""
         if self.is_mine:
-            os.ftruncate(self._fd, 0)
+            _overwrite(self._fd, b"")
             os.close(self._fd)
             self._fd = -1
 
@@ -147,8 +150,7 @@ class FileLock:
         return False
 
     def _try_once(self) -> bool:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = self._opened()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -157,10 +159,19 @@ class FileLock:
         if not self._is_current(fd):
             os.close(fd)
             return False
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, encode(Holder(pid=os.getpid(), command=self._command, since=SYSTEM_CLOCK.now())), 0)
+        command = self._command[:_COMMAND_CHARS_MAX]
+        _overwrite(fd, encode(Holder(pid=os.getpid(), command=command, since=SYSTEM_CLOCK.now())))
         self._fd = fd
         return True
+
+    def _opened(self) -> int:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as exc:
+            if is_disk_full(exc):
+                raise state_error(self.path, exc) from exc
+            raise
 
     def _is_current(self, fd: int) -> bool:
         """Whether `fd` is still the file others will open: it may have been removed between open and flock."""
@@ -184,3 +195,13 @@ class FileLock:
         return LockHeldError(
             f"{self._who()} holds {self.path.name}", hint="wait for it to finish, or end it; the lock goes with it"
         )
+
+
+def _overwrite(fd: int, note: bytes) -> None:
+    """Put a note in the place of the one before. Without room for it there is none: it is a courtesy, the lock is not."""
+    try:
+        os.pwrite(fd, note.ljust(_NOTE_BYTES), 0)
+    except OSError as exc:
+        if not is_disk_full(exc):
+            raise
+        os.ftruncate(fd, 0)  # nobody may take the last holder for this one

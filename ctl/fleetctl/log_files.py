@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from fleetctl.errors import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
 LOG_MODE = 0o600
 _PIECE = 1024 * 1024
@@ -40,6 +42,17 @@ def open_log(path: Path) -> IO[bytes]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, LOG_MODE)
     os.fchmod(descriptor, LOG_MODE)
     return os.fdopen(descriptor, "ab")
+
+
+def open_log_if_room(path: Path) -> IO[bytes]:
+    """Open a log to append to, or nowhere while the disk has no room for a new file. Raises OSError otherwise."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return open_log(path)
+    except OSError as exc:
+        if not is_disk_full(exc):
+            raise
+        return Path(os.devnull).open("ab")
 
 
 def begin_log(path: Path, *, copies_max: int = _COPIES_MAX) -> IO[bytes]:

@@ -144,7 +144,7 @@ class Nodes:
             with self._registry.locked():
                 record = self._registry.get(token)
                 if record is not None and record.is_live:
-                    self._registry.put(_with_shared_memory(record))
+                    self._registry.note(_with_shared_memory(record))
 
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
         gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self.gpus_taken())
@@ -170,7 +170,7 @@ class Nodes:
             temporary_files.remove(draft.temporary)
             self._registry.remove(request.token)
             raise
-        return self._registry.put(replace(draft, leader=leader))
+        return self._registry.note(replace(draft, leader=leader))
 
     def _adopted(self, token: str, owner: str) -> Record | None:
         """Return the record of a process whose creator died before noting it, if there is one."""
@@ -232,7 +232,7 @@ class Nodes:
             # An end that was asked for needs no explanation.
             tail = "" if reason in (_STOPPED, _INTERRUPTED) else logs.tail(record.fleet, record.replica_id)
             ended = replace(record, ended_at=self._clock.now(), exit_reason=reason, log_tail=tail)
-            return self._registry.put(ended)
+            return self._registry.note(ended)
 
     def _resumed(self, token: str) -> Record | None:
         with self._registry.locked():
@@ -247,17 +247,17 @@ class Nodes:
 
     def _start_stopper(self, record: Record, *, terminate: bool) -> Record:
         # The promise is on disk before the reclaimer is started: a crash between the two is carried on by a listing.
-        self._registry.put(record)
+        self._registry.note(record)
         stopper = spawn.start_reclaimer(
             record, wait_s=self._until_s(record.stop_deadline), terminate=terminate, mark=None
         )
-        return self._registry.put(replace(record, stopper=stopper))
+        return self._registry.note(replace(record, stopper=stopper))
 
     def _start_taker(self, record: Record) -> Record:
-        self._registry.put(record)
+        self._registry.note(record)
         mark = self._registry.taken_mark(record.token)
         taker = spawn.start_reclaimer(record, wait_s=self._until_s(record.notice_deadline), terminate=False, mark=mark)
-        return self._registry.put(replace(record, taker=taker))
+        return self._registry.note(replace(record, taker=taker))
 
     def _until_s(self, deadline: datetime | None) -> float:
         return (deadline - self._clock.now()).total_seconds() if deadline is not None else 0.0

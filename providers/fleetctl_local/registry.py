@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ import msgspec
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
-from fleetctl.errors import ProviderError
+from fleetctl.errors import MAKE_ROOM, CapacityError, ProviderError, is_disk_full
 from fleetctl.files import write_whole
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_log = logging.getLogger("fleetctl_local")
 _LOCK_WAIT_S = 20.0
 _LOCK_POLL_S = 0.005
 _NODE_PREFIX = "local-"
@@ -114,7 +116,13 @@ def check_name(what: str, name: str) -> None:
 
 
 class Registry:
-    """The directory of records. Whatever is read outside `locked()` may be changed by another process meanwhile."""
+    """The directory of records. Whatever is read outside `locked()` may be changed by another process meanwhile.
+
+    What was noted while the disk was full is read from memory, and written as soon as there is room.
+    """
+
+    def __init__(self) -> None:
+        self._unwritten: dict[str, Record] = {}
 
     @property
     def directory(self) -> Path:
@@ -131,6 +139,7 @@ class Registry:
         fd = os.open(self.directory.with_name("nodes.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _flock(fd)
+            self._write_noted()
             yield
         finally:
             os.close(fd)
@@ -138,9 +147,10 @@ class Registry:
     def get(self, token: str) -> Record | None:
         """Return one record, or None. A torn one is none: the tags on its process tell the rest."""
         try:
-            return decode(Record, self._path(token).read_bytes())
+            stored = decode(Record, self._path(token).read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):
             return None
+        return self._unwritten.get(token, stored)
 
     def all(self) -> tuple[Record, ...]:
         """Return every record, oldest first."""
@@ -152,12 +162,29 @@ class Registry:
         return tuple(sorted(found, key=lambda record: (record.created_at, record.token)))
 
     def put(self, record: Record) -> Record:
-        """Store a record so that it outlives a power cut, whole or not at all."""
-        write_whole(self._path(record.token), encode(record), mode=0o600, is_durable=True)
+        """Store a record so that it outlives a power cut, whole or not at all. Raises CapacityError on a full disk."""
+        try:
+            write_whole(self._path(record.token), encode(record), mode=0o600, is_durable=True)
+        except OSError as exc:
+            if is_disk_full(exc):
+                raise CapacityError(f"{self.directory}: disk full", hint=MAKE_ROOM) from exc
+            raise
+        self._unwritten.pop(record.token, None)
         return record
+
+    def note(self, record: Record) -> Record:
+        """Store what has happened to a node that is on record; on a full disk later, as it is so either way."""
+        try:
+            return self.put(record)
+        except CapacityError as exc:
+            if record.token not in self._unwritten:
+                _log.warning("%s is written down once there is room: %s", record.replica_id, exc.message)
+            self._unwritten[record.token] = record
+            return record
 
     def remove(self, token: str) -> None:
         """Forget a node."""
+        self._unwritten.pop(token, None)
         for path in (self._path(token), self.taken_mark(token)):
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -165,6 +192,16 @@ class Registry:
     def taken_mark(self, token: str) -> Path:
         """Return the file that is there once an interruption has killed the node."""
         return self.directory / f"{token}.taken"
+
+    def _write_noted(self) -> None:
+        for token, record in list(self._unwritten.items()):
+            if not self._path(token).exists():
+                del self._unwritten[token]  # another process has forgotten it
+                continue
+            try:
+                self.put(record)
+            except CapacityError:
+                return
 
     def _path(self, token: str) -> Path:
         return self.directory / f"{token}.json"

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import DiskFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ _OFFERED_RPS_MAX = 20.0
 _WATCHED_S = 4
 # The controller finds a dead replica within a second; then it wants to write.
 _WRITES_SOON_S = 3.0
+_SERVES_AGAIN_S = 4.0
 
 
 def controller_stopped(fleet: Watched, witness: Witness) -> None:
@@ -107,15 +109,12 @@ def state_locked(fleet: Watched, witness: Witness) -> None:
 
 
 def disk_full(fleet: Watched, witness: Witness) -> None:
-    """Leave no room for a byte, and have a replica die meanwhile; the controller must live on."""
+    """Leave no room for a byte, and have a replica and the gateway die meanwhile; the controller must live on."""
     if fleet.unmount is None:
         raise RuntimeError("this fleet's state lies on everybody's disk, which nobody may fill")
     filler = _state(fleet).parent / "filler"
     before = fleet.controllers()
-    with filler.open("wb", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            while _writes(file.fileno(), size):
-                pass
+    _fill(filler)
     _kill_replica(fleet)
     SYSTEM_CLOCK.sleep_blocking(_WRITES_SOON_S)
     shown = fleet.status()["condition"]["message"]
@@ -123,7 +122,22 @@ def disk_full(fleet: Watched, witness: Witness) -> None:
         witness.wrong.append(f"status does not say that the disk is full: {shown}")
     if fleet.controllers() != before:
         witness.wrong.append("the full disk ended the controller")
+    (gateway,) = fleet.pids("gateway")
+    os.kill(gateway, signal.SIGKILL)
+    SYSTEM_CLOCK.sleep_blocking(_SERVES_AGAIN_S)
+    if gateway in (now := fleet.pids("gateway")) or len(now) != 1 or not fleet.serves():
+        witness.wrong.append(f"the gateway did not come back on the full disk: {now}")
+    done = fleet.run("scale", "short", "auto")
+    if done.returncode not in (0, DiskFullError.exit_code) or "Traceback" in done.stderr:
+        witness.wrong.append(f"scale on a full disk -> {done.returncode}: {done.stderr}")
     filler.unlink()
+
+
+def _fill(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            while _writes(file.fileno(), size):
+                pass
 
 
 def state_moved(fleet: Watched, witness: Witness) -> None:

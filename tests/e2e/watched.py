@@ -171,6 +171,10 @@ class Watched:
         """Every process that lives in these directories."""
         return processes_under(str(self.root))
 
+    def serves(self) -> bool:
+        """Whether a request is answered."""
+        return _complete(self.port) == "ok"
+
     def pids(self, role: str) -> list[int]:
         """Return the processes of `python -m fleetctl.ROLE FLEET`."""
         found = []

@@ -152,3 +152,37 @@ def test_who_waits_is_told_once_for_whom(tmp_path: Path) -> None:
         FileLock(tmp_path / "operation.lock").acquire(wait_s=1.3, on_wait=heard.append)
     (message,) = heard
     assert message.startswith(f"waiting up to 1.3 s for process {process.pid} (fleetctl up demo.yaml, for ")
+
+
+WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
+from fleetctl.locks import FileLock
+# What is beyond the limit fails as on a full disk does, with an error of its own.
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+lock = FileLock(Path(sys.argv[1]), command="fleetctl down demo")
+lock.acquire(wait_s=5)
+print(lock.is_held(), lock.holder())
+lock.release()
+print(lock.is_held())
+"""
+
+
+def test_a_lock_is_held_also_where_there_is_no_room_for_its_holders_name(tmp_path: Path) -> None:
+    path = tmp_path / "operation.lock"
+    path.write_bytes(b'{"pid":1,"command":"one that is gone"}')
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROOM, str(path)], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert (done.stdout, done.stderr) == ("True None\nFalse\n", "")
+
+
+def test_a_lock_keeps_the_room_of_its_holders_name(tmp_path: Path) -> None:
+    path = tmp_path / "operation.lock"
+    lock = FileLock(path, command="x" * 10_000)
+    lock.acquire(wait_s=1)
+    size = path.stat().st_size
+    assert (holder := lock.holder()) is not None
+    assert holder.pid == os.getpid()
+    lock.release()
+    assert path.stat().st_size == size == 4096

@@ -5,10 +5,16 @@ import typer
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
-from fleetctl.errors import DamagedStateError
+from fleetctl.errors import DamagedStateError, DiskFullError
 from fleetctl.operations import fleets, lifecycle, unlawful_names
 from fleetctl.operations.lookup import chosen_fleet, fleet_names, known_fleet
-from fleetctl.operations.orphaned_processes import describe, end_orphaned_processes, orphaned_processes
+from fleetctl.operations.orphaned_processes import (
+    describe,
+    end_orphaned_processes,
+    end_processes,
+    orphaned_processes,
+    processes_of,
+)
 from fleetctl.operations.site import Site
 from fleetctl.ports.host import OrphanedProcess
 from fleetctl.printable import printable
@@ -41,6 +47,10 @@ def down(
             raise
         _end(site, found, progress, why=exc.message, yes=yes, dry_run=dry_run)
         progress.note(f"the state stays as it is: {exc.hint}")
+    except DiskFullError as exc:
+        if dry_run:
+            raise
+        _end_unrecorded(site, chosen_fleet(site, fleet), progress, exc)
 
 
 def _take_down(
@@ -75,7 +85,7 @@ def _take_down(
 
 def _end_unlawful(site: Site, name: str, progress: Progress, *, yes: bool, dry_run: bool) -> None:
     """End a fleet that no controller can take down, as no path is made of its name."""
-    desired, found = known_fleet(site, name), unlawful_names.processes_of(site, name)
+    desired, found = known_fleet(site, name), processes_of(site, name)
     progress.caution(
         f"no fleet may be called {name!r} any more, and no path is made of it; of it run: {describe(found)}"
     )
@@ -85,6 +95,17 @@ def _end_unlawful(site: Site, name: str, progress: Progress, *, yes: bool, dry_r
         raise typer.Exit(1)
     unlawful_names.take_down(site, desired)
     progress.note(f"{name} is forgotten; what it may have left at {desired.profile.provider}: fleetctl gc")
+
+
+def _end_unrecorded(site: Site, name: str, progress: Progress, fault: DiskFullError) -> None:
+    """End a fleet's processes where its end cannot be written down. Raises DiskFullError saying what is left to do."""
+    found = processes_of(site, name)
+    progress.caution(f"{fault.message}, so these are ended without a word in the state: {describe(found) or 'none'}")
+    end_processes(site, name)
+    raise DiskFullError(
+        f"{fault.message}: the {len(found)} processes of {name} are ended, but the state still says that it is up",
+        hint=f"make room on that disk, then have it written down: fleetctl down {name}",
+    )
 
 
 def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) -> None:

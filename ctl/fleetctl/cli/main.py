@@ -13,7 +13,7 @@ from fleetctl.cli.catalogue import COMMANDS
 from fleetctl.cli.lazy import SectionedGroup
 from fleetctl.cli.output import EXIT_PIPE_CLOSED, abandon_stdout
 from fleetctl.cli.site import GivenSite, UserSite
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import FleetctlError, is_disk_full, state_error
 from fleetctl.printable import printable
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def _run(argv: list[str], opened: UserSite | GivenSite) -> int:
         return _report(error)
     except BrokenPipeError:
         raise
-    except Exception:  # noqa: BLE001  # the outermost frame: a bug keeps its traceback and gets its own exit code
+    except Exception as exc:  # noqa: BLE001  # the outermost frame: a bug keeps its traceback and gets its own exit code
+        if isinstance(exc, OSError) and is_disk_full(exc):
+            return _report(state_error(exc.filename or "a file", exc))
         import traceback
 
         sys.stderr.write(printable(traceback.format_exc(), keeps_lines=True))

@@ -48,6 +48,7 @@ class _Write:
     work: Callable[[StateStore], object]
     key: str
     queued_s: float
+    is_postponable: bool = False  # those behind it need not wait for room for it
 
 
 class WriteQueue:
@@ -91,7 +92,7 @@ class WriteQueue:
     def _waited_s(self) -> float:
         return self._clock.monotonic_s() - self._waiting[0].queued_s if self._waiting else 0.0
 
-    def put(self, work: Callable[[StateStore], object], *, key: str = "") -> None:
+    def put(self, work: Callable[[StateStore], object], *, key: str = "", is_postponable: bool = False) -> None:
         """Queue a write; it takes the place of one of the same `key` that still waits.
 
         Where the store answers at once, so does this: then it raises what the write raised, FencedError foremost.
@@ -102,7 +103,7 @@ class WriteQueue:
             self._waiting = deque(w for w in self._waiting if w.key != key or w is begun)
         elif len(self._waiting) >= _WAITING_MAX:
             raise StateError(f"{_WAITING_MAX} writes wait for the state", hint="see why in `fleetctl status`")
-        write = _Write(self._ticket, work, key, self._clock.monotonic_s())
+        write = _Write(self._ticket, work, key, self._clock.monotonic_s(), is_postponable)
         self._waiting.append(write)
         if self._access.is_inline and len(self._waiting) == 1:
             self._write_now(write)
@@ -128,13 +129,24 @@ class WriteQueue:
             except Exception as exc:  # noqa: BLE001  # looked at: what passes is tried again, the rest is refused
                 if _passes(exc):
                     self._failed(exc)
-                    await self._clock.sleep(_AGAIN_S)
+                    if not self._is_postponed(write, exc):
+                        await self._clock.sleep(_AGAIN_S)
                     continue
                 _log.exception("a write to the state was refused; all is read anew")
                 self._broken = exc
             else:
                 self._succeeded()
             self._done(write)
+
+    def _is_postponed(self, write: _Write, error: FleetctlError) -> bool:
+        """Put what finds no room behind all else that waits; False: nothing else does, or it must keep its place."""
+        others = [each for each in self._waiting if each is not write and not each.is_postponable]
+        if not (write.is_postponable and isinstance(error, DiskFullError) and others):
+            return False
+        self._done(write)
+        if all(each.key != write.key for each in self._waiting):
+            self.put(write.work, key=write.key, is_postponable=True)
+        return True
 
     async def wait(self, ticket: int) -> None:
         """Return when everything up to a ticket is in the store. Raises StateError when a write of it never will be."""

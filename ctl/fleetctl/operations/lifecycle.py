@@ -9,7 +9,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
-from fleetctl.errors import AmbiguousOutcomeError, DamagedStateError, NotFoundError, UnavailableError
+from fleetctl.errors import (
+    MAKE_ROOM,
+    AmbiguousOutcomeError,
+    DamagedStateError,
+    DiskFullError,
+    NotFoundError,
+    UnavailableError,
+)
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.observation import StoreFault
 from fleetctl.model.subject import FLEET
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.25
 _EXIT_S = 5.0
+_RECORDED_S = 10.0  # so long the end of the last replica may wait to be written down on a full disk
 
 
 class Change(StrEnum):
@@ -127,9 +135,11 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
 def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetStatus]:
     """Yield statuses until nothing is left, then forget the fleet.
 
-    Raises UnavailableError after `timeout_s`; AmbiguousOutcomeError, the fleet forgotten, if something may be left.
+    Raises UnavailableError after `timeout_s`; AmbiguousOutcomeError, the fleet forgotten, if something may be left;
+    DiskFullError where every replica has ended and there is no room to write that down.
     """
     deadline_s = site.clock.monotonic_s() + timeout_s
+    recorded_by_s = deadline_s
     desired = site.store.fleet(fleet)
     since = site.clock.now() if desired is None else desired.changed_at
     lived: set[FleetProcesses] = set()
@@ -149,6 +159,10 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
             continue  # forgotten just now
         yield seen
         _refuse_damaged(seen)
+        if any(r.record.state.is_live for r in seen.replicas) or not _is_disk_full(seen):
+            recorded_by_s = site.clock.monotonic_s() + _RECORDED_S
+        elif site.clock.monotonic_s() >= recorded_by_s:
+            raise DiskFullError(fleet_condition(seen).message, hint=MAKE_ROOM)
         if site.clock.monotonic_s() >= deadline_s:
             raise UnavailableError(
                 f"fleet {fleet} is not down after {timeout_s:g} s: {fleet_condition(seen).message}",
@@ -162,6 +176,10 @@ def _refuse_damaged(seen: FleetStatus) -> None:
     found = seen.store_condition
     if found is not None and found.fault is StoreFault.DAMAGED:
         raise DamagedStateError(found.message, hint="restore a copy, or set it aside and bring the fleet up anew")
+
+
+def _is_disk_full(seen: FleetStatus) -> bool:
+    return seen.store_condition is not None and seen.store_condition.fault is StoreFault.DISK_FULL
 
 
 def _why_not(lacking: str, condition: Condition) -> str:

@@ -67,9 +67,29 @@ def end_orphaned_processes(site: Site, found: tuple[OrphanedProcess, ...]) -> No
         found = tuple(each for each in orphaned_processes(site) if each.fleet in fleets)
         if left or not found:
             break
+    _refuse_left(left)
+
+
+def _refuse_left(left: tuple[OrphanedProcess, ...]) -> None:
     if left:
         pids = " ".join(str(each.pid) for each in left)
         raise UnavailableError(f"these do not end: {describe(left)}", hint=f"end them by hand: kill -9 {pids}")
+
+
+def processes_of(site: Site, fleet: str) -> tuple[OrphanedProcess, ...]:
+    """Return what runs of a fleet, whether the state knows it or not."""
+    others = frozenset(desired.fleet for desired in site.store.fleets()) - {fleet}
+    found = site.host.orphaned_processes(owner=site.store.owner, fleets=others)
+    return tuple(each for each in found if each.fleet == fleet)
+
+
+def end_processes(site: Site, fleet: str) -> None:
+    """End what runs of a fleet, and return when it has. Raises UnavailableError naming those that do not end."""
+    for _ in range(_LOOKS):
+        found = processes_of(site, fleet)
+        if not found:
+            return
+        _refuse_left(site.host.end_orphaned(found, within_s=_END_S))
 
 
 def describe(found: tuple[OrphanedProcess, ...]) -> str:

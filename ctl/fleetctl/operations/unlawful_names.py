@@ -13,7 +13,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.commands import journal_command
-from fleetctl.operations.orphaned_processes import end_orphaned_processes
+from fleetctl.operations.orphaned_processes import end_orphaned_processes, processes_of
 from fleetctl.ports.store import IntentState, Tombstone
 
 if TYPE_CHECKING:
@@ -21,16 +21,8 @@ if TYPE_CHECKING:
 
     from fleetctl.model.desired import Desired
     from fleetctl.operations.site import Site
-    from fleetctl.ports.host import OrphanedProcess
 
 _REASON = "taken down without a controller: no path is made of its name"
-
-
-def processes_of(site: Site, fleet: str) -> tuple[OrphanedProcess, ...]:
-    """Return what runs of such a fleet."""
-    others = frozenset(desired.fleet for desired in site.store.fleets()) - {fleet}
-    found = site.host.orphaned_processes(owner=site.store.owner, fleets=others)
-    return tuple(each for each in found if each.fleet == fleet)
 
 
 def take_down(site: Site, desired: Desired) -> None:

@@ -130,6 +130,10 @@ class StateStore(Protocol):
         """The store's uuid, made with it: tags every node."""
         ...
 
+    def has_room(self) -> bool:
+        """Whether what will be written in the next minutes finds room: nothing is created while it does not."""
+        ...
+
     def is_in_place(self) -> bool:
         """Whether what is open is still what others find: False once its file was deleted, moved or replaced."""
         ...

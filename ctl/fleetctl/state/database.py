@@ -20,6 +20,7 @@ from fleetctl.errors import (
     StateError,
     state_error,
 )
+from fleetctl.files import write_whole
 from fleetctl.locks import FileLock
 from fleetctl.state.migrations import STEPS, Step, check, migrate, version_of
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # Default BEGIN lost 375 of 800 writes of eight processes to "database is locked"; IMMEDIATE with 30 s lost none.
 _BUSY_TIMEOUT_S = 30.0
 _NO_FILE = (0, 0)
+# Kept for the writes that must succeed on a full disk: a lease, the end of a fleet. A fleet's whole end writes 200 KB.
+_RESERVE_BYTES = 1024 * 1024
+_ROOM_BYTES_MIN = 2 * _RESERVE_BYTES  # with less the disk counts as full, also while the reserve is given up
 
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -55,14 +59,19 @@ class Database:
                 self._open()
 
     @contextmanager
-    def write(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+    def write(self, *, durable: bool, is_essential: bool = False) -> Iterator[sqlite3.Connection]:
         """Run a transaction that takes the write lock at once.
 
         `durable` waits for the disk: what must never be forgotten, power cut or not, such as an intent. Without it a
         commit still survives every killed process, and only the last moments before a power cut may go.
+        `is_essential` gets the room that is kept in reserve where the disk is full.
         """
-        with self._turn, self._translated(), _transaction(self._connection or self._open(), durable=durable) as begun:
-            yield begun
+        with self._turn, self._translated():
+            connection = self._connection or self._open()
+            if is_essential and self._identity != _NO_FILE:
+                self._use_or_keep_reserve(connection)
+            with _transaction(connection, durable=durable) as begun:
+                yield begun
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -81,6 +90,10 @@ class Database:
         except OSError:
             return False
         return self._identity not in (_NO_FILE, (found.st_dev, found.st_ino))
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for the writes of some minutes; memory has."""
+        return self._identity == _NO_FILE or _free_bytes(self.path.parent) >= _ROOM_BYTES_MIN
 
     def is_in_place(self) -> bool:
         """Whether the open file is the one at its path; so is one that was not opened yet, or is in memory."""
@@ -104,6 +117,16 @@ class Database:
         with self._turn:
             if self._connection is not None:
                 self._connection.close()
+
+    def _use_or_keep_reserve(self, connection: sqlite3.Connection) -> None:
+        reserve = self.path.with_name(f"{self.path.name}.reserve")
+        if self.has_room():
+            if not reserve.exists() and _free_bytes(self.path.parent) > _ROOM_BYTES_MIN + _RESERVE_BYTES:
+                write_whole(reserve, bytes(_RESERVE_BYTES), mode=0o600)
+            return
+        reserve.unlink(missing_ok=True)
+        # What the log holds goes into the file, and the log is written from its beginning again, in the room it has.
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
     def _open(self) -> sqlite3.Connection:
         _make_private(self.path)
@@ -190,6 +213,11 @@ def _transaction(connection: sqlite3.Connection, *, durable: bool) -> Iterator[s
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _free_bytes(directory: Path) -> int:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
 
 
 def _empty(steps: Sequence[Step]) -> sqlite3.Connection:

@@ -81,6 +81,10 @@ class SqliteStore:
             self._owner = self._read_owner() or self._make_owner()
         return self._owner
 
+    def has_room(self) -> bool:
+        """Whether what will be written in the next minutes finds room on the disk."""
+        return self._database.has_room()
+
     def is_in_place(self) -> bool:
         """Whether the file that is open is still the one at its path."""
         return self._database.is_in_place()
@@ -90,7 +94,7 @@ class SqliteStore:
     def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
         """Take a fleet over: every older lease on it is fenced from now on."""
         place = self._database.path.absolute()
-        with self._write(durable=True) as db:
+        with self._write(durable=True, is_essential=True) as db:
             return leases.acquire(db, fleet, holder, now=now, after=after, place=place)
 
     def lease(self, fleet: str) -> Lease | None:
@@ -130,9 +134,9 @@ class SqliteStore:
             yield
 
     @contextmanager
-    def _write(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+    def _write(self, *, durable: bool, is_essential: bool = False) -> Iterator[sqlite3.Connection]:
         """Run a transaction that the lease, if there is one, is checked in before anything is written."""
-        with self._database.write(durable=durable) as db:
+        with self._database.write(durable=durable, is_essential=is_essential) as db:
             if self._lease is not None:
                 self._database.check_place()
                 leases.check(db, self._lease)
@@ -153,7 +157,7 @@ class SqliteStore:
 
     def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
         """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
-        with self._write(durable=True) as db:
+        with self._write(durable=True, is_essential=True) as db:
             before = rows.find_fleet(db, profile.name)
             desired = Desired(
                 fleet=profile.name,
@@ -168,7 +172,7 @@ class SqliteStore:
 
     def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""
-        with self._write(durable=True) as db:
+        with self._write(durable=True, is_essential=True) as db:
             before = rows.known_fleet(db, fleet)
             if before.phase is phase:
                 return before
@@ -178,20 +182,16 @@ class SqliteStore:
         """Replace what people asked for by hand. Raises NotFoundError."""
         with self._write(durable=True) as db:
             before = rows.known_fleet(db, fleet)
-            after = replace(before, overrides=overrides, generation=before.generation + 1, changed_at=now)
-            return rows.write_fleet(db, after)
+            generation = before.generation + 1
+            return rows.write_fleet(db, replace(before, overrides=overrides, generation=generation, changed_at=now))
 
     def remove_fleet(self, fleet: str) -> None:
-        """Forget a fleet that is down and holds neither a live replica nor a shared resource.
-
-        Its journal stays, and so do its replica numbers.
-        """
-        with self._write(durable=True) as db:
+        """Forget a fleet that is down and holds no live replica or shared resource; its journal and numbers stay."""
+        with self._write(durable=True, is_essential=True) as db:
             before = rows.find_fleet(db, fleet)
             if before is None:
                 return
-            live = [r.id for r in rows.list_replicas(db, fleet, since_s=float("inf"))]
-            shared = rows.list_shared(db, fleet)
+            live, shared = rows.list_replicas(db, fleet, since_s=float("inf")), rows.list_shared(db, fleet)
             if before.phase is not DesiredPhase.DOWN or live or shared:
                 raise StateError(
                     f"fleet {fleet!r} is {before.phase} with {len(live)} live replicas and {len(shared)} shared "
