@@ -44,7 +44,7 @@ def open_log(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "ab")
 
 
-def open_log_if_room(path: Path) -> IO[bytes]:
+def open_log_or_discard(path: Path) -> IO[bytes]:
     """Open a log to append to, or nowhere while the disk has no room for a new file. Raises OSError otherwise."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _READS = {
     "owner", "fleet", "replicas", "open_intents", "shared_intents", "memory", "ledgers", "journal", "check_lease",
-    "last_replica_number", "has_room", "is_in_place",
+    "last_replica_number", "has_disk_space", "is_in_place",
 }  # fmt: skip
 
 

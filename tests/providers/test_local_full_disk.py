@@ -27,7 +27,7 @@ RECORD = Record(
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
+def full_disk() -> Iterator[None]:
     """Let no file of this process grow; that fails as a full disk does."""
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -46,7 +46,7 @@ def test_what_happens_on_a_full_disk_is_known_and_written_once_there_is_room(
     registry, ended = Registry(), replace(RECORD, ended_at=AT)
     with registry.locked():
         registry.put(RECORD)
-        with no_room():
+        with full_disk():
             registry.note(ended)
         assert registry.get("t1") == registry.all()[0] == ended
         assert Registry().get("t1") == RECORD
@@ -57,6 +57,6 @@ def test_what_happens_on_a_full_disk_is_known_and_written_once_there_is_room(
 def test_no_node_is_begun_that_cannot_be_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     registry = Registry()
-    with registry.locked(), no_room(), pytest.raises(CapacityError, match="disk full"):
+    with registry.locked(), full_disk(), pytest.raises(CapacityError, match="disk full"):
         registry.put(RECORD)
     assert registry.all() == ()

@@ -82,7 +82,7 @@ def test_every_call_that_writes_is_among_those_tried():
         "fleet",
         "fleets",
         "former_fleets",
-        "has_room",
+        "has_disk_space",
         "is_in_place",
         "journal",
         "last_replica_number",

@@ -45,7 +45,7 @@ _VERIFIED_WITHIN_S = 2.0
 # Longer than a reading takes on a machine with twice the work it can do; a tick waits no longer for it.
 _READ_S = 0.25
 _SHOWN_MAX = 50
-_NO_ROOM = "disk full: the state has no room to grow"
+_DISK_FULL = "disk full: the state has no room to grow"
 _MISSING = "the state directory was deleted or moved: nothing is decided until it is back"
 
 
@@ -57,7 +57,7 @@ class _View:
     replicas: tuple[Replica, ...]
     intents: tuple[Intent, ...]
     is_in_place: bool
-    has_room: bool = True
+    has_disk_space: bool = True
 
 
 class WriteBehindStore:
@@ -83,7 +83,7 @@ class WriteBehindStore:
         self._is_read_late = False
         self._read_fault: StoreCondition | None = None
         self._is_in_place = True
-        self._has_room = True
+        self._has_disk_space = True
 
     @property
     def owner(self) -> str:
@@ -95,8 +95,8 @@ class WriteBehindStore:
         """What is wrong with the store now; None: nothing."""
         if not self._is_in_place:
             return StoreCondition(fault=StoreFault.MISSING, message=_MISSING)
-        if not self._has_room:
-            return self._queue.condition or StoreCondition(fault=StoreFault.DISK_FULL, message=_NO_ROOM)
+        if not self._has_disk_space:
+            return self._queue.condition or StoreCondition(fault=StoreFault.DISK_FULL, message=_DISK_FULL)
         return self._queue.condition or self._read_fault
 
     @property
@@ -333,7 +333,7 @@ class WriteBehindStore:
         self._is_in_place = view.is_in_place
         if not view.is_in_place:
             return
-        self._desired, self._has_room = view.desired, view.has_room
+        self._desired, self._has_disk_space = view.desired, view.has_disk_space
         self._touched = {name: ticket for name, ticket in self._touched.items() if ticket > read_ticket}
         mine = {name: record for name, record in self._replicas.items() if name in self._touched}
         theirs = {record.id: record for record in view.replicas}
@@ -367,5 +367,5 @@ def _view(store: StateStore, fleet: str) -> _View:
         replicas=store.replicas(fleet),
         intents=store.open_intents(fleet),
         is_in_place=True,
-        has_room=store.has_room(),
+        has_disk_space=store.has_disk_space(),
     )

@@ -130,7 +130,7 @@ class StateStore(Protocol):
         """The store's uuid, made with it: tags every node."""
         ...
 
-    def has_room(self) -> bool:
+    def has_disk_space(self) -> bool:
         """Whether what will be written in the next minutes finds room: nothing is created while it does not."""
         ...
 

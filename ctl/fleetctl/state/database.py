@@ -32,7 +32,7 @@ _BUSY_TIMEOUT_S = 30.0
 _NO_FILE = (0, 0)
 # Kept for the writes that must succeed on a full disk: a lease, the end of a fleet. A fleet's whole end writes 200 KB.
 _RESERVE_BYTES = 1024 * 1024
-_ROOM_BYTES_MIN = 2 * _RESERVE_BYTES  # with less the disk counts as full, also while the reserve is given up
+_FREE_BYTES_MIN = 2 * _RESERVE_BYTES  # with less the disk counts as full, also while the reserve is given up
 
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -91,9 +91,9 @@ class Database:
             return False
         return self._identity not in (_NO_FILE, (found.st_dev, found.st_ino))
 
-    def has_room(self) -> bool:
+    def has_disk_space(self) -> bool:
         """Whether the disk has room for the writes of some minutes; memory has."""
-        return self._identity == _NO_FILE or _free_bytes(self.path.parent) >= _ROOM_BYTES_MIN
+        return self._identity == _NO_FILE or _free_bytes(self.path.parent) >= _FREE_BYTES_MIN
 
     def is_in_place(self) -> bool:
         """Whether the open file is the one at its path; so is one that was not opened yet, or is in memory."""
@@ -120,8 +120,8 @@ class Database:
 
     def _use_or_keep_reserve(self, connection: sqlite3.Connection) -> None:
         reserve = self.path.with_name(f"{self.path.name}.reserve")
-        if self.has_room():
-            if not reserve.exists() and _free_bytes(self.path.parent) > _ROOM_BYTES_MIN + _RESERVE_BYTES:
+        if self.has_disk_space():
+            if not reserve.exists() and _free_bytes(self.path.parent) > _FREE_BYTES_MIN + _RESERVE_BYTES:
                 write_whole(reserve, bytes(_RESERVE_BYTES), mode=0o600)
             return
         reserve.unlink(missing_ok=True)

@@ -81,9 +81,9 @@ class SqliteStore:
             self._owner = self._read_owner() or self._make_owner()
         return self._owner
 
-    def has_room(self) -> bool:
+    def has_disk_space(self) -> bool:
         """Whether what will be written in the next minutes finds room on the disk."""
-        return self._database.has_room()
+        return self._database.has_disk_space()
 
     def is_in_place(self) -> bool:
         """Whether the file that is open is still the one at its path."""

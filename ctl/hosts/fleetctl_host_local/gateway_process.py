@@ -12,7 +12,7 @@ import msgspec
 
 from fleetctl.environment import gateway_environment
 from fleetctl.locks import FileLock
-from fleetctl.log_files import open_log_if_room
+from fleetctl.log_files import open_log_or_discard
 from fleetctl_host_local.activity import is_stopped
 from fleetctl_host_local.exit_watch import ExitWatch
 from fleetctl_host_local.heartbeat import StallWatch
@@ -83,7 +83,7 @@ class GatewayProcess:
         listener = self._bound(desired.profile.gateway)
         fds, environ = to_inherit([listener], gateway_environment(self._environ), argv=self._argv)
         self._paths.make()
-        with open_log_if_room(self._paths.logs / "gateway.log") as log:
+        with open_log_or_discard(self._paths.logs / "gateway.log") as log:
             self._child = _DetachedGateway(
                 # The fleet's name stands right behind the module's, where a process of no fleet is told by it.
                 [sys.executable, "-m", "fleetctl.gateway", desired.fleet, "--stop-timeout-s", str(_GATEWAY_FINISH_S)],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import UnavailableError
 from fleetctl.locks import FileLock
-from fleetctl.log_files import open_log_if_room
+from fleetctl.log_files import open_log_or_discard
 from fleetctl.paths import FleetPaths
 from fleetctl_host_local import controller_client, recorded_environment
 from fleetctl_host_local.heartbeat import current_stall, kill_holder
@@ -111,7 +111,7 @@ def _stall(lock: FileLock) -> Stall | None:
 def start_controller(fleet: str) -> subprocess.Popen[bytes]:
     """Start the fleet's controller in its own session, so that it outlives this command and its terminal."""
     paths = FleetPaths(fleet=fleet)
-    with open_log_if_room(controller_log(fleet)) as log:
+    with open_log_or_discard(controller_log(fleet)) as log:
         started = subprocess.Popen(  # noqa: S603  # our own module; the fleet's name is one argument, no shell
             controller_command(fleet),
             stdin=subprocess.DEVNULL,
