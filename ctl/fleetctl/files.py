@@ -50,3 +50,12 @@ def read_end(path: Path, *, bytes_max: int, after: int | None = None) -> tuple[s
     except FileNotFoundError:
         return "", 0
     return raw.decode(errors="replace"), start + len(raw)
+
+
+def read_log(path: Path, *, bytes_max: int, after: int | None = None) -> tuple[str, int]:
+    """Return a piece of a log as `read_end` does; its end goes back into the copy that was moved aside before."""
+    text, end = read_end(path, bytes_max=bytes_max, after=after)
+    missing = bytes_max - end
+    if after is None and missing > 0:
+        text = read_end(path.with_name(f"{path.name}.1"), bytes_max=missing)[0] + text
+    return text, end

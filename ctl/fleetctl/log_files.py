@@ -33,7 +33,7 @@ class LogLimits:
     file_bytes_max: int = 8 * 1024 * 1024
     copies_max: int = _COPIES_MAX
     ended_max: int = 100  # files of replicas that are gone
-    ended_bytes_max: int = 256 * 1024 * 1024
+    ended_bytes_max: int = 64 * 1024 * 1024
     ended_s_max: float = 7 * 24 * 3600.0
 
 

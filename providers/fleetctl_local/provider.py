@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, ProviderError
-from fleetctl.files import read_end
+from fleetctl.files import read_log
 from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
@@ -102,7 +102,7 @@ class LocalProvider:
         for what, name in (("fleet", fleet), ("replica", replica_id)):
             check_name(what, name)
         path = log_path(fleet, replica_id)
-        text, end = await asyncio.to_thread(lambda: read_end(path, bytes_max=bytes_max, after=after))
+        text, end = await asyncio.to_thread(lambda: read_log(path, bytes_max=bytes_max, after=after))
         return LogChunk(text=text, end=end)
 
     async def processes(self, *, owner: str, fleet: str) -> dict[str, tuple[NodeProcess, ...]]:

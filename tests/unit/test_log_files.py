@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.files import read_log
 from fleetctl.log_files import LogLimits, keep_within, open_log
+from fleetctl.operations.logs import bounded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +96,21 @@ def test_a_log_that_was_open_to_others_is_closed_to_them(tmp_path):
     (tmp_path / "gateway.log").touch(mode=0o644)
     open_log(tmp_path / "gateway.log").close()
     assert stat.S_IMODE((tmp_path / "gateway.log").stat().st_mode) == 0o600
+
+
+def test_a_log_that_was_just_cut_goes_on_into_its_copy(tmp_path):
+    path = tmp_path / "r1.log"
+    path.with_name("r1.log.1").write_bytes(b"x" * 500 + b"\nValueError: no room\n")
+    path.write_bytes(b"")
+    assert read_log(path, bytes_max=100) == ("x" * 79 + "\nValueError: no room\n", 0)
+    path.write_bytes(b"again\n")
+    text, end = read_log(path, bytes_max=100)
+    assert (text[-26:], end) == ("ValueError: no room\nagain\n", 6)
+    assert read_log(path, bytes_max=100, after=2) == ("ain\n", 6)
+
+
+def test_the_middle_of_a_very_long_line_is_left_out() -> None:
+    shown = bounded("a" * 3000 + "b" * 3000 + "\n")
+    assert len(shown) < 4100
+    assert "[... 2,001 characters left out ...]" in shown
+    assert shown.endswith("b\n")

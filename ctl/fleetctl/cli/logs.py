@@ -45,7 +45,8 @@ def logs(
 ) -> None:
     """Show what a replica's engine, the gateway or the controller has written, the newest last.
 
-    A replica that has failed keeps its log. What would move the cursor or colour the terminal is
+    A replica that has ended keeps its log for 7 days, within the newest 100 files and 64 MiB of its fleet.
+    Of a very long line the middle is left out. What would move the cursor or colour the terminal is
     written as an escape.
     """
     site = site_of(ctx)

@@ -26,6 +26,8 @@ _PIECE_BYTES = 1024 * 1024
 _LINE_BYTES_MEAN = 400  # generous: what is read for so many lines
 _FOLLOW_S = 0.5
 LINES_MAX = 10_000
+_LINE_CHARS_MAX = 4000
+_REPLICA = re.compile(r"r\d+")
 # As Python's logging writes it, and vLLM's: 2026-11-22 12:30:09, 11-22 12:30:09.
 _TIME = re.compile(r"(?<!\d)(?:(\d{4})-)?(\d{2})-(\d{2})[ T](\d{2}):(\d{2}):(\d{2})")
 _TIME_WITHIN = 60  # characters from a line's beginning
@@ -39,24 +41,38 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     desired = known_fleet(site, fleet)
     if name in PROCESSES:
         return lambda after, most: site.host.read_log(fleet, name, after=after, bytes_max=most)
-    record = _replica(site, fleet, name)
     logs = site.providers(desired.profile.provider).capabilities.logs
     if logs is None:
+        _replica(site, fleet, name)
         raise ConfigError(
             f"provider {desired.profile.provider} keeps no logs of its nodes",
-            hint=f"its engine's last words are in: fleetctl why {record.id} -f {fleet}",
+            hint=f"its engine's last words are in: fleetctl why {name} -f {fleet}",
         )
     owner = site.store.owner
-    return lambda after, most: asyncio.run(
-        logs.read_log(owner=owner, fleet=fleet, replica_id=record.id, after=after, bytes_max=most)
-    )
+
+    def read(after: int | None, most: int) -> LogChunk:
+        return asyncio.run(logs.read_log(owner=owner, fleet=fleet, replica_id=name, after=after, bytes_max=most))
+
+    # The log of a replica outlives its record: it is kept for days.
+    if not (_REPLICA.fullmatch(name) and read(None, 1).text):
+        _replica(site, fleet, name)
+    return read
 
 
 def last_lines(read: ReadLog, count: int) -> tuple[str, int]:
     """Return the last lines of a log, each ended, and the byte behind them."""
     chunk = read(None, min(_PIECE_BYTES, max(1, count) * _LINE_BYTES_MEAN))
     lines = chunk.text.splitlines(keepends=True)
-    return "".join(lines[-count:] if count else []), chunk.end
+    return "".join(bounded(line) for line in (lines[-count:] if count else [])), chunk.end
+
+
+def bounded(line: str) -> str:
+    """Return a line, its middle left out where it is too long for any screen, with a word on how much."""
+    left_out = len(line) - _LINE_CHARS_MAX
+    if left_out <= 0:
+        return line
+    half = _LINE_CHARS_MAX // 2
+    return f"{line[:half]}[... {left_out:,} characters left out ...]{line[-half:]}"
 
 
 def lines_since(text: str, earliest: datetime) -> tuple[str, bool]:
@@ -93,7 +109,7 @@ def follow(site: Site, read: ReadLog, after: int, *, is_over: Callable[[], bool]
         chunk = read(after, _PIECE_BYTES)
         after = chunk.end
         if chunk.text:
-            yield chunk.text
+            yield "".join(map(bounded, chunk.text.splitlines(keepends=True)))
         else:
             site.clock.sleep_blocking(_FOLLOW_S)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import UnavailableError
-from fleetctl.files import read_end
+from fleetctl.files import read_log
 from fleetctl.locks import FileLock
 from fleetctl.model.log import LogChunk
 from fleetctl.paths import FleetPaths
@@ -138,7 +138,7 @@ class LocalHost:
 
     def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
         """Return a piece of a process's log."""
-        text, end = read_end(FleetPaths(fleet=fleet).logs / f"{process}.log", bytes_max=bytes_max, after=after)
+        text, end = read_log(FleetPaths(fleet=fleet).logs / f"{process}.log", bytes_max=bytes_max, after=after)
         return LogChunk(text=text, end=end)
 
     def clean_up(self, fleet: str) -> None:
