@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+# msgspec learns a dataclass when it first meets it, and another thread that meets it meanwhile finds it half learned and
+# brings the process down (0.22; the store's thread and the loop's both decode). So each kind is learned by one at a time.
+_learning = threading.Lock()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def encode(value: object) -> bytes:
@@ -16,7 +22,8 @@ def encode(value: object) -> bytes:
 
 def decode(kind: type[T], raw: bytes | str) -> T:
     """Return `raw` as `kind`, strictly typed. Raises msgspec.ValidationError naming the path of what is wrong."""
-    return msgspec.json.decode(raw, type=kind)
+    found: T = _decoder(kind).decode(raw)
+    return found
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401  # the JSON value tree has no narrower type
@@ -26,4 +33,13 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  # the JSON value tree has n
 
 def from_plain(kind: type[T], value: object) -> T:
     """Return a plain tree as `kind`, strictly typed. Raises msgspec.ValidationError."""
+    _decoder(kind)
     return msgspec.convert(value, type=kind)
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    found = _decoders.get(kind)
+    if found is None:
+        with _learning:
+            found = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import re
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if sys.stderr is not None:  # it is None for a process that was started with it closed
+        faulthandler.enable()  # a crash of the interpreter leaves its stack there too
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
@@ -78,7 +78,8 @@ def stopped_and_robbed(fleet: Watched, witness: Witness) -> None:
         while not set(fleet.controllers()) - {old} and SYSTEM_CLOCK.monotonic_s() < deadline_s:
             fleet.run("scale", "short", "auto", env="cron-like")
     finally:
-        os.kill(old, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # whoever came next may have ended it, as it stood still
+            os.kill(old, signal.SIGCONT)
         witness.ignored.discard(old)
 
 
