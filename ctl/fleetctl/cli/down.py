@@ -50,7 +50,7 @@ def down(
     except DiskFullError as exc:
         if dry_run:
             raise
-        _end_unrecorded(site, chosen_fleet(site, fleet), progress, exc)
+        _end_unrecorded(site, chosen_fleet(site, fleet), progress, exc, yes=yes)
 
 
 def _take_down(
@@ -97,13 +97,16 @@ def _end_unlawful(site: Site, name: str, progress: Progress, *, yes: bool, dry_r
     progress.note(f"{name} is forgotten; what it may have left at {desired.profile.provider}: fleetctl gc")
 
 
-def _end_unrecorded(site: Site, name: str, progress: Progress, fault: DiskFullError) -> None:
+def _end_unrecorded(site: Site, name: str, progress: Progress, fault: DiskFullError, *, yes: bool) -> None:
     """End a fleet's processes where its end cannot be written down. Raises DiskFullError saying what is left to do."""
     found = processes_of(site, name)
-    progress.caution(f"{fault.message}, so these are ended without a word in the state: {describe(found) or 'none'}")
+    progress.caution(f"{fault.message}, so the end of these cannot be written down: {describe(found) or 'none'}")
+    # Asked also after a yes to going down: this drains nothing.
+    if not confirm(f"End what runs of {name} at once?", yes=yes):
+        raise fault
     end_processes(site, name)
     raise DiskFullError(
-        f"{fault.message}: the {len(found)} processes of {name} are ended, but the state still says that it is up",
+        f"{fault.message}: what ran of {name} is ended, but the state still says that it is up",
         hint=f"make room on that disk, then have it written down: fleetctl down {name}",
     )
 
