@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,15 @@ def _beyond(found: list[str], lost: int) -> list[str]:
     return [each for each in found if each not in failed] + failed[lost:]
 
 
+def _not_right(fleet: Watched, within_s: float) -> list[str]:
+    if fleet.is_right():
+        return []
+    seen = fleet.status()
+    alive = [r["record"]["id"] for r in seen["replicas"] if r["record"]["state"] == "ready"]
+    found = f"{seen['condition']}, controllers {fleet.controllers()}, gateways {fleet.pids('gateway')}"
+    return [f"not right {within_s:g} s later: {found}, engines {fleet.engines()}, ready {alive}"]
+
+
 def try_once(
     fleet: Watched, witness: Witness, cause: str, env: str, rng: random.Random, within_s: float = RECOVERY_S
 ) -> Trial:
@@ -101,18 +111,16 @@ def try_once(
     begun_s = SYSTEM_CLOCK.monotonic_s()
     wrong += _look_and_act(fleet, env, rng)
     ended_s = SYSTEM_CLOCK.monotonic_s()
-    while not fleet.is_right():
+    # A process that has just begun to hang looks right until it is missed: only an answer tells that it is over.
+    while not (math.isfinite(witness.served_s(begun_s)) and fleet.is_right()):
         if SYSTEM_CLOCK.monotonic_s() - ended_s > within_s:
-            seen = fleet.status()
-            alive = [r["record"]["id"] for r in seen["replicas"] if r["record"]["state"] == "ready"]
-            found = f"{seen['condition']}, controllers {fleet.controllers()}, gateways {fleet.pids('gateway')}"
-            wrong.append(f"not right {within_s:g} s later: {found}, engines {fleet.engines()}, ready {alive}")
+            wrong += _not_right(fleet, within_s)
             break
         SYSTEM_CLOCK.sleep_blocking(0.2)
     seconds = SYSTEM_CLOCK.monotonic_s() - begun_s
     served_s = witness.served_s(begun_s)
     if served_s > within_s:
-        wrong.append(f"no request was answered for {served_s:.1f} s")
+        wrong.append(f"no request was answered for {min(served_s, seconds):.1f} s")
     seen, own = fleet.status(env), fleet.status()
     if seen["controller_pid"] != own["controller_pid"]:
         wrong.append(f"{env} sees controller {seen['controller_pid']}, the own environment {own['controller_pid']}")

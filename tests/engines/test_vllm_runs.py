@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(420)]
 
 START_S = 300.0  # 17-50 s on an idle machine
 STOP_S = 60.0
+STREAMS_MAX = 10
 KEY = "sk-engine"
 
 
@@ -128,13 +129,17 @@ def test_its_metrics_are_understood_before_and_after_it_is_warmed(engine: httpx.
 def test_a_running_stream_shows_in_its_metrics(engine: httpx.Client) -> None:
     adapter = VllmEngine()
     request = {"model": "tiny", "prompt": "the quick", "max_tokens": 2000, "ignore_eos": True, "stream": True}
-    with engine.stream("POST", "/v1/completions", json=request) as stream:
-        lines = stream.iter_lines()
-        assert next(lines).startswith("data: ")
-        during = adapter.signals(engine.get(adapter.metrics_path).text)
-        for _ in lines:
-            pass
-    assert during.validity is Validity.OK
+    # On a busy machine a stream of a tiny model may be over before the figures of its first step are out.
+    for _attempt in range(STREAMS_MAX):
+        with engine.stream("POST", "/v1/completions", json=request) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            during = adapter.signals(engine.get(adapter.metrics_path).text)
+            for _ in lines:
+                pass
+        assert during.validity is Validity.OK
+        if during.running:
+            break
     assert during.running == 1
     assert 0 < during.kv_usage < 1
 

@@ -106,6 +106,8 @@ async def serve(
             _every(_CONTROLLER_CHECK_S, clock, lambda: _check_processes(frontend, runtime, clock, sockets, stopped))
         ),
     ]
+    # One that hangs before its first check is told from one that is starting by this.
+    runtime.beat(clock.monotonic_s())
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
     for task in watching:
