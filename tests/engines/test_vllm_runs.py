@@ -130,6 +130,7 @@ def test_a_running_stream_shows_in_its_metrics(engine: httpx.Client) -> None:
     adapter = VllmEngine()
     request = {"model": "tiny", "prompt": "the quick", "max_tokens": 2000, "ignore_eos": True, "stream": True}
     # On a busy machine a stream of a tiny model may be over before the figures of its first step are out.
+    during = adapter.signals("")
     for _attempt in range(STREAMS_MAX):
         with engine.stream("POST", "/v1/completions", json=request) as stream:
             lines = stream.iter_lines()
