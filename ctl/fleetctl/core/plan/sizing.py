@@ -53,20 +53,19 @@ class SizingResult:
 def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizingResult | None:
     """Return the settings with the fewest replicas, then the highest knee; None where no number keeps every promise.
 
-    Knees within 5 % are alike; among them the lowest TTFT wins.
+    Knees within 5 % of the highest are alike; among them the lowest TTFT wins.
     """
     found = [
         result
         for settings in choices(lane, instance, demand)
         if (result := _fewest(lane, instance, demand, settings)) is not None
     ]
-    best = min(((s.needed, -_knee_band(s)) for s in found), default=None)
-    ties = [s for s in found if (s.needed, -_knee_band(s)) == best]
+    fewest = min((s.needed for s in found), default=0)
+    found = [s for s in found if s.needed == fewest]
+    # From the highest, not in fixed bands: a border between two of these would part knees that are 1 % apart.
+    alike_rps = max((s.state.replica.knee_rps for s in found), default=0.0) / _TIE
+    ties = [s for s in found if s.state.replica.knee_rps >= alike_rps]
     return ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
-
-
-def _knee_band(result: SizingResult) -> int:
-    return math.floor(math.log(max(result.state.replica.knee_rps, 1e-9), _TIE))
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
