@@ -15,6 +15,7 @@ from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.table import build_table, prefill_tokens_per_s
 from fleetctl.core.admission.keys import matches
+from fleetctl.core.perf.step import StepBatch, step_model
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.decision import LaneMemory, Memory
@@ -30,6 +31,7 @@ from fleetctl.testing.engine import FakeEngine
 from fleetctl.testing.samples import EPOCH
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
+from tests.plan.profiles import CATALOGUE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,6 +152,39 @@ def test_a_faster_emulator_is_predicted_faster():
     records = (replica("r1", STATE.READY),)
     (route,) = build_table(fast, records, Memory(), engine_of=load_engine, key_hashes=(), version=1).replicas
     assert route.prefill_tokens_per_s == speed_2
+
+
+def test_prompts_are_predicted_by_the_chunks_they_are_read_in_and_the_decodes_beside_them():
+    gpu, card = CATALOGUE.gpus["L40S"], CATALOGUE.models["meta-llama/Llama-3.1-8B-Instruct"]
+    plan = replace(samples.plan(), model_card=card, gpu_spec=gpu)
+    lane = plan.lane("short")
+
+    def rate(chunk: int, running: float) -> float:
+        launch = replace(lane.launch, max_num_batched_tokens=chunk)
+        planned = replace(lane, launch=launch, forecast=replace(lane.forecast, concurrency=running))
+        return prefill_tokens_per_s(plan, planned, speed=1.0)
+
+    assert rate(256, 7.0) < rate(512, 7.0) < rate(2048, 7.0)
+    assert rate(512, 30.0) < rate(512, 7.0) < rate(512, 0.0)
+    step = step_model(card, gpu, tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16)
+    chunk_s = step.step_s(StepBatch(249, 249 * 421 / 2, 7.0, 7.0 * (420 + 90)))
+    assert rate(256, 7.0) == pytest.approx(249 / chunk_s, rel=1e-3)
+
+
+def test_a_table_reckons_a_lanes_prefill_rate_once_however_many_replicas_it_has():
+    engines = []
+
+    def engine_of(name):
+        engines.append(name)
+        return FakeEngine(continues_streams=False)
+
+    def lookups(count: int) -> int:
+        engines.clear()
+        records = tuple(replica(f"r{n}", STATE.READY) for n in range(count))
+        build_table(desired(), records, Memory(), engine_of=engine_of, key_hashes=(), version=1)
+        return len(engines)
+
+    assert lookups(11) - lookups(1) == 10  # only what each replica's engine can do is asked of every one
 
 
 class TestPublishing:

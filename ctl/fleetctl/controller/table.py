@@ -40,7 +40,7 @@ def build_table(  # all that a table is made of
     """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
     profile = desired.profile
     records = tuple(records)
-    names = {lane.name for lane in profile.lanes}
+    rates = _prefill_rates(desired, engine_of)
     return RoutingTable(
         fleet=desired.fleet,
         version=version,
@@ -48,9 +48,15 @@ def build_table(  # all that a table is made of
         model=profile.model.name,
         lanes=tuple(_lane(desired, spec, memory, records) for spec in profile.lanes),
         replicas=tuple(
-            _replica(desired, record, engine_of, healthy=_is_healthy(record, memory))
+            _replica(
+                desired,
+                record,
+                engine_of,
+                healthy=_is_healthy(record, memory),
+                prefill_tokens_per_s=rates[record.lane],
+            )
             for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
-            if _is_routed(record) and record.lane in names
+            if _is_routed(record) and record.lane in rates
         ),
         api_key_hashes=key_hashes,
         **_part(RequestRules, profile.gateway),
@@ -113,12 +119,17 @@ def context_tokens_cap(desired: Desired, spec: LaneSpec) -> int:
     return capped or max(1, round(_CONTEXT_CAP_MEANS * desired.plan.lane(spec.name).prompt_tokens_mean))
 
 
-def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engine], *, healthy: bool) -> RouteReplica:
+def _replica(
+    desired: Desired,
+    record: Replica,
+    engine_of: Callable[[str], Engine],
+    *,
+    healthy: bool,
+    prefill_tokens_per_s: float,
+) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
-    spec = desired.profile.lane(record.lane)
-    emulation = engine_of(spec.engine).emulation(spec)
     capacity = record.capacity
-    continues = visible_engine(engine_of, spec).capabilities.continues_streams
+    continues = visible_engine(engine_of, desired.profile.lane(record.lane)).capabilities.continues_streams
     return RouteReplica(
         id=record.id,
         lane=record.lane,
@@ -128,14 +139,27 @@ def _replica(desired: Desired, record: Replica, engine_of: Callable[[str], Engin
         healthy=healthy,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         max_model_len=_max_model_len(record, lane_plan),
-        prefill_tokens_per_s=prefill_tokens_per_s(desired.plan, lane_plan, speed=emulation.speed if emulation else 1.0),
+        prefill_tokens_per_s=prefill_tokens_per_s,
         node_ready=is_node_ready(record),
         continues=capacity.continues_streams if capacity else continues,
     )
 
 
+def _prefill_rates(desired: Desired, engine_of: Callable[[str], Engine]) -> dict[str, float]:
+    """Return what every lane's replicas are predicted by: once a lane, as a step model takes as long as ten replicas."""
+    rates = {}
+    for spec in desired.profile.lanes:
+        emulation = engine_of(spec.engine).emulation(spec)
+        speed = emulation.speed if emulation else 1.0
+        rates[spec.name] = prefill_tokens_per_s(desired.plan, desired.plan.lane(spec.name), speed=speed)
+    return rates
+
+
 def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> float:
-    """Return how fast one replica reads a mean prompt, by the performance model; else by the plan's own forecast."""
+    """Return how fast one replica reads mean prompts in its chunks, beside as many decoding sequences as are planned.
+
+    By the performance model; without a model card by the plan's own forecast.
+    """
     tokens = max(1, round(lane_plan.prompt_tokens_mean))
     gpu = lane_plan.gpu_spec or plan.gpu_spec
     if plan.model_card is None or gpu is None:
@@ -149,4 +173,10 @@ def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> fl
         precision=launch.quantization,
         kv_precision=launch.kv_cache or plan.model_card.native_precision,
     )
-    return round(tokens / model.prefill_s(tokens) * speed, 1)
+    rate = model.prefill_tokens_per_s(
+        batched_tokens_max=launch.max_num_batched_tokens,
+        prompt_tokens=tokens,
+        decode_seqs=min(lane_plan.forecast.concurrency, launch.max_num_seqs, launch.max_num_batched_tokens / 2),
+        decode_context_tokens_each=tokens + lane_plan.output_tokens_mean / 2,
+    )
+    return round(rate * speed, 1)

@@ -95,6 +95,7 @@ class LanePlan:
     cost_usd_per_1m_tokens: float  # prompt + output, at the peak
     reasons: tuple[str, ...] = ()
     gpu_spec: GpuSpec | None = None  # the card of this lane's instances
+    output_tokens_mean: float = 0.0  # 0: planned before this was kept
 
     @property
     def node_count(self) -> int:

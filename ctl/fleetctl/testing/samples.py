@@ -92,6 +92,7 @@ def lane_plan(lane: str, *, on_demand: int = 2, spot: int = 0) -> LanePlan:
         engine="emulator",
         rps=2.0,
         prompt_tokens_mean=420.0,
+        output_tokens_mean=180.0,
         replicas=replicas,
         on_demand=on_demand,
         spot=spot,

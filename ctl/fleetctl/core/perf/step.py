@@ -106,6 +106,14 @@ class StepModel:
         fresh = max(1, prompt_tokens - cached_tokens)
         return self.step_s(StepBatch(fresh, chunk_context_tokens(prompt_tokens - fresh, fresh), 0, 0))
 
+    def prefill_tokens_per_s(
+        self, *, batched_tokens_max: int, prompt_tokens: float, decode_seqs: float, decode_context_tokens_each: float
+    ) -> float:
+        """Return how fast waiting prompts of this length are read, in chunks beside `decode_seqs` decoding sequences."""
+        chunk = max(1.0, batched_tokens_max - decode_seqs)
+        context = decode_seqs * decode_context_tokens_each
+        return chunk / self.step_s(StepBatch(chunk, chunk * (prompt_tokens + 1) / 2, decode_seqs, context))
+
     def decode_step_s(self, batch: float, context_tokens_each: float) -> float:
         """Return the duration of an iteration of `batch` decoding sequences with this context each."""
         return self.step_s(StepBatch(0, 0, batch, batch * context_tokens_each))

@@ -40,6 +40,7 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
         engine=lane.engine,
         rps=demand.rps,
         prompt_tokens_mean=demand.prompt.mean,
+        output_tokens_mean=demand.output.mean,
         replicas=markets.replicas,
         on_demand=markets.on_demand,
         spot=markets.spot,
