@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fleetctl.core.overload import effective_step
 from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory, SetStep
 from fleetctl.model.desired import Overrides
@@ -12,7 +14,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode, ReplicaBounds
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import Validity
+from fleetctl.model.slo import TargetCount, Validity
 from fleetctl.model.subject import Subject
 
 if TYPE_CHECKING:
@@ -65,10 +67,48 @@ def test_merely_over_the_slo_is_scalings_business():
     assert steps == []
 
 
-def test_it_comes_down_one_step_for_every_ten_calm_seconds():
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, step=STEP.BREAKER)})
-    steps, _ = passed(worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.1}) for s in range(60)], memory=memory)
+def on_step(step: LadderStep, since_s: float = 0.0) -> Memory:
+    lane = LaneMemory(wanted=2, planned=2, requested=2, step=step, stepped_at=at(3600 + since_s))
+    return Memory(lanes={"short": lane})
+
+
+def test_it_comes_down_one_step_for_every_ten_calm_seconds_while_requests_are_refused():
+    figures = {"ttft_s": 0.1, "shed": {"shed": 3}}
+    steps, _ = passed(worlds.one_lane(2), [(3600 + s, figures) for s in range(60)], memory=on_step(STEP.BREAKER))
     assert steps == [(10, STEP.SHED), (20, STEP.CAP_CONTEXT), (30, STEP.CAP_TOKENS), (40, STEP.NORMAL)]
+
+
+def test_all_steps_are_let_go_at_once_where_nothing_is_refused_any_more():
+    steps, _ = passed(
+        worlds.one_lane(2), [(3600 + s, {"ttft_s": 0.1}) for s in range(60)], memory=on_step(STEP.BREAKER)
+    )
+    assert steps == [(10, STEP.NORMAL)]
+
+
+def breaker_steps(probes_over: int) -> list[tuple[int, LadderStep]]:
+    """Return the steps of a lane whose breaker has just opened: its minute is late, and of 9 probes so many are."""
+    fleet, memory, steps = worlds.one_lane(2), on_step(STEP.BREAKER), []
+    target = fleet.profile.lanes[0].slo.targets[0]
+    for second in range(30):
+        late = traffic("short", ttft_s=0.9, shed={"breaker": 40})
+        probes = TargetCount(target=target, samples=9, over=probes_over, measured_s=0.9 if probes_over else 0.1)
+        lately = replace(late.windows[0], ttft=worlds.quantiles(0.9, 9), targets=(probes,))
+        gateway = snapshot(replace(late, windows=(lately, *late.windows[1:])), now_s=3600 + second)
+        decision = decide(fleet, observation(*TWO, gateway=gateway, now_s=3600 + second), memory)
+        memory = decision.memory
+        steps += [(second, a.step) for a in of_kind(decision, SetStep)]
+    return steps
+
+
+def test_an_open_breaker_is_judged_by_its_probes_and_not_by_the_minute_before_it():
+    assert breaker_steps(0)[0] == (10, STEP.SHED)
+    assert breaker_steps(9) == []
+
+
+def test_waits_alone_never_open_the_breaker():
+    spec = worlds.lane_spec(replicas=ReplicaBounds(min=1, max=2), max_wait_s=10.0)
+    steps, _ = passed(worlds.desired(spec), [(3600 + s, {"wait_s": 3.0, "ttft_s": 0.2}) for s in range(90)])
+    assert max(step for _, step in steps) is STEP.SHED
 
 
 def test_between_one_and_two_times_the_slo_the_step_is_held():
@@ -87,9 +127,10 @@ def test_stale_figures_hold_the_step():
     assert of_kind(decision, SetStep) == []
 
 
-def batch_fleet() -> Desired:
+def batch_fleet(spill_to: tuple[str, ...] = ("batch",)) -> Desired:
     batch = replace(worlds.lane_spec("long"), name="batch", interruptible=True)
-    return worlds.desired(worlds.lane_spec("short"), batch, counts={"short": (1, 0), "batch": (1, 0)})
+    short = worlds.lane_spec("short", spill_to=spill_to)
+    return worlds.desired(short, batch, counts={"short": (1, 0), "batch": (1, 0)})
 
 
 def batch_steps(fleet: Desired, ratios: Iterable[float]) -> tuple[list[tuple[int, LadderStep]], Memory]:
@@ -108,6 +149,33 @@ def batch_steps(fleet: Desired, ratios: Iterable[float]) -> tuple[list[tuple[int
 def test_batch_is_paused_at_once_when_interactive_lanes_are_pressed():
     steps, _ = batch_steps(batch_fleet(), [0.5, 0.7, 0.81])
     assert steps == [(2, STEP.PAUSE_BATCH)]
+
+
+def test_batch_is_not_paused_for_a_ttft_near_its_limit_which_is_where_the_plan_puts_it():
+    for ttft_s in (0.29, 0.31):
+        gateway = snapshot(traffic("short", ttft_s=ttft_s), traffic("batch"))
+        seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway)
+        assert of_kind(decide(batch_fleet(), seen), SetStep) == []
+
+
+@pytest.mark.parametrize(
+    "figures", [{"wait_s": 0.3}, {"shed": {"predicted-wait": 1}}, {"queued": 1, "oldest_wait_s": 0.2}]
+)
+def test_batch_is_paused_by_waits_and_refusals(figures: dict[str, Any]) -> None:
+    gateway = snapshot(traffic("short", **figures), traffic("batch"))
+    seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway)
+    (pause,) = of_kind(decide(batch_fleet(), seen), SetStep)
+    assert (pause.lane, pause.step, pause.code) == ("batch", STEP.PAUSE_BATCH, ReasonCode.BATCH_PRESSURE)
+    assert pause.reason.startswith("paused for short: ")
+
+
+def test_batch_is_not_paused_where_that_would_give_nobody_a_replica_and_says_so():
+    fleet = batch_fleet(spill_to=())
+    gateway = snapshot(traffic("short", shed={"predicted-wait": 5}), traffic("batch"))
+    decision = decide(fleet, observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway))
+    assert [a for a in of_kind(decision, SetStep) if a.lane == "batch"] == []
+    found = [r.message for r in decision.reasons[Subject.lane("batch")] if r.code is ReasonCode.BATCH_PRESSURE]
+    assert found == ["not paused: short may use none of its replicas (50% of requests refused)"]
 
 
 def test_batch_resumes_only_well_below_the_line_that_paused_it_and_after_a_while():

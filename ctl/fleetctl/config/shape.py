@@ -174,7 +174,9 @@ class ControlShape(ProfileSection):
         default=_CONTROL.start_timeout_s, description="Create to ready; longer is a failed start."
     )
     pause_batch_above: OpenShare = Field(
-        default=_CONTROL.pause_batch_above, description="Pressure at which interruptible lanes pause."
+        default=_CONTROL.pause_batch_above,
+        description="Share of a lane's wait limit, refusals and missed promises being more than all of it, at which interruptible lanes "
+        "that may serve it pause.",
     )
     resume_batch_below: OpenShare = Field(
         default=_CONTROL.resume_batch_below, description="Pressure at which they resume; below pause_batch_above."

@@ -20,12 +20,21 @@ from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.verdict import SloVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPressure:
+    """How much lanes that people wait on lack capacity which an interruptible lane's pause would give them."""
+
+    level: float | None = None  # in [0, 1]; None: unknown
+    cause: str = ""  # the lane that lacks most, and its figure
+    not_helped: str = ""  # who lacks capacity, and would be given none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +54,7 @@ class LaneView:
     ttft: Quantiles = field(default_factory=Quantiles)  # over the shortest window with samples enough, as are the next
     itl: Quantiles = field(default_factory=Quantiles)
     boot_s: float = 0.0  # from order to ready, as measured lately on the lane's offering, else as planned
-    interactive_level: float | None = None  # the worst pressure of the lanes people wait on; None: unknown
+    batch_pressure: BatchPressure = field(default_factory=BatchPressure)  # on an interruptible lane
     verdict: SloVerdict = field(default_factory=SloVerdict)
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
 
@@ -82,8 +91,7 @@ def lane_views(
         )
     }
     # Another lane's requests are not held back because this one's replicas are gone.
-    levels = [pressures[spec.name].level for spec in specs if not spec.interruptible and spec.name not in absences]
-    level = max((each for each in levels if each is not None), default=None)
+    waited_on = [(spec, pressures[spec.name]) for spec in specs if not spec.interruptible and spec.name not in absences]
     views = {}
     for spec in specs:
         plan = desired.plan.lane(spec.name)
@@ -103,11 +111,41 @@ def lane_views(
             ttft=recent(traffic, Metric.TTFT),
             itl=recent(traffic, Metric.ITL),
             boot_s=expected_boot_s(plan, observation.boot_s),
-            interactive_level=level,
+            batch_pressure=batch_pressure(spec, waited_on),
             is_absence=spec.name in absences,
             verdict=verdicts[spec.name],
         )
     return views
+
+
+def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePressure]]) -> BatchPressure:
+    """Return how much a pause of this lane is needed, by the lanes that people wait on.
+
+    Only of those lanes that its requests keep from a replica: they may use its replicas, or it theirs.
+    """
+    known = [(spec, pressure) for spec, pressure in waited_on if pressure.level is not None]
+    if waited_on and not known:
+        return BatchPressure()
+    name, level, message = _most_pressed((s, p) for s, p in known if _shares_replicas(s, batch))
+    if level > 0:
+        return BatchPressure(level=level, cause=f"{name}: {message}")
+    name, level, message = _most_pressed(known)
+    return BatchPressure(level=0.0, not_helped=_not_helped(name, message) if level >= 1.0 else "")
+
+
+def _shares_replicas(one: LaneSpec, other: LaneSpec) -> bool:
+    return other.name in one.spill_to or one.name in other.spill_to
+
+
+def _most_pressed(found: Iterable[tuple[LaneSpec, LanePressure]]) -> tuple[str, float, str]:
+    """Return the name, the pressure and the figure of the lane that lacks capacity most; nothing where none does."""
+    levels = [(spec.name, pressure.level or 0.0, pressure.shortage) for spec, pressure in found]
+    name, level, shortage = max(levels, key=lambda each: each[1], default=("", 0.0, None))
+    return name, level, shortage.message if shortage else ""
+
+
+def _not_helped(name: str, message: str) -> str:
+    return f"not paused: {name} may use none of its replicas ({message})"
 
 
 def current_traffic(observation: Observation, lane: str) -> LaneSnapshot | None:
@@ -142,5 +180,6 @@ def _pressure(
         objective=desired.profile.objective.fraction,
         verdict=verdict,
         judged_s=judged_s(memory, now),
+        stepped_s=None if memory.stepped_at is None else (now - memory.stepped_at).total_seconds(),
         refused_by=refused_by(memory, desired.overrides.step.get(spec.name), now),
     )

@@ -45,13 +45,13 @@ def effective_step(desired: Desired, lane: str, memory: LaneMemory) -> LadderSte
 def decide_step(view: LaneView) -> StepDecision:
     """Return the lane's ladder step: pinned by an operator, paused for the interactive lanes, or set by its own overload."""
     if view.pinned is not None:
-        return _to(_held_by_operator(view), view.pinned, "pinned by an operator", pinned=True)
+        return _to(view, _held_by_operator(view), view.pinned, "pinned by an operator", pinned=True)
     if view.memory.is_pinned:
         return _let_go(view)
     if view.spec.interruptible:
         return _pause_or_resume(view)
     if view.pressure.validity is not Validity.OK:
-        return StepDecision(memory=view.memory, reason="", changed=False)
+        return _stay(view, view.memory)
     if view.is_absence:
         return _without_replicas(view)
     return _decide_interactive(view)
@@ -70,7 +70,7 @@ def _let_go(view: LaneView) -> StepDecision:
     memory = replace(view.memory, is_pinned=False, released_at=view.now, step=LadderStep.NORMAL)
     own = decide_step(replace(view, memory=memory))
     reason = f"let go by an operator{f'; {own.reason}' if own.reason else ''}"
-    return _to(replace(own.memory, step=view.memory.step), own.memory.step, reason, pinned=True)
+    return _to(view, replace(own.memory, step=view.memory.step), own.memory.step, reason, pinned=True)
 
 
 def _without_replicas(view: LaneView) -> StepDecision:
@@ -81,29 +81,26 @@ def _without_replicas(view: LaneView) -> StepDecision:
         f"{view.counts.ready} of {max(1, memory.had_ready)} replicas serve, for {format_duration(lost_s)}: "
         "answered by their replacement, the queue and lawful spill, not by the ladder"
     )
-    return replace(_to(memory, LadderStep.NORMAL, reason), code=ReasonCode.REPLICAS_MISSING)
+    return replace(_to(view, memory, LadderStep.NORMAL, reason), code=ReasonCode.REPLICAS_MISSING)
 
 
 def _pause_or_resume(view: LaneView) -> StepDecision:
-    level, memory, control = view.interactive_level, view.memory, view.control
-    if level is None:
-        return StepDecision(memory=memory, reason="", changed=False)
-    if memory.step < LadderStep.PAUSE_BATCH and level > control.pause_batch_above:
-        reason = f"paused: pressure of interactive lanes {level:.2f} > {control.pause_batch_above:g}"
-        return _to(replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, reason)
+    found, memory, control = view.batch_pressure, view.memory, view.control
+    if found.level is None:
+        return _stay(view, memory)
+    if memory.step < LadderStep.PAUSE_BATCH and found.level > control.pause_batch_above:
+        return _to(view, replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, f"paused for {found.cause}")
     if memory.step is LadderStep.NORMAL:
-        return StepDecision(memory=memory, reason="", changed=False)
-    if level >= control.resume_batch_below:
-        message = f"paused; pressure {level:.2f}, resumes below {control.resume_batch_below:g}"
-        return StepDecision(memory=replace(memory, calm_since=None), reason=message, changed=False)
+        return _stay(view, memory, found.not_helped)
+    if found.level >= control.resume_batch_below:
+        still = f"paused for {found.cause}; resumes below {control.resume_batch_below:g} of the limit"
+        return _stay(view, replace(memory, calm_since=None), still)
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
     if calm_s < _CALM_AFTER_S:
-        return StepDecision(
-            memory=replace(memory, calm_since=calm_since), reason="paused; pressure falling", changed=False
-        )
-    reason = f"resumed: pressure {level:.2f} < {control.resume_batch_below:g} for {format_duration(calm_s)}"
-    return _to(replace(memory, calm_since=None), LadderStep.NORMAL, reason)
+        return _stay(view, replace(memory, calm_since=calm_since), "paused; pressure falling")
+    reason = f"resumed: pressure {found.level:.2f} < {control.resume_batch_below:g} for {format_duration(calm_s)}"
+    return _to(view, replace(memory, calm_since=None), LadderStep.NORMAL, reason)
 
 
 def _decide_interactive(view: LaneView) -> StepDecision:
@@ -112,20 +109,24 @@ def _decide_interactive(view: LaneView) -> StepDecision:
         overloaded = replace(memory, overloaded_since=memory.overloaded_since or view.now, calm_since=None)
         return _escalate(view, overloaded, latency.message)
     memory = replace(memory, overloaded_since=None)
-    if latency is not None and latency.ratio > 1.0:
-        return StepDecision(
-            memory=replace(memory, calm_since=None), reason=_held(memory, latency.message), changed=False
-        )
+    if latency is not None and latency.ratio >= 1.0:
+        return _stay(view, replace(memory, calm_since=None), _held(memory, latency.message))
     return _relax(view, memory, latency.message if latency else "no samples")
 
 
 def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     overloaded_s = (view.now - (memory.overloaded_since or view.now)).total_seconds()
-    step = max(memory.step, _due(_steps(view.spec), overloaded_s, view.control.breaker_after_s))
+    steps = _steps(view.spec)
+    due = _due(steps, overloaded_s, view.control.breaker_after_s)
+    ttft = view.pressure.ttft
+    if due is LadderStep.BREAKER and (ttft is None or ttft.ratio <= _OVERLOAD_RATIO):
+        # Who waits is bounded by admission; only replicas that answer late although it is are spared by refusing all.
+        due = steps[-2]
+    step = max(memory.step, due)
     reason = f"{message}, over twice the SLO for {format_duration(overloaded_s)}"
     if step is memory.step:
-        return StepDecision(memory=memory, reason=_held(memory, reason), changed=False)
-    return _to(memory, step, reason)
+        return _stay(view, memory, _held(memory, reason))
+    return _to(view, memory, step, reason)
 
 
 def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: float) -> LadderStep:
@@ -140,16 +141,20 @@ def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: fl
 
 
 def _relax(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
+    """Return the step below once the figures since this one show no overload; the normal one where nothing is refused."""
     if memory.step is LadderStep.NORMAL:
-        return StepDecision(memory=replace(memory, calm_since=None), reason="", changed=False)
+        return _stay(view, replace(memory, calm_since=None))
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
-    if calm_s < _CALM_AFTER_S:
-        return StepDecision(memory=replace(memory, calm_since=calm_since), reason=_held(memory, message), changed=False)
+    stepped_s = calm_s if memory.stepped_at is None else (view.now - memory.stepped_at).total_seconds()
+    has_seen = stepped_s >= _CALM_AFTER_S and view.pressure.ttft is not None
+    if calm_s < _CALM_AFTER_S and not has_seen:
+        return _stay(view, replace(memory, calm_since=calm_since), _held(memory, message))
     below = [step for step in _steps(view.spec) if step < memory.step]
-    reason = f"{message} for {format_duration(calm_s)}: one step down"
-    # Calm is counted afresh for every step, so that load returns in portions.
-    return _to(replace(memory, calm_since=view.now), below[-1], reason)
+    # Calm is counted afresh for every step, so that load returns in portions; where none is refused, none is to return.
+    step, what = (below[-1], "one step down") if view.pressure.unmet else (below[0], "nothing is refused any more")
+    reason = f"{message}, {format_duration(max(stepped_s, calm_s))} after the last step: {what}"
+    return _to(view, replace(memory, calm_since=view.now), step, reason)
 
 
 def _steps(spec: LaneSpec) -> tuple[LadderStep, ...]:
@@ -162,7 +167,16 @@ def _held(memory: LaneMemory, message: str) -> str:
     return f"step {memory.step} held: {message}" if memory.step is not LadderStep.NORMAL else ""
 
 
-def _to(memory: LaneMemory, step: LadderStep, reason: str, *, pinned: bool = False) -> StepDecision:
+def _to(view: LaneView, memory: LaneMemory, step: LadderStep, reason: str, *, pinned: bool = False) -> StepDecision:
     if step is memory.step:
-        return StepDecision(memory=memory, reason=reason, changed=False, pinned=pinned)
-    return StepDecision(memory=replace(memory, step=step), reason=reason, changed=True, pinned=pinned)
+        return replace(_stay(view, memory, reason), pinned=pinned)
+    moved = replace(memory, step=step, stepped_at=view.now)
+    return StepDecision(memory=moved, reason=reason, changed=True, pinned=pinned, code=_code(view))
+
+
+def _stay(view: LaneView, memory: LaneMemory, reason: str = "") -> StepDecision:
+    return StepDecision(memory=memory, reason=reason, changed=False, code=_code(view))
+
+
+def _code(view: LaneView) -> ReasonCode:
+    return ReasonCode.BATCH_PRESSURE if view.spec.interruptible else ReasonCode.LADDER_STEP

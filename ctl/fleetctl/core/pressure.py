@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.pins import RefusedBy
+from fleetctl.core.slo.binomial import chance_of_at_least
 from fleetctl.core.slo.burn import window_burn
+from fleetctl.core.slo.judge import LIVE_CONFIDENCE
 from fleetctl.core.slo.wording import describe
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.verdict import Compliance
@@ -16,6 +19,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
     from fleetctl.model.profile import LaneSpec
+    from fleetctl.model.slo import LatencyTarget
     from fleetctl.model.verdict import SloVerdict
 
 # The queue may use at most 80 % of what is promised (the published rule for short lanes).
@@ -46,7 +50,8 @@ class LanePressure:
     validity: Validity  # OK: the gateway's figures are fresh; zero traffic is a figure too
     offered_rps: float = 0.0  # over the last minute, or the last 10 s if that is more
     offered_rps_low: float = 0.0  # the least that may be counted on to scale down: the larger of 1 m and 5 m
-    latency: Ratio | None = None  # the worse of queue wait and TTFT; None: too few samples
+    waiting: Ratio | None = None  # queue wait
+    ttft: Ratio | None = None  # None: no samples that say anything
     missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
     unmet: float = 0.0  # share of the last 10 s' requests that were refused
     burn: float | None = None  # error budget burn rate over 5 m
@@ -54,20 +59,36 @@ class LanePressure:
     in_flight: int = 0
 
     @property
+    def latency(self) -> Ratio | None:
+        """Return the worse of queue wait and TTFT. None: too few samples."""
+        return _worst(self.waiting, self.ttft)
+
+    @property
+    def refused(self) -> Ratio | None:
+        """Return the refusals: they press beyond the limit, whatever the latency of the rest."""
+        if self.unmet <= 0:
+            return None
+        return Ratio(ratio=1.0 + self.unmet, message=f"{self.unmet:.0%} of requests refused")
+
+    @property
     def worst(self) -> Ratio | None:
-        """Return what presses most; refused requests press beyond the limit, whatever the latency of the rest."""
-        refused = None
-        if self.unmet > 0:
-            refused = Ratio(ratio=1.0 + self.unmet, message=f"{self.unmet:.0%} of requests refused")
-        found = [each for each in (self.latency, self.missed, refused) if each is not None]
-        return max(found, key=lambda each: each.ratio, default=None)
+        """Return what presses most."""
+        return _worst(self.missed, self.latency, self.refused)
+
+    @property
+    def shortage(self) -> Ratio | None:
+        """Return what shows that the lane lacks capacity now: waits, refusals, a promise that is surely missed.
+
+        Not a TTFT near its limit: a plan puts it there, for fewer replicas would break it.
+        """
+        return _worst(self.missed, self.waiting, self.refused)
 
     @property
     def level(self) -> float | None:
-        """Return the pressure in [0, 1], or None when no signal is fit to decide on."""
+        """Return the shortage as pressure in [0, 1], or None when no signal is fit to decide on."""
         if self.validity is not Validity.OK:
             return None
-        return min(1.0, self.worst.ratio) if self.worst else 0.0
+        return min(1.0, self.shortage.ratio) if self.shortage else 0.0
 
 
 def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how far they may be judged
@@ -79,12 +100,13 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     objective: float,
     verdict: SloVerdict | None = None,
     judged_s: float | None = None,
+    stepped_s: float | None = None,
     refused_by: RefusedBy = RefusedBy.CONTROLLER,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
 
-    Where the lane has had all its replicas for no longer than `judged_s`, only windows that lie within it are judged.
-    What an operator's step refuses asks for no replica, and gives none up.
+    Where the lane has had all its replicas for no longer than `judged_s`, only windows that lie within it are judged;
+    `stepped_s` after its ladder step changed, no long window is that began before. What an operator's step refuses asks for no replica, and gives none up.
     """
     if lane is None or validity is not Validity.OK:
         return LanePressure(validity=Validity.NONE if validity is Validity.OK else validity)
@@ -94,7 +116,8 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
         validity=Validity.OK,
         offered_rps=max(_rps(lane, seconds, uptime_s, without=on_purpose) for seconds in _WINDOWS_S),
         offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
-        latency=_worse(_wait_ratio(spec, lane, judged_s), _ttft_ratio(spec, lane, judged_s)),
+        waiting=_wait_ratio(spec, lane, judged_s),
+        ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
         unmet=_unmet(lane.window(10.0), unmet) if judged_s is None or judged_s >= _WINDOWS_S[0] else 0.0,
         burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
@@ -152,12 +175,31 @@ def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> R
     return _ratio(name, wait_s, limit_s)
 
 
-def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio | None:
+def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None, stepped_s: float | None) -> Ratio | None:
     target = spec.slo.strictest(Metric.TTFT)
-    window = _enough(lane, "ttft", judged_s)
-    if target is None or window is None:
+    if target is None:
         return None
-    return _ratio(f"TTFT P{target.percentile * 100:.3g}", window.ttft.at_s(target.percentile), target.limit_s)
+    shortest_s = _WINDOWS_S[0]
+    # The shortest window is never older than what it shows; a minute remembers the load from before the step.
+    eligible_s = judged_s if stepped_s is None else min(max(stepped_s, shortest_s), judged_s or math.inf)
+    window = _enough(lane, "ttft", eligible_s)
+    if window is not None:
+        name = f"TTFT P{target.percentile * 100:.3g}"
+        return _ratio(name, window.ttft.at_s(target.percentile), target.limit_s)
+    return None if judged_s is not None and judged_s < shortest_s else _ttft_of_few(lane.window(shortest_s), target)
+
+
+def _ttft_of_few(window: LaneWindow, target: LatencyTarget) -> Ratio | None:
+    """Return what a handful of requests says of the promise: kept, surely missed, or (a ratio of 1) neither."""
+    found = next((each for each in window.targets if each.target == target and each.samples), None)
+    if found is None:
+        return None
+    allowed = 1.0 - target.percentile
+    message = f"TTFT of {found.over} of {found.samples} requests > {format_duration(target.limit_s)}"
+    if found.over <= found.samples * allowed:
+        return Ratio(ratio=min(1.0, found.measured_s / target.limit_s), message=message)
+    is_sure = chance_of_at_least(found.over, found.samples, allowed) <= 1.0 - LIVE_CONFIDENCE
+    return Ratio(ratio=max(1.0, found.measured_s / target.limit_s) if is_sure else 1.0, message=message)
 
 
 def _enough(lane: LaneSnapshot, metric: str, judged_s: float | None) -> LaneWindow | None:
@@ -185,5 +227,5 @@ def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:
     return Ratio(ratio=ratio, message=f"{name} {format_duration(value_s)} {sign} {format_duration(limit_s)}")
 
 
-def _worse(one: Ratio, other: Ratio | None) -> Ratio:
-    return other if other is not None and other.ratio > one.ratio else one
+def _worst(*ratios: Ratio | None) -> Ratio | None:
+    return max((each for each in ratios if each is not None), key=lambda each: each.ratio, default=None)

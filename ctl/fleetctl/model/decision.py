@@ -324,6 +324,7 @@ class LaneMemory:
     up_since: datetime | None = None  # pressure above the scale-up line since
     down_since: datetime | None = None
     step: LadderStep = LadderStep.NORMAL
+    stepped_at: datetime | None = None  # when `step` last changed
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
     had_ready: int = 0  # replicas that serve when none is missing
@@ -350,9 +351,7 @@ class Memory:
     lanes: dict[str, LaneMemory] = field(default_factory=dict)
     missing_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> no longer listed since
     unhealthy_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> /health fails since
-    unhealthy_count: dict[str, int] = field(
-        default_factory=dict
-    )  # replica id -> times it was taken out of rotation as unhealthy
+    unhealthy_count: dict[str, int] = field(default_factory=dict)  # replica id -> times it was found so, and taken out
     orphaned_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
     settled_since: datetime | None = None  # going down: nothing is known to be left, and no listing shows it, since
     gateway_missing_since: datetime | None = None  # it does not answer since

@@ -31,6 +31,7 @@ class ReasonCode(StrEnum):
     ASSIGNMENT_REFUSED = "assignment-refused"  # no such lane, or the replica cannot hold its requests
     LANE_REMOVED = "lane-removed"  # no longer in the profile
     LADDER_STEP = "ladder-step"
+    BATCH_PRESSURE = "batch-pressure"  # paused for lanes that lack what it uses, or resumed
     SLO_MISSED = "slo-missed"
     SLO_KEPT = "slo-kept"  # again, after a breach
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
