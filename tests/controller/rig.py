@@ -114,6 +114,7 @@ class FakeGateway:
     feeds: list[SignalFeed] = field(default_factory=list)
     in_flight: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)  # replica -> answered with nothing else since
     silent_since: dict[str, float] = field(default_factory=dict)  # replica -> nothing was heard of its requests since
     stalled: set[str] = field(default_factory=set)  # replicas all of whose requests stood still
     prefill_allowance_s: float = 0.0
@@ -177,6 +178,7 @@ class FakeGateway:
                     failures=self.failures.get(route.id, 0) + (route.id in self.stalled),
                     is_stalled=route.id in self.stalled,
                     consecutive_failures=self.failures.get(route.id, 0),
+                    errors_in_a_row=self.errors.get(route.id, 0),
                     silent_s=self._silent_s(route.id),
                     prefill_allowance_s=self.prefill_allowance_s,
                 )

@@ -79,6 +79,26 @@ def test_one_that_stood_still_proves_itself_by_an_answer_longer_than_a_warm_up(o
     on_rig(scenario)
 
 
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_a_canary_tells_a_broken_engine_from_requests_that_break_engines(on_rig, is_broken):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(15.0)
+            victim = next(r for r in rig.replicas() if r.lane == "short")
+            rig.engines.pages[victim.port] = IDLE
+            rig.gateway.errors[victim.id] = 12
+            if is_broken:
+                rig.engines.cold.add(victim.port)
+            out_s = await out_of_rotation_s(rig, victim.id)
+            assert (out_s is not None) is is_broken
+            assert (ReasonCode.UNHEALTHY in codes(rig, victim.id)) is is_broken
+            if out_s is not None:
+                assert out_s <= OUT_WITHIN_S
+
+    on_rig(scenario)
+
+
 @pytest.mark.parametrize(
     ("page", "allowance_s"),
     [(IDLE, 0.0), (AT_WORK, 60.0), (AT_WORK.replace("4711", "nan"), 0.0)],

@@ -98,10 +98,10 @@ class HeapExchange:
         self.ends: list[str] = []
         self.sent_to: list[str] = []
 
-    def submit(self, lane: str = "chat", *, prompt_tokens: int = 100, is_stream: bool = True) -> None:
+    def submit(self, lane: str = "chat", *, prompt_tokens: int = 100, is_stream: bool = True, client: int = 0) -> None:
         self.request = ActiveRequest(
             self, self._dispatcher.routes.lanes[lane], PromptLoad(prompt_tokens, {}), [],
-            self._heap.now_s, is_stream=is_stream,
+            self._heap.now_s, is_stream=is_stream, client=client,
         )  # fmt: skip
         self._dispatcher.submit(self.request)
 
@@ -133,9 +133,9 @@ class HeapExchange:
 
     def _fail(self, failure: RequestEvent) -> None:
         self.cancel()
-        # A stream that has begun is broken off, whatever its replica would have answered.
-        is_streaming = self.request.state is RequestState.STREAMING
-        self._dispatcher.failed(self.request, RequestEvent.CLOSED if is_streaming else failure)
+        # A stream that has begun is broken off, with an error event at best, whatever its replica would have answered.
+        is_broken_off = self.request.state is RequestState.STREAMING and failure is not RequestEvent.ERROR
+        self._dispatcher.failed(self.request, RequestEvent.CLOSED if is_broken_off else failure)
 
     # ExchangePort.
 

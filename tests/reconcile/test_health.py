@@ -51,6 +51,10 @@ def judge(**view: Any) -> Reason | None:
         ({"engine": engine(0), "healthy": False, "silent_s": 3.0}, None),
         ({"engine": engine(0), "is_stalled": True}, ReasonCode.STALLED),
         ({"engine": engine(0), "consecutive_failures": 3}, ReasonCode.UNHEALTHY),
+        # Errors may be the clients' own doing, unless a completion of ours draws one too.
+        ({"engine": engine(0), "errors_in_a_row": 50}, None),
+        ({"engine": engine(1), "errors_in_a_row": 3, "canary_error": "answered 500"}, ReasonCode.UNHEALTHY),
+        ({"engine": engine(1), "errors_in_a_row": 2, "canary_error": "answered 500"}, None),
     ],
 )
 def test_a_replica_is_judged_by_what_it_does_not_by_its_routes(view, code):

@@ -1,5 +1,6 @@
-"""Canaries: small completions sent to replicas that nobody else uses, straight to the engine, so that a hung one is found.
+"""Canaries: small completions sent straight to engines, to find one that is hung though nobody uses it, or broken.
 
+A replica that answers nothing but errors may be broken, or its clients' requests may be what is wrong: a canary tells.
 They pass neither the gateway nor its breaker, and take no slot of a lane.
 """
 
@@ -28,6 +29,8 @@ _DEADLINE_S_MIN = 4.0
 _PER_TICK_MAX = 10
 # The gateway hears nothing of a request there: whatever the engine's figures say, it is time to look.
 _SILENT_S = 1.0
+# So many errors in a row at the gateway, and it is time to look, whatever runs there.
+ERRORS_DOUBTED = 3
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class _Proof:
     alive_at_s: float = 0.0  # a completion came back, tokens were counted, or it was looked at first
     tried_at_s: float = 0.0
     missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
+    error: str = ""  # what the last one was answered with instead of a completion
 
 
 class Canaries:
@@ -62,6 +66,11 @@ class Canaries:
         proof = self._proofs.get(replica_id)
         return proof.missed_s if proof else 0.0
 
+    def error(self, replica_id: str) -> str:
+        """Return what the last canary was answered with instead of a completion; empty: with one, or not at all."""
+        proof = self._proofs.get(replica_id)
+        return proof.error if proof else ""
+
     def forget(self, replica_id: str) -> None:
         """Forget an earlier life."""
         self._background.cancel(_key(replica_id))
@@ -72,6 +81,8 @@ class Canaries:
         progress = (engine.output_tokens, engine.steps)
         if progress != proof.progress:
             proof.progress, proof.alive_at_s, proof.missed_s = progress, now_s, 0.0
+        if replica.errors_in_a_row >= ERRORS_DOUBTED:
+            return now_s - proof.tried_at_s >= _EVERY_S
         if engine.validity is not Validity.OK or engine.running or engine.waiting:
             return False
         if replica.in_flight and replica.silent_s < _SILENT_S:
@@ -98,10 +109,11 @@ class Canaries:
         except TimeoutError:
             proof.missed_s = deadline_s
             self._on_change()
-        except UnavailableError:
-            return  # It was answered, though not well: /health and the gateway judge that.
+        except UnavailableError as exc:
+            # It was answered, though not well: that counts beside what /health and the gateway say.
+            proof.error = str(exc)
         else:
-            proof.alive_at_s, proof.missed_s = self._world.clock.monotonic_s(), 0.0
+            proof.alive_at_s, proof.missed_s, proof.error = self._world.clock.monotonic_s(), 0.0, ""
 
 
 def _key(replica_id: str) -> str:

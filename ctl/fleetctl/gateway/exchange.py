@@ -70,7 +70,7 @@ class Exchange(ReceivedAnswer):
         )
         self._body = self._first_body  # for a replica that can go on with another one's stream
 
-    def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest) -> None:
+    def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest, client_key: int) -> None:
         """Ask the dispatcher for a replica."""
         dispatcher, parsed = self._dispatcher, measured.parsed
         if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
@@ -85,6 +85,7 @@ class Exchange(ReceivedAnswer):
             size=parsed.size,
             tokens=measured.tokens,
             is_lane_named=b"x-fleetctl-lane" in self._received.headers,
+            client=client_key,
         )
         self._client.exchange = self
         dispatcher.submit(self.request)

@@ -206,7 +206,7 @@ class Frontend:
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
-        exchange.submit(lane, found)
+        exchange.submit(lane, found, self._authenticator.client_key(request, client.address))
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
         content_type = wire.JSON

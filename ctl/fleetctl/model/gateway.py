@@ -148,6 +148,7 @@ class ReplicaSnapshot:
     in_flight: int
     failures: int  # connects refused, early closes, 5xx
     consecutive_failures: int
+    errors_in_a_row: int = 0  # answered with nothing else since; they may be the clients' own doing
     is_stalled: bool = False  # all that it carried stood still for too long, and it has answered nobody since
     silent_s: float = 0.0  # it has requests, and nothing was heard of any for this long
     unheard_s: float | None = None  # since it last said anything of any request; None: it never has

@@ -56,7 +56,9 @@ class ObservedReplica:
     silent_s: float = 0.0  # the gateway has requests there and heard nothing of any for this long
     unheard_s: float | None = None  # since the gateway heard anything of any request there; None: it never has
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts the gateway sent
+    errors_in_a_row: int = 0  # at the gateway, answered with nothing else since; maybe its clients' own doing
     canary_missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
+    canary_error: str = ""  # what the last canary was answered with instead of a completion
     notice_deadline: datetime | None = None  # when its node is taken for certain
     notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words

@@ -73,7 +73,8 @@ class Assignment:
         request.prefill_tokens = 0
         request.lane.in_flight -= 1
         if failed:
-            replica.failed(now_s, in_answer=not request.awaits_token, convicts=convicts)
+            may_eject = convicts or self._routes.may_eject(replica)
+            replica.failed(now_s, in_answer=not request.awaits_token, convicts=convicts, may_eject=may_eject)
         elif request.has_answer:
             replica.heard_s = now_s
             replica.answered()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from fleetctl.core.admission.admit import Admission, admit
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.assignment import Assignment
+from fleetctl.core.dispatch.attribution import ErrorAttribution
 from fleetctl.core.dispatch.endings import Endings
-from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Retry
+from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Consequence, Retry
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.dispatch.silence import note_heard, silence
@@ -42,6 +43,7 @@ class Dispatcher:
         self._endings = Endings(clock, rng, self.routes.ratio)
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
         self._limits = limits
+        self._errors = ErrorAttribution()
 
     @property
     def is_idle(self) -> bool:
@@ -110,9 +112,13 @@ class Dispatcher:
             replica.candidate.prefill_tokens -= request.prefill_tokens
             request.prefill_tokens = 0
             replica.began_to_answer()
+            if self._errors.clients:
+                self._errors.note_answer(request, self.routes, now_s, is_whole=False)
 
     def answered(self, request: ActiveRequest, ending: Ending) -> None:
         """End a request whose client has been given a replica's whole answer."""
+        if self._errors.clients and ending is Ending.COMPLETE:
+            self._errors.note_answer(request, self.routes, self.clock(), is_whole=True)
         self._assignment.release(request, failed=False)
         self._endings.finish(request, _ANSWERED, ending)
 
@@ -142,39 +148,42 @@ class Dispatcher:
         """Send a request elsewhere, let it wait for another replica, or end it, after its replica failed it."""
         consequence = CONSEQUENCES[failure]
         request.move(failure)
+        if consequence.is_answer:
+            self._errors.note_error(request, self.routes, self.clock())
         _avoid_replica(request, consequence.avoids)
         self._assignment.release(request, failed=consequence.counts, convicts=consequence.convicts)
         if consequence.retry is Retry.FREELY:
             self._assignment.place(request)
         elif request.is_committed:
-            self._continue(request)
+            self._continue(request, consequence)
         elif not self._limits.let_move(request, may_be_death=consequence.may_be_death):
             self._endings.give_up(request, failure)
         else:
-            self._resend(request, failure, consequence.retry)
+            self._resend(request, failure, consequence)
 
     # After a failure.
 
-    def _resend(self, request: ActiveRequest, failure: RequestEvent, retry: Retry) -> None:
+    def _resend(self, request: ActiveRequest, failure: RequestEvent, consequence: Consequence) -> None:
         """Ask one more replica, while the budget lasts: the request may be what makes them fail."""
-        if retry is Retry.NOW_OR_LATER:
+        if consequence.retry is Retry.NOW_OR_LATER:
             request.resends += 1
             self._assignment.place(request)
             return
         now_s = self.clock()
-        if retry is Retry.TO_A_FREE_SLOT:
+        if consequence.retry is Retry.TO_A_FREE_SLOT:
             found = self.routes.pick(request, now_s)
         else:
             found = self._assignment.pick_displaced(request, now_s)
-        if found is None:
+        if found is None or not self._errors.may_retry(request, consequence, now_s):
             self._endings.give_up(request, failure)
         else:
             request.resends += 1
             self._assignment.dispatch(request, found, now_s)
 
-    def _continue(self, request: ActiveRequest) -> None:
+    def _continue(self, request: ActiveRequest, consequence: Consequence) -> None:
         """Go on elsewhere with an answer the client has part of, where that is lawful and some replica ever could."""
         may_continue = self._limits.let_move(request) and self.routes.could_continue(request)
+        may_continue = may_continue and self._errors.may_retry(request, consequence, self.clock())
         resumption = request.exchange.resumption(may_continue=may_continue)
         if resumption is Resumption.ONLY_END_MISSING:
             request.exchange.end_stream()

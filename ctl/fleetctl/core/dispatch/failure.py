@@ -34,6 +34,7 @@ class Consequence:
     """One row of the table below."""
 
     counts: bool  # against the replica: several in a row eject it
+    is_answer: bool = False  # the replica works well enough to answer so: whose doing that is, `attribution` tells
     avoids: Avoidance
     retry: Retry
     convicts: bool = False  # the replica does not work at all: even where all are ejected, nobody is sent there
@@ -59,8 +60,8 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     RequestEvent.UNHEALTHY: Consequence(
         counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER, may_be_death=True
     ),
-    RequestEvent.BUSY: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_A_FREE_SLOT),
-    RequestEvent.ERROR: Consequence(counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
+    RequestEvent.BUSY: Consequence(counts=False, is_answer=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_A_FREE_SLOT),
+    RequestEvent.ERROR: Consequence(counts=False, is_answer=True, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),
     # Each asks for a longer context than the last, so their number is bounded by how many lengths there are.
     RequestEvent.TOO_LONG: Consequence(counts=False, avoids=Avoidance.FOR_GOOD, retry=Retry.FREELY),
     RequestEvent.REJECTED: Consequence(counts=False, avoids=Avoidance.FOR_GOOD, retry=Retry.TO_ANY_NOW),

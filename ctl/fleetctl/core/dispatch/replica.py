@@ -24,8 +24,8 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "breaks", "busy_since_s", "candidate", "ejection", "failures", "has_whole_requests", "heard_s", "is_stalled", "requests",
-        "route", "signals_until_s",
+        "_s_per_prefill_token", "answers", "breaks", "busy_since_s", "candidate", "ejection", "errors", "errors_in_answer", "failures",
+        "has_whole_requests", "heard_s", "is_stalled", "requests", "route", "signals_until_s", "whole_answers",
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
@@ -33,6 +33,10 @@ class DispatchReplica:
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
+        self.answers = 0  # first tokens and whole answers
+        self.whole_answers = 0
+        self.errors: dict[int, int] = {}  # that it answered since its last answer, by client
+        self.errors_in_answer: dict[int, int] = {}  # that it broke answers off with since its last whole one, by client
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
         self.busy_since_s = 0.0  # its first request since it had none
         self.heard_s = 0.0  # when it last said something of any request, as of the last sweep; 0: never
@@ -102,31 +106,52 @@ class DispatchReplica:
     def _readmit(self, now_s: float) -> None:
         """End an ejection, as the controller has had an answer since; one request at a time tells whether it is right."""
         self.is_stalled = self.candidate.is_convicted = False
+        self.errors.clear()
+        self.errors_in_answer.clear()
         self.ejection.until_s = min(self.ejection.until_s, now_s)
         self.candidate.ejected_until_s = self.ejection.until_s
 
-    def failed(self, now_s: float, *, in_answer: bool = False, convicts: bool = False) -> None:
+    def failed(self, now_s: float, *, in_answer: bool = False, convicts: bool = False, may_eject: bool = True) -> None:
         """Count a failure; enough in a row eject it. One in the middle of an answer no first token makes up for."""
         self.failures += 1
+        self.count_failure(now_s, in_answer=in_answer, convicts=convicts, may_eject=may_eject)
+
+    def count_failure(self, now_s: float, *, in_answer: bool, convicts: bool = False, may_eject: bool) -> None:
+        """Count a failure in the row that ejects it."""
         self.candidate.is_convicted = convicts
         if in_answer:
             self.breaks += 1
             self.ejection.failures = max(self.ejection.failures, self.breaks - 1)
-        self.ejection.failed(now_s)
+        self.ejection.failed(now_s, may_eject=may_eject or convicts)
+        self.candidate.ejected_until_s = self.ejection.until_s
+
+    def answered_with_error(self, client: int, *, in_answer: bool) -> None:
+        """Note an error that it answered: whose doing that is, others will tell."""
+        self.failures += 1
+        errors = self.errors_in_answer if in_answer else self.errors
+        errors[client] = errors.get(client, 0) + 1
+
+    def eject(self, now_s: float) -> None:
+        """Leave it alone for a while: it has answered nobody."""
+        self.candidate.is_convicted = False
+        self.ejection.eject(now_s)
         self.candidate.ejected_until_s = self.ejection.until_s
 
     def began_to_answer(self) -> None:
         """Count a first token: it works, unless it is known to break its answers off."""
+        self.answers += 1
         if self.breaks < CONSECUTIVE_FAILURES:
             self._recovered()
 
     def answered(self) -> None:
         """Count a whole answer: whatever was wrong is over."""
         self.breaks = 0
+        self.answers += 1
+        self.whole_answers += 1
         self._recovered()
 
     def _recovered(self) -> None:
-        if self.ejection.failures:
+        if self.ejection.failures or self.ejection.is_ejected:
             self.is_stalled = self.candidate.is_convicted = False
             self.ejection.answered()
             self.candidate.ejected_until_s = 0.0
@@ -138,6 +163,7 @@ class DispatchReplica:
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
+            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()),
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,

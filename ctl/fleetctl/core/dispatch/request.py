@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens
+from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestState
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from fleetctl.core.admission.queue import LaneQueue, Ticket
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import ExchangePort
-    from fleetctl.core.dispatch.replica import DispatchReplica
     from fleetctl.core.dispatch.state import RequestEvent
     from fleetctl.core.routing.candidate import PromptLoad
 
@@ -20,12 +21,28 @@ _NOBODY: frozenset[str] = frozenset()
 _NO_SIZE = PromptSize(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accusation:
+    """An error that a replica answered to a request, in the middle of an answer or instead of one."""
+
+    replica: DispatchReplica
+    in_answer: bool
+    answers: int  # those that `in_answer` asks for, until then
+
+    @property
+    def stands(self) -> bool:
+        """Whether the replica has not answered anybody since."""
+        return self.answers == (self.replica.whole_answers if self.in_answer else self.replica.answers)
+
+
 class ActiveRequest:
     """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
 
     __slots__ = (
+        "accusations",
         "avoided",
         "awaits_token",
+        "client",
         "continuations",
         "dispatched_s",
         "displaced_s",
@@ -71,6 +88,7 @@ class ActiveRequest:
         size: PromptSize = _NO_SIZE,
         tokens: RequestTokens | None = None,
         is_lane_named: bool = False,
+        client: int = 0,
     ) -> None:
         self.exchange = exchange
         self.lane = lane
@@ -80,6 +98,7 @@ class ActiveRequest:
         # What its replica must hold of it; more, once an engine has said that this is too little.
         self.needed_tokens = self.tokens.needed(lane.route.max_model_len)
         self.is_lane_named = is_lane_named  # by its client: no other lane may take it
+        self.client = client  # an opaque key of whoever sent it
         self.hashes = hashes
         self.is_stream = is_stream
         self.stopwatch = RequestStopwatch(lane.accounts, now_s)
@@ -107,6 +126,7 @@ class ActiveRequest:
         self.tried = _NOBODY  # replicas that have seen the request and failed it
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
         self.stale_at = ""  # the replica whose idle connection turned out to be closed
+        self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used: int | None = None
         self.output_tokens_uncounted = 0

@@ -175,6 +175,16 @@ class RoutingState:
             for c in pool
         )
 
+    def may_eject(self, replica: DispatchReplica) -> bool:
+        """Whether half of its lane is left without this replica: Envoy's panic threshold, kept at the ejection.
+
+        Whoever is hung or cannot be reached is ejected whatever is left, for asking it helps nobody.
+        """
+        lane = self.lanes.get(replica.route.lane)
+        pool = [c for c in lane.candidates if c.in_rotation] if lane is not None else []
+        others_out = sum(c.ejected_until_s > 0.0 and c is not replica.candidate for c in pool)
+        return 2 * (others_out + 1) <= len(pool)
+
     def could_continue(self, request: ActiveRequest) -> bool:
         """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.
 

@@ -37,6 +37,9 @@ def unhealthy_reason(
     if replica.consecutive_failures >= GATEWAY_FAILURES_MAX:
         failures = replica.consecutive_failures
         return ReasonCode.UNHEALTHY.because(f"{failures} requests in a row failed at the gateway")
+    if replica.errors_in_a_row >= GATEWAY_FAILURES_MAX and replica.canary_error:
+        errors = f"{replica.errors_in_a_row} requests in a row were answered with an error"
+        return ReasonCode.UNHEALTHY.because(f"{errors}, and so was a canary completion: {replica.canary_error}")
     if replica.is_stalled:
         return ReasonCode.STALLED.because(f"all that the gateway had there stood still for over {stall_limit_s:.1f}s")
     return _stall(replica, limit_s)

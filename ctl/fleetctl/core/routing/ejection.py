@@ -22,11 +22,16 @@ class Ejection:
         """Whether it is out, or being probed."""
         return self.until_s > 0.0
 
-    def failed(self, now_s: float) -> None:
-        """Count a refused connect, an early close, a stall or a 5xx."""
+    def failed(self, now_s: float, *, may_eject: bool = True) -> None:
+        """Count a refused connect, an early close, a stall, or an error that is the replica's own doing."""
         self.failures += 1
+        if may_eject and self.failures >= CONSECUTIVE_FAILURES:
+            self.eject(now_s)
+
+    def eject(self, now_s: float) -> None:
+        """Leave it alone, for longer than the last time if it has not answered since."""
         # Failures of requests that were already under way when it was ejected say nothing new.
-        if self.failures >= CONSECUTIVE_FAILURES and now_s >= self.until_s:
+        if now_s >= self.until_s:
             self.until_s = now_s + min(BACKOFF_S_MAX, BACKOFF_S_START * 2.0**self.rounds)
             self.rounds = min(self.rounds + 1, 10)
 
