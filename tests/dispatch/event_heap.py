@@ -80,6 +80,7 @@ class Fate:
     token_s: float = 0.01
     end_s: float = 0.1
     failure: RequestEvent | None = None
+    tpot_s: float = 0.0  # of a stream's further tokens; 0: it has none
 
 
 class HeapExchange:
@@ -116,7 +117,8 @@ class HeapExchange:
         self._dispatcher.connected(self.request)
         self._due = [at(now_s + fate.token_s, self._token)] if self.request.is_stream else []
         failure = fate.failure
-        self._due.append(at(now_s + fate.end_s, self._answer if failure is None else lambda: self._fail(failure)))
+        ends = (lambda: self._answer(fate, now_s)) if failure is None else (lambda: self._fail(failure))
+        self._due.append(at(now_s + fate.end_s, ends))
 
     def _token(self) -> None:
         request, now_s = self.request, self._heap.now_s
@@ -126,8 +128,14 @@ class HeapExchange:
         self._dispatcher.first_token(request, now_s)
         self._dispatcher.passed_on(request)
 
-    def _answer(self) -> None:
+    def _stream(self, fate: Fate, first_s: float) -> None:
+        for number in range(1, int((self._heap.now_s - first_s) / fate.tpot_s) + 1 if fate.tpot_s else 0):
+            self.request.stopwatch.tokens(first_s + number * fate.tpot_s, 1)
+
+    def _answer(self, fate: Fate, sent_s: float) -> None:
         self.request.has_answer = True
+        if self.request.is_stream:
+            self._stream(fate, sent_s + fate.token_s)
         self.ends.append("answered")
         self._dispatcher.answered(self.request, Ending.COMPLETE)
 

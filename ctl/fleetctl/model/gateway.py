@@ -141,6 +141,21 @@ class LaneSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slowness:
+    """How much slower than its peers a replica streams, which is left alone for it."""
+
+    tpot_s: float  # the time per output token, when it was last ejected
+    peers_tpot_s: float  # the median of its peers
+    for_s: float  # since it was found so first; it has not been well for long since
+    ejections: int  # since then
+
+    @property
+    def slow_by(self) -> float:
+        """Return how many times as long as its peers it takes."""
+        return self.tpot_s / self.peers_tpot_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSnapshot:
     """A replica as the gateway sees it."""
 
@@ -153,6 +168,7 @@ class ReplicaSnapshot:
     silent_s: float = 0.0  # it has requests, and nothing was heard of any for this long
     unheard_s: float | None = None  # since it last said anything of any request; None: it never has
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts it works on
+    slowness: Slowness | None = None  # None: it is not left alone for being slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,8 @@ class Assignment:
         elif request.has_answer:
             replica.heard_s = now_s
             replica.answered()
+            missed = request.stopwatch.has_missed
+            replica.note_stream(request.tpot_s, now_s, dispatched_s=request.dispatched_s, missed=missed)
             request.lane.service.finished(now_s - request.dispatched_s)
         for lane in self._routes.served_by.get(replica.route.lane, ()):
             if lane.queue.size or lane.displaced.size:

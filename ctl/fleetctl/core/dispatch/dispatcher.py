@@ -15,6 +15,7 @@ from fleetctl.core.dispatch.assignment import Assignment
 from fleetctl.core.dispatch.attribution import ErrorAttribution
 from fleetctl.core.dispatch.endings import Endings
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Consequence, Retry
+from fleetctl.core.dispatch.outliers import OutlierDetector
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.dispatch.silence import note_heard, silence
@@ -44,6 +45,7 @@ class Dispatcher:
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
         self._limits = limits
         self._errors = ErrorAttribution()
+        self._outliers = OutlierDetector(self.routes)
 
     @property
     def is_idle(self) -> bool:
@@ -204,11 +206,10 @@ class Dispatcher:
         if table is None:
             return
         active = list(self._endings.active)
-        note_heard(active, self.routes.replicas.values())
+        note_heard(active, self.routes.replicas.values(), now_s)
+        self._outliers.check(active, now_s)
         for request in active:
             self._check(request, now_s, table)
-        for replica in self.routes.replicas.values():
-            replica.expire_signals(now_s)
         for lane in list(self.routes.lanes.values()):
             lane.accounts.fold(now_s)
             for ticket in lane.queue.tickets():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowance_s
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
 from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
+from fleetctl.core.routing.outlier import Pace, SlowEjection
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
@@ -25,11 +26,14 @@ class DispatchReplica:
 
     __slots__ = (
         "_s_per_prefill_token", "answers", "breaks", "busy_since_s", "candidate", "ejection", "errors", "errors_in_answer", "failures",
-        "has_whole_requests", "heard_s", "is_stalled", "requests", "route", "signals_until_s", "whole_answers",
+        "has_whole_requests", "heard_s", "is_stalled", "pace", "requests", "route", "signals_until_s",
+        "slow", "whole_answers",
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
         self.ejection = Ejection()
+        self.slow = SlowEjection()
+        self.pace = Pace()
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
@@ -109,7 +113,8 @@ class DispatchReplica:
         self.errors.clear()
         self.errors_in_answer.clear()
         self.ejection.until_s = min(self.ejection.until_s, now_s)
-        self.candidate.ejected_until_s = self.ejection.until_s
+        self.slow.until_s = 0.0
+        self._show_ejection()
 
     def failed(self, now_s: float, *, in_answer: bool = False, convicts: bool = False, may_eject: bool = True) -> None:
         """Count a failure; enough in a row eject it. One in the middle of an answer no first token makes up for."""
@@ -123,7 +128,7 @@ class DispatchReplica:
             self.breaks += 1
             self.ejection.failures = max(self.ejection.failures, self.breaks - 1)
         self.ejection.failed(now_s, may_eject=may_eject or convicts)
-        self.candidate.ejected_until_s = self.ejection.until_s
+        self._show_ejection()
 
     def answered_with_error(self, client: int, *, in_answer: bool) -> None:
         """Note an error that it answered: whose doing that is, others will tell."""
@@ -135,7 +140,25 @@ class DispatchReplica:
         """Leave it alone for a while: it has answered nobody."""
         self.candidate.is_convicted = False
         self.ejection.eject(now_s)
-        self.candidate.ejected_until_s = self.ejection.until_s
+        self._show_ejection()
+
+    def eject_slow(self, now_s: float, tpot_s: float, peers_tpot_s: float) -> None:
+        """Leave it alone for a while: it is that much slower than its peers."""
+        self.slow.eject(now_s, tpot_s, peers_tpot_s)
+        self._show_ejection()
+
+    def readmit_slow(self, now_s: float) -> None:
+        """Send it requests again: its probes were as fast as its peers'."""
+        self.slow.readmit(now_s)
+        self._show_ejection()
+
+    def _show_ejection(self) -> None:
+        self.candidate.ejected_until_s = max(self.ejection.until_s, self.slow.until_s)
+
+    def note_stream(self, tpot_s: float | None, now_s: float, *, dispatched_s: float, missed: bool) -> None:
+        """Learn from a whole answer how fast it streams."""
+        if tpot_s is not None and dispatched_s >= self.slow.until_s:
+            self.pace.add(now_s, tpot_s, missed=missed)
 
     def began_to_answer(self) -> None:
         """Count a first token: it works, unless it is known to break its answers off."""
@@ -154,7 +177,7 @@ class DispatchReplica:
         if self.ejection.failures or self.ejection.is_ejected:
             self.is_stalled = self.candidate.is_convicted = False
             self.ejection.answered()
-            self.candidate.ejected_until_s = 0.0
+            self._show_ejection()
 
     def snapshot(self, now_s: float) -> ReplicaSnapshot:
         """Return its figures."""
@@ -167,5 +190,6 @@ class DispatchReplica:
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
+            slowness=self.slow.slowness(now_s),
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )

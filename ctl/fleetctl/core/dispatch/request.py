@@ -138,6 +138,11 @@ class ActiveRequest:
             raise IllegalTransitionError(f"a request that is {self.state} cannot change by {event}")
         self.state = following
 
+    @property
+    def tpot_s(self) -> float | None:
+        """The mean time per output token at its replica so far. None: it says too little, or has had several replicas."""
+        return self.stopwatch.tpot_s if self.is_stream and not self.continuations and not self.is_paused else None
+
     def dequeue(self) -> None:
         """Leave the queue it waits in, if it does."""
         if self.ticket is not None and self.queue is not None:

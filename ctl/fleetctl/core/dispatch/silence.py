@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.routes import RoutingState
 
 
-def note_heard(active: Iterable[ActiveRequest], replicas: Iterable[DispatchReplica]) -> None:
-    """Note of every replica when it last said something of any request."""
+def note_heard(active: Iterable[ActiveRequest], replicas: Iterable[DispatchReplica], now_s: float) -> None:
+    """Note of every replica when it last said something of any request; forget what its engine said too long ago."""
     for replica in replicas:
+        replica.expire_signals(now_s)
         replica.has_whole_requests = False
     for request in active:
         holder = request.replica

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fleetctl.core.slo.endings import Ending
 
 
+# Fewer gaps say more of one prompt that shared their steps than of the engine.
+_GAPS_COMPARED_MIN = 16
+
+
 class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
@@ -55,6 +59,18 @@ class RequestStopwatch:
             if gap_s > self._gap_limit_s:
                 self._gaps_over += 1
         self._last_token_s = now_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """The mean time per output token so far. None: there are too few to compare."""
+        if self.ttft_s is None or self._gaps < _GAPS_COMPARED_MIN:
+            return None
+        return (self._last_token_s - self.started_s - self.ttft_s) / self._gaps
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether it has missed its promise, were it over now."""
+        return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
     def check(self, now_s: float, *, is_stream: bool) -> None:
         """Count a request that has passed a limit while it still waits or runs; called now and then for each."""

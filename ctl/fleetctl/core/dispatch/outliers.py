@@ -1,0 +1,95 @@
+"""Finds replicas that are much slower than their peers, leaves them alone, and readmits those whose probes are well."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from fleetctl.core.routing.outlier import PEERS_MIN, SHARE_OUT_MAX, STREAMS_MIN, is_outlier, typical_s, verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fleetctl.core.dispatch.replica import DispatchReplica
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.dispatch.routes import RoutingState
+
+_EVERY_S: Final = 2.0
+
+
+class OutlierDetector:
+    """Compares replicas of one lane and one planned speed, every other second."""
+
+    __slots__ = ("_next_s", "_routes")
+
+    def __init__(self, routes: RoutingState) -> None:
+        self._routes = routes
+        self._next_s = 0.0
+
+    def check(self, active: Iterable[ActiveRequest], now_s: float) -> None:
+        """Eject and readmit, if it is time to look."""
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + _EVERY_S
+        alike: dict[tuple[str, float], list[DispatchReplica]] = {}
+        for replica in self._routes.replicas.values():
+            if replica.candidate.in_rotation:
+                alike.setdefault((replica.route.lane, replica.route.prefill_tokens_per_s), []).append(replica)
+        if not any(len(replicas) > PEERS_MIN or replicas[0].slow.until_s for replicas in alike.values()):
+            return
+        streams = _streams(active, self._routes.replicas.values(), now_s)
+        for replicas in alike.values():
+            self._compare(replicas, streams, now_s)
+
+    def _compare(
+        self,
+        replicas: Sequence[DispatchReplica],
+        streams: dict[DispatchReplica, list[tuple[float, bool]]],
+        now_s: float,
+    ) -> None:
+        paces = {
+            replica: typical_s(streams[replica])
+            for replica in replicas
+            if not replica.slow.until_s and len(streams[replica]) >= STREAMS_MIN
+        }
+        for replica in replicas:
+            peers = [pace for other, pace in paces.items() if other is not replica]
+            peers_tpot_s = median(peers) if len(peers) >= PEERS_MIN else None
+            if replica.slow.until_s:
+                if replica.slow.until_s <= now_s:
+                    _judge_probes(replica, streams[replica], peers_tpot_s, now_s)
+                continue
+            looks_slow = peers_tpot_s is not None and is_outlier(streams[replica], peers_tpot_s)
+            is_slow = replica.slow.is_confirmed(now_s, is_outlier=looks_slow)
+            if is_slow and peers_tpot_s and self._may_eject(replica, replicas):
+                paces.pop(replica, None)
+                replica.eject_slow(now_s, typical_s(streams[replica]), peers_tpot_s)
+
+    def _may_eject(self, replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> bool:
+        out = sum(other.slow.until_s > 0.0 for other in replicas)
+        return out < max(1, int(len(replicas) * SHARE_OUT_MAX)) and self._routes.may_eject(replica)
+
+
+def _judge_probes(
+    replica: DispatchReplica, probes: Sequence[tuple[float, bool]], peers_tpot_s: float | None, now_s: float
+) -> None:
+    is_slow = verdict_of(probes, peers_tpot_s)
+    if is_slow and peers_tpot_s:
+        replica.eject_slow(now_s, typical_s(probes), peers_tpot_s)
+    elif is_slow is False:
+        replica.readmit_slow(now_s)
+
+
+def _streams(
+    active: Iterable[ActiveRequest], replicas: Iterable[DispatchReplica], now_s: float
+) -> dict[DispatchReplica, list[tuple[float, bool]]]:
+    """Return what every replica's last streams took per token, those that run included; of one that is probed, the probes."""
+    found = {replica: replica.pace.since(now_s, replica.slow.until_s) for replica in replicas}
+    for request in active:
+        replica = request.replica
+        if replica is None or replica not in found or request.dispatched_s < replica.slow.until_s:
+            continue
+        tpot_s = request.tpot_s
+        if tpot_s is not None:
+            found[replica].append((tpot_s, request.stopwatch.has_missed))
+    return found
