@@ -46,7 +46,7 @@ class Assignment:
         routes = self._routes
         replica = routes.replicas[candidate.id]
         routes.prefixes.record(request.hashes, candidate.id)
-        self._endings.active.add(request)
+        self._endings.active[request] = None
         request.move(_DISPATCHED)
         request.replica = replica
         request.prefill_tokens = request.prompt.uncached(candidate.id)

@@ -20,7 +20,8 @@ class Endings:
     """Ends requests: has the response's end written, counts the request, then releases it."""
 
     def __init__(self, clock: Callable[[], float], rng: RandomSource, ratio: TokenRatio) -> None:
-        self.active: set[ActiveRequest] = set()  # those that a replica has had at least once, and are not over
+        # Those that a replica has had at least once, and are not over; in order, so that a simulation can be repeated.
+        self.active: dict[ActiveRequest, None] = {}
         self._clock = clock
         self._rng = rng
         self._ratio = ratio
@@ -74,7 +75,7 @@ class Endings:
         request.move(reason)
         if request.ticket is not None:
             request.dequeue()
-        self.active.discard(request)
+        self.active.pop(request, None)
         used = request.prompt_tokens_used
         if used is not None and not request.continuations:
             self._ratio.learn(request.size, prompt_tokens=used)

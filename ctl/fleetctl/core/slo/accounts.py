@@ -88,6 +88,12 @@ class LaneAccounts:
         if tokens > 1:
             cell.itl.add(0.0, tokens - 1)
 
+    def alike_gaps(self, now_s: float, gap_s: float, count: int) -> None:
+        """Count content events of any streams that each came `gap_s` after the one before."""
+        cell = self.windows.open_cell(now_s)
+        cell.itl.add(gap_s, count)
+        cell.output_tokens += count
+
     def fold(self, now_s: float) -> None:
         """Move what streams noted in `gaps_s` and `events` into the windows; called several times a second."""
         gaps_s, events = self.gaps_s, self.events
@@ -111,8 +117,11 @@ class LaneAccounts:
         prompt_tokens: int,
         more_output_tokens: int,
         has_missed: bool = False,
-    ) -> None:
-        """Judge and count an ended request. `more_output_tokens` were not counted as they came, `has_missed` was."""
+    ) -> bool:
+        """Judge and count an ended request; return whether it was good.
+
+        `more_output_tokens` were not counted as they came, `has_missed` was.
+        """
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
         cell.prompt_tokens += prompt_tokens
@@ -122,10 +131,10 @@ class LaneAccounts:
             cell.e2e.add(measured.total_s)
         if has_missed:
             cell.finished += 1
-            return
+            return False
         found = classify(measured, self.limits)
         if isinstance(found, Uncounted):
-            return
+            return False
         cell.finished += 1
         if found is None:
             cell.good += 1
@@ -133,6 +142,7 @@ class LaneAccounts:
         else:
             self._bad += 1
             cell.breached[found] += 1
+        return found is None
 
     def totals(self) -> RequestTotals:
         """Return what spends the error budget and what does not, since the start."""

@@ -20,8 +20,8 @@ class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_has_missed", "_last_token_s", "_ttft_limit_s", "started_s",
-        "ttft_s", "wait_s",
+        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_has_missed", "_last_token_s", "_ttft_limit_s", "is_good",
+        "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
 
     def __init__(self, accounts: LaneAccounts, started_s: float) -> None:
@@ -29,6 +29,7 @@ class RequestStopwatch:
         self.started_s = started_s
         self.wait_s: float | None = None  # submission -> first dispatch
         self.ttft_s: float | None = None  # submission -> first content event
+        self.is_good = False  # once it has been stopped: inside every limit
         self._last_token_s = 0.0
         self._gaps = 0
         self._gaps_over = 0
@@ -72,6 +73,15 @@ class RequestStopwatch:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
+    def more_tokens(self, last_s: float, count: int, *, gaps_over: int) -> None:
+        """Note `count` more content events, the last at `last_s`, after gaps of which so many were over the limit.
+
+        How long the gaps were is the caller's to count.
+        """
+        self._gaps += count
+        self._gaps_over += gaps_over
+        self._last_token_s = last_s
+
     def check(self, now_s: float, *, is_stream: bool) -> None:
         """Count a request that has passed a limit while it still waits or runs; called now and then for each."""
         if self._has_missed:
@@ -94,7 +104,7 @@ class RequestStopwatch:
     ) -> None:
         """Count the request, unless it was refused. `output_tokens_uncounted` were not noted by `tokens`."""
         total_s = now_s - self.started_s
-        self._accounts.finished(
+        self.is_good = self._accounts.finished(
             now_s,
             RequestMeasurements(
                 ending=ending,

@@ -1,0 +1,64 @@
+"""What a simulated lane came to beyond the lane's own accounts: figures over time, replicas, scaling."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The requests that arrived within one stretch of time."""
+
+    offered: int = 0
+    good: int = 0
+    refused: int = 0
+
+
+class LaneRecorder:
+    """Grows with time and with kinds of refusals, not with requests."""
+
+    __slots__ = (
+        "_direction",
+        "_wanted",
+        "buckets",
+        "came_again",
+        "held_s",
+        "ready_s",
+        "refusals",
+        "reversals",
+        "usd",
+        "wanted_max",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.buckets: list[Bucket] = []
+        self.refusals: Counter[str] = Counter()
+        self.came_again = 0  # clients that came back when they were told to
+        self.held_s = 0.0  # replica-seconds from order to end
+        self.ready_s = 0.0  # replica-seconds in rotation
+        self.usd = 0.0
+        self.reversals = 0  # of the wanted count's direction
+        self.wanted_max = 0
+        self._wanted = -1
+        self._direction = 0
+
+    def bucket(self, at_s: float, length_s: float) -> Bucket:
+        """Return the stretch of time an instant is in."""
+        index = int(at_s // length_s)
+        buckets = self.buckets
+        while len(buckets) <= index:
+            buckets.append(Bucket())
+        return buckets[index]
+
+    def wanted(self, count: int) -> None:
+        """Note how many replicas the policy wants now."""
+        if count == self._wanted:
+            return
+        if self._wanted >= 0:
+            direction = int(math.copysign(1, count - self._wanted))
+            self.reversals += direction == -self._direction
+            self._direction = direction
+        self._wanted = count
+        self.wanted_max = max(self.wanted_max, count)

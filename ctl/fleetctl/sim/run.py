@@ -1,0 +1,33 @@
+"""Runs one policy over one trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.sim.summary import plan_offerings, summarize_world
+from fleetctl.sim.world import SimulatedWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.load.trace import Arrival
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.desired import Desired
+    from fleetctl.ports.policy import Policy
+    from fleetctl.sim.result import SimulationResult
+    from fleetctl.sim.scenario import SimulationSpec
+
+
+def simulate(
+    desired: Desired,
+    trace: Iterable[Arrival],
+    *,
+    policy: Policy,
+    spec: SimulationSpec,
+    offerings: tuple[Offering, ...] = (),
+    policy_name: str = "",
+) -> SimulationResult:
+    """Return what a policy makes of a trace. Raises ConfigError for a plan that cannot be simulated."""
+    world = SimulatedWorld(desired, policy, spec, offerings=offerings or plan_offerings(desired, spec))
+    world.run(trace)
+    return summarize_world(world, policy_name or desired.profile.control.policy)

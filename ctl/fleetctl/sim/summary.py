@@ -1,0 +1,78 @@
+"""Puts a simulated world's figures together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.sim.nodes import SpotMarket
+from fleetctl.sim.result import LaneResult, SimulationResult
+
+if TYPE_CHECKING:
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.desired import Desired
+    from fleetctl.sim.scenario import SimulationSpec
+    from fleetctl.sim.world import SimulatedWorld
+
+
+def plan_offerings(desired: Desired, spec: SimulationSpec) -> tuple[Offering, ...]:
+    """Return the offerings that a plan names; spot ones in every zone of the spot trace, where there is one."""
+    zones = SpotMarket(spec.spot).zones
+    found: dict[str, Offering] = {}
+    for lane in desired.plan.lanes:
+        found[lane.offering.key] = lane.offering
+        spot = lane.spot_offering
+        if spot is not None:
+            for each in [replace(spot, zone=zone) for zone in zones] or [spot]:
+                found[each.key] = each
+    return tuple(found.values())
+
+
+def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
+    """Return what became of everything until now."""
+    now_s = world.heap.now_s
+    return SimulationResult(
+        policy=policy,
+        seed=world.spec.seed,
+        requests=world.requests,
+        duration_s=now_s,
+        bucket_s=world.spec.bucket_s,
+        lanes=tuple(_lane(world, spec.name, now_s) for spec in world.desired.profile.lanes),
+        decisions=dict(sorted(world.controller.decisions.items())),
+        violations=world.violations(),
+    )
+
+
+def _lane(world: SimulatedWorld, name: str, now_s: float) -> LaneResult:
+    recorder, plan = world.recorders[name], world.desired.plan.lane(name)
+    accounts = world.dispatcher.routes.lanes[name].accounts
+    accounts.fold(now_s)
+    window = accounts.windows.lifetime().window(now_s, accounts.slo)
+    objective = world.desired.profile.objective.fraction
+    bucket_s = world.spec.bucket_s
+    return LaneResult(
+        lane=name,
+        offered=window.judged,
+        good=window.good,
+        breached=dict(sorted(window.breached.items())),
+        refused=dict(sorted(recorder.refusals.items())),
+        endings=dict(sorted(accounts.endings.items())),
+        came_again=recorder.came_again,
+        goodput_rps=window.good / now_s if now_s else 0.0,
+        prompt_tokens=window.prompt_tokens,
+        output_tokens=window.output_tokens,
+        ttft=window.ttft,
+        itl=window.itl,
+        e2e=window.e2e,
+        queue_wait=window.queue_wait,
+        replicas_mean=recorder.held_s / now_s if now_s else 0.0,
+        ready_mean=recorder.ready_s / now_s if now_s else 0.0,
+        wanted_max=recorder.wanted_max,
+        reversals=recorder.reversals,
+        gpu_hours=recorder.held_s / 3600.0 * plan.gpu_count,
+        usd=recorder.usd,
+        over_slo_s=bucket_s * sum(each.good < objective * each.offered for each in recorder.buckets),
+        offered_over_time=tuple(each.offered for each in recorder.buckets),
+        good_over_time=tuple(each.good for each in recorder.buckets),
+        refused_over_time=tuple(each.refused for each in recorder.buckets),
+    )

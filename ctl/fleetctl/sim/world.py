@@ -1,0 +1,196 @@
+"""A simulated fleet from its first arrival to its end."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from fleetctl import plugins
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.admission.tokens import RequestTokens
+from fleetctl.core.dispatch.dispatcher import Dispatcher
+from fleetctl.core.dispatch.limits import DispatchLimits
+from fleetctl.core.dispatch.request import ActiveRequest
+from fleetctl.core.routing.candidate import PromptLoad
+from fleetctl.model.replica import ReplicaState
+from fleetctl.ports.engine import visible_engine
+from fleetctl.sim.accounts import LaneRecorder
+from fleetctl.sim.checker import Checker
+from fleetctl.sim.controller import SimulatedController
+from fleetctl.sim.disturb import Disturber
+from fleetctl.sim.event_heap import EventHeap
+from fleetctl.sim.exchange import SimulatedExchange
+from fleetctl.sim.instance import engine_instance
+from fleetctl.sim.observer import SimulatedObserver
+from fleetctl.sim.provider import SimulatedProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fleetctl.load.trace import Arrival
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.desired import Desired
+    from fleetctl.ports.engine import Engine
+    from fleetctl.ports.policy import Policy
+    from fleetctl.sim.engine import SimulatedEngine
+    from fleetctl.sim.instance import EngineInstance
+    from fleetctl.sim.nodes import SimulatedNode
+    from fleetctl.sim.scenario import SimulationSpec
+
+EPOCH: Final = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+_NOTHING_CACHED: Final[dict[str, int]] = {}
+
+
+class SimulatedWorld:
+    """Drives the dispatcher and the policy by a heap of events; an ExchangeWorld to the requests."""
+
+    def __init__(
+        self,
+        desired: Desired,
+        policy: Policy,
+        spec: SimulationSpec,
+        *,
+        offerings: tuple[Offering, ...],
+        engine_of: Callable[[str], Engine] = plugins.load_engine,
+    ) -> None:
+        self.spec = spec
+        self.hop_s = spec.hop_s
+        self.heap = EventHeap()
+        self.dispatcher = Dispatcher(
+            self.heap.clock, self.heap.at, random.Random(f"dispatch/{spec.seed}"), DispatchLimits()
+        )
+        self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
+        self.requests = 0
+        self.open = 0  # requests that have not ended
+        self._checker = Checker(desired.profile.capacity)
+        self.unrouted = 0  # refused before they had a lane
+        self.desired = desired
+        self.provider = SimulatedProvider(spec, offerings, random.Random(f"nodes/{spec.seed}"))
+        self.observer = SimulatedObserver(self.dispatcher, self.provider, fleet=desired.fleet, epoch=EPOCH)
+        self.controller = SimulatedController(
+            desired,
+            policy,
+            provider=self.provider,
+            observer=self.observer,
+            dispatcher=self.dispatcher,
+            heap=self.heap,
+            instances=self._instances(engine_of),
+            engine_of=engine_of,
+            on_end=self._node_ended,
+        )
+        if spec.settled is not None:
+            self.controller.settle(spec.settled)
+        self.controller.publish()
+        disturber = Disturber(self.heap, controller=self.controller, observer=self.observer, provider=self.provider)
+        disturber.expect(spec.disturbances)
+        self.heap.at(0.0, self._tick)
+        self.heap.at(spec.sweep_s, self._sweep)
+
+    def _instances(self, engine_of: Callable[[str], Engine]) -> dict[str, EngineInstance]:
+        plan, found = self.desired.plan, {}
+        for lane in self.desired.profile.lanes:
+            emulation = engine_of(lane.engine).emulation(lane)
+            capabilities = visible_engine(engine_of, lane).capabilities
+            speed = emulation.speed if emulation is not None else 1.0
+            found[lane.name] = engine_instance(plan, plan.lane(lane.name), capabilities, speed=speed)
+        return found
+
+    def run(self, trace: Iterable[Arrival]) -> None:
+        """Let the trace's requests arrive, in its order, and what is under way end."""
+        run, arrive, until_s = self.heap.run, self._arrive, self.spec.duration_s
+        last_s = 0.0
+        for row in trace:
+            if until_s is not None and row.at_s > until_s:
+                break
+            run(row.at_s)
+            arrive(row)
+            self.requests += 1
+            last_s = row.at_s
+        run((last_s if until_s is None else until_s) + self.spec.tail_s)
+
+    # Requests.
+
+    def engine(self, replica_id: str) -> SimulatedEngine | None:
+        """Return a replica's engine; None: nothing listens there."""
+        node = self.provider.nodes.get(replica_id)
+        return node.engine if node is not None and not node.ended else None
+
+    def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: int) -> None:
+        """Count a refusal; a client that has patience left comes back when it was told to."""
+        request = exchange.request
+        recorder = self.recorders[request.lane.route.name]
+        recorder.refusals[refusal.value] += 1
+        self._checker.refused(request, refusal, self.heap.now_s)
+        recorder.bucket(request.stopwatch.started_s, self.spec.bucket_s).refused += 1
+        if exchange.attempt < self.spec.retries_max:
+            row, attempt = exchange.row, exchange.attempt + 1
+            self.heap.at(self.heap.now_s + retry_after_s, lambda: self._arrive(row, attempt))
+
+    def over(self, exchange: SimulatedExchange) -> None:
+        """Count an ended request where it arrived."""
+        request = exchange.request
+        self.open -= 1
+        self._checker.ended(exchange.times_over, self.heap.now_s)
+        stopwatch = request.stopwatch
+        if stopwatch.is_good:
+            self.recorders[request.lane.route.name].bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
+
+    def _arrive(self, row: Arrival, attempt: int = 0) -> None:
+        routes, now_s = self.dispatcher.routes, self.heap.now_s
+        tokens = row.prompt_tokens
+        prompt = PromptLoad(tokens, _NOTHING_CACHED)
+        needed = RequestTokens(tokens, tokens, tokens, row.output_tokens)
+        lane = routes.lane_of(prompt, needed, header=row.lane or None, batch_hint=row.batch, stream=row.stream)
+        if isinstance(lane, Refusal):
+            self.unrouted += 1
+            return
+        exchange = SimulatedExchange(self, row, attempt)
+        request = exchange.request = ActiveRequest(
+            exchange, lane, prompt, [], now_s, is_stream=row.stream, tokens=needed, is_lane_named=bool(row.lane)
+        )
+        recorder = self.recorders[lane.route.name]
+        recorder.bucket(now_s, self.spec.bucket_s).offered += 1
+        recorder.came_again += attempt > 0
+        self.open += 1
+        self.dispatcher.submit(request)
+
+    def _node_ended(self, node: SimulatedNode) -> None:
+        for sequence in node.engine.end():
+            sequence.sink.lost()
+
+    def violations(self) -> tuple[str, ...]:
+        """Return what did not hold."""
+        return self._checker.violations()
+
+    # Time.
+
+    def _tick(self) -> None:
+        heap, spec = self.heap, self.spec
+        for node in self.provider.nodes.values():
+            node.engine.settle()
+        self.controller.tick()
+        self._checker.ticked(self.controller.records, self.provider.nodes, heap.now_s)
+        self._count_replicas()
+        heap.at(heap.now_s + spec.tick_s, self._tick)
+
+    def _count_replicas(self) -> None:
+        tick_s, recorders = self.spec.tick_s, self.recorders
+        for record in self.controller.records.values():
+            recorder = recorders[record.lane]
+            recorder.held_s += tick_s
+            recorder.usd += record.price_usd_per_hour * tick_s / 3600.0
+            if record.state is ReplicaState.READY:
+                recorder.ready_s += tick_s
+        for name, memory in self.controller.memory.lanes.items():
+            recorders[name].wanted(memory.wanted)
+
+    def _sweep(self) -> None:
+        heap = self.heap
+        for node in self.provider.nodes.values():
+            if not node.engine.is_hung:
+                for sequence in node.engine.running.values():
+                    if sequence.decodes_from >= 0:
+                        sequence.sink.heard(heap.now_s)
+        self.dispatcher.sweep(heap.now_s)
+        heap.at(heap.now_s + self.spec.sweep_s, self._sweep)
