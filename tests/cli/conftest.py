@@ -8,7 +8,8 @@ import pytest
 
 from fleetctl.cli.main import main
 from fleetctl.locks import FileLock
-from fleetctl.model.decision import EntryKind, JournalEntry
+from fleetctl.model.decision import EntryKind
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.paths import FleetPaths, state_db

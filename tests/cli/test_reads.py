@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from fleetctl.model.decision import EntryKind, JournalEntry
+from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.subject import FLEET
 from fleetctl.paths import state_dir
 from fleetctl.testing import samples

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from fleetctl.model.decision import AnyAction, Decision, JournalEntry, Memory
+    from fleetctl.model.decision import AnyAction, Decision, Memory
     from fleetctl.model.desired import Desired
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.observation import Observation
 
 

@@ -84,7 +84,33 @@ def test_a_dead_replica_is_replaced(on_rig):
     on_rig(scenario)
 
 
-def test_a_notice_takes_it_out_of_rotation_within_a_second_and_brings_a_replacement(on_rig):
+def test_a_notice_brings_a_replacement_and_the_noticed_one_serves_until_that_is_ready(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(10)
+            spot = next(r for r in rig.replicas(STATE.READY) if r.market.value == "spot")
+            rig.gateway.in_flight = {spot.id: 2}
+            await rig.provider.interrupt(spot.node_id, notice_s=120)
+            await rig.clock.sleep(1.0)
+            assert _rotation(rig)[spot.id] is True
+            assert len([r for r in rig.replicas() if r.lane == "long"]) == 3
+            await rig.clock.sleep(9)
+            assert [r.lane for r in rig.replicas(STATE.READY)].count("long") == 2
+            assert [r.id for r in rig.replicas(STATE.DRAINING)] == [spot.id]
+            assert _rotation(rig)[spot.id] is False
+            rig.gateway.in_flight = {}
+            await rig.clock.sleep(5)
+            assert spot.id not in [r.id for r in rig.replicas()]
+        (drained,) = [e for e in rig.store.journal(FLEET, limit=1000) if e.action == "drain"]
+        assert (drained.kind, drained.code) == (EntryKind.NOTICE, ReasonCode.SPOT_NOTICE)
+        (record,) = [r for key, r in rig.store.memory(FLEET).offerings.items() if key.endswith("spot")]
+        assert record.losses == 1.0
+
+    on_rig(scenario)
+
+
+def test_a_short_notice_takes_it_out_of_rotation_within_a_second(on_rig):
     async def scenario(rig: Rig) -> None:
         rig.up()
         async with rig.controller():
@@ -92,23 +118,18 @@ def test_a_notice_takes_it_out_of_rotation_within_a_second_and_brings_a_replacem
             spot = next(r for r in rig.replicas(STATE.READY) if r.market.value == "spot")
             rig.gateway.in_flight = {spot.id: 2}
             noticed_s = rig.clock.monotonic_s()
-            await rig.provider.interrupt(spot.node_id, notice_s=120)
+            await rig.provider.interrupt(spot.node_id, notice_s=15)
             await rig.clock.sleep(1.0)
-            assert rig.gateway.table is not None
-            assert {r.id: r.in_rotation for r in rig.gateway.table.replicas}[spot.id] is False
+            assert _rotation(rig)[spot.id] is False
             out_s = next(at for at, table in rig.gateway.tables if any(not r.in_rotation for r in table.replicas))
             assert out_s - noticed_s <= 1.0
-            await rig.clock.sleep(9)
-            assert [r.lane for r in rig.replicas(STATE.READY)].count("long") == 2
-            draining = rig.replicas(STATE.DRAINING)
-            assert [r.id for r in draining] == [spot.id]
-            rig.gateway.in_flight = {}
-            await rig.clock.sleep(5)
-            assert spot.id not in [r.id for r in rig.replicas()]
-        (drained,) = [e for e in rig.store.journal(FLEET, limit=1000) if e.action == "drain"]
-        assert (drained.kind, drained.code) == (EntryKind.NOTICE, ReasonCode.SPOT_NOTICE)
 
     on_rig(scenario)
+
+
+def _rotation(rig: Rig) -> dict[str, bool]:
+    assert rig.gateway.table is not None
+    return {r.id: r.in_rotation for r in rig.gateway.table.replicas}
 
 
 def test_a_drain_by_hand_ends_with_a_new_replica_and_no_old_one(on_rig):

@@ -49,7 +49,7 @@ def test_300_slots_with_kills_leave_no_orphan_and_no_double(tmp_path: Path, seed
         cloud.up(spot=100)
         for _ in range(25):
             await cloud.live(cloud.dice.uniform(1, 60), steps=cloud.dice.randrange(1, 600))
-        noticing = asyncio.ensure_future(cloud.notice_now_and_then(10.0, 120.0))
+        noticing = asyncio.ensure_future(cloud.notice_now_and_then(10.0, 15.0))
         await cloud.live(1100, until=lambda: len(cloud.out_of_rotation_s) >= NOTICES)
         noticing.cancel()
         await cloud.live(900, until=lambda: len(cloud.replicas(ReplicaState.READY)) == 300)
@@ -293,6 +293,28 @@ def test_a_quota_is_named_and_shared_and_the_other_market_is_tried(tmp_path: Pat
         assert all(r.market is Market.ON_DEMAND for r in cloud.replicas())
         assert cloud.status is not None
         assert "quota spot-nodes" in cloud.status.reason
+
+    run_virtual(scenario())
+
+
+def test_an_on_demand_fallback_is_given_back_once_spot_is_there_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, KIND, sold=SOLD)
+        cloud.provider.shortages.add(("", "", "spot"))
+        await cloud.live(60)
+        assert [r.market for r in cloud.replicas(ReplicaState.READY)] == [Market.ON_DEMAND] * 4
+        await cloud.live(300)
+        assert any("takes the place of" in reason for reason in journal(cloud, "launch"))
+        assert len(cloud.replicas()) == 4, "an order that spot refuses costs nobody"
+        assert failures(cloud) == 0
+        cloud.provider.shortages.clear()
+        await cloud.live(240)
+        markets = sorted(r.market.value for r in cloud.replicas(ReplicaState.READY))
+        assert markets == ["on-demand", "on-demand", "on-demand", "spot"]
+        assert len(cloud.replicas()) == 4
+        refused = [r for key, r in cloud.store.memory(FLEET).offerings.items() if key.endswith("/spot")]
+        assert refused
+        assert all(r.refused_at is not None for r in refused)
 
     run_virtual(scenario())
 

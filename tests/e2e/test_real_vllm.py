@@ -16,7 +16,7 @@ import pytest
 
 from fleetctl import codec
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.testing.samples import EPOCH

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import given, strategies as st
 
 from fleetctl.catalogue.known import resolve_model
-from fleetctl.core.placement import RejectionCode, next_offering, ruled_out
+from fleetctl.core.hazard import Hazards
+from fleetctl.core.placement import RejectionCode, next_offering, ranked_offerings, ruled_out
 from fleetctl.core.plan.instances import instances
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Offering, OfferingKey
+from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.testing import samples
@@ -167,3 +170,54 @@ def test_an_offerings_name_is_taken_apart_as_it_was_put_together(instance_type: 
 def test_a_name_in_another_shape_has_no_zone() -> None:
     assert OfferingKey.parse("a-machine") == ("a-machine", "", "")
     assert OfferingKey.parse("").zone == ""
+
+
+def learned_of(records: dict[str, OfferingRecord], *, after_s: float = 7200.0) -> Hazards:
+    return Hazards(now=samples.EPOCH + timedelta(seconds=after_s), records=records)
+
+
+def in_zones(*zones: str) -> tuple[Offering, ...]:
+    near = next(o for o in OFFERINGS if o.gpu == LANE.gpu and o.market is Market.SPOT)
+    return tuple(replace(near, zone=zone) for zone in zones)
+
+
+def test_the_zone_that_was_just_lost_is_passed_over_until_a_while_has_passed() -> None:
+    sold = in_zones("calm", "lost")
+    record = OfferingRecord(as_of=samples.EPOCH, held_h=9.0, losses=1.0, lost_at=samples.EPOCH)
+    full = tuple(standing(sold[0], number) for number in range(3))
+    for after_s, zone in ((300.0, "calm"), (900.0, "lost")):
+        hazards = learned_of({sold[1].key: record}, after_s=after_s)
+        placed = next_offering(LANE, full, Market.SPOT, sold, capacity=FREE, hazards=hazards)
+        assert placed.offering is not None
+        assert placed.offering.zone == zone
+
+
+def test_a_zone_just_lost_is_taken_only_where_nothing_else_is_left() -> None:
+    spot = in_zones("lost")
+    on_demand = replace(spot[0], market=Market.ON_DEMAND)
+    hazards = learned_of(
+        {spot[0].key: OfferingRecord(as_of=samples.EPOCH, losses=1.0, lost_at=samples.EPOCH)}, after_s=60
+    )
+    for sold, may_fall_back, market in (
+        ((*spot, on_demand), True, Market.ON_DEMAND),
+        (spot, True, Market.SPOT),
+        ((*spot, on_demand), False, None),
+    ):
+        found = ranked_offerings(
+            LANE, (), Market.SPOT, sold,
+            capacity=FREE, avoid=frozenset(), hazards=hazards, may_fall_back=may_fall_back, most=2,
+        )  # fmt: skip
+        assert [o.market for o in found.offerings] == ([market] if market else [])
+        assert found.offerings or "lost a node" in found.reason
+
+
+def test_among_equal_prices_the_safer_zone_is_taken() -> None:
+    sold = in_zones("risky", "safe")
+    records = {
+        sold[0].key: OfferingRecord(as_of=samples.EPOCH, held_h=20.0, losses=8.0),
+        sold[1].key: OfferingRecord(as_of=samples.EPOCH, held_h=100.0),
+    }
+    placed = next_offering(LANE, (standing(sold[1], 1),), Market.SPOT, sold, capacity=FREE, hazards=learned_of(records))
+    assert placed.offering is not None
+    assert placed.offering.zone == "safe"
+    assert "hazard" in placed.reason

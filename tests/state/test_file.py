@@ -16,7 +16,8 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import DamagedStateError, LockHeldError, StateError
-from fleetctl.model.decision import EntryKind, JournalEntry, Memory
+from fleetctl.model.decision import EntryKind, Memory
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import FencedError, FleetctlError, StateError
-from fleetctl.model.decision import EntryKind, JournalEntry, Memory
+from fleetctl.model.decision import EntryKind, Memory
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.subject import Subject
 from fleetctl.ports.lease import LeaseHolder
 from fleetctl.ports.store import IntentState

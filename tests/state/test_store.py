@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import NotFoundError, StateError
-from fleetctl.model.decision import EntryKind, JournalEntry, LaneMemory, Memory
+from fleetctl.model.decision import EntryKind, LaneMemory, Memory
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.shared import SharedState

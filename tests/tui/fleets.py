@@ -8,9 +8,10 @@ from typing import Any
 
 from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import EntryKind, JournalEntry
+from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode

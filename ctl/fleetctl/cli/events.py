@@ -10,7 +10,7 @@ from fleetctl.cli.journal_views import events_view, plain_line
 from fleetctl.cli.options import Fleet, Output
 from fleetctl.cli.output import Format, View, emit, json_line, text_of, write
 from fleetctl.cli.site import site_of
-from fleetctl.model.decision import JournalEntry
+from fleetctl.model.journal import JournalEntry
 from fleetctl.operations import fleets
 
 _POLL_S = 0.5

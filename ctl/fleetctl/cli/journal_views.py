@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.plan import LanePlan
     from fleetctl.operations.fleets import Explanation
 

@@ -45,7 +45,7 @@ _DOCUMENTS = {
     "status": "model.status:FleetStatus",
     "lanes": "[model.status:LaneStatus]",
     "why": "operations.fleets:Explanation",
-    "events": "[model.decision:JournalEntry]",
+    "events": "[model.journal:JournalEntry]",
     "plan": "model.plan:Plan",
     "validate": "operations.validation:Validation",
     "load": "operations.traffic:LoadReport",

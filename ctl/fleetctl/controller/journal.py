@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
-from fleetctl.model.decision import AnyAction, EntryKind, JournalEntry
+from fleetctl.model.decision import AnyAction, EntryKind
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import functools
 import hashlib
 from typing import TYPE_CHECKING
 
-from fleetctl.core.placement import next_offering
+from fleetctl.core.hazard import NOTHING_LEARNED
+from fleetctl.core.placement import ranked_offerings
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
-from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import NodeRequest
 from fleetctl.model.reason import ReasonCode
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.records import Records
     from fleetctl.controller.world import World
     from fleetctl.errors import UnobtainableError
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.desired import Desired
     from fleetctl.ports.store import Intent
 
@@ -44,6 +45,8 @@ class Launcher:
         self._creator = creator
         self._refused: dict[str, str] = {}
         self._blocked = ""  # why no node may be ordered, as of the last decision
+        self._substitutes: set[str] = set()  # replica ids: spot or nothing, an on-demand replica serves meanwhile
+        self.hazards = NOTHING_LEARNED  # as of the last decision
         creator.on_unobtainable = self._elsewhere
         creator.sold_of = offerings.sold_of
 
@@ -63,11 +66,14 @@ class Launcher:
                 self._refuse(action, ProviderError(self._blocked), ReasonCode.LAUNCH_BLOCKED)
             return
         begun: list[tuple[Replica, NodeRequest]] = []
+        self._substitutes.intersection_update(r.id for r in self._records.all if r.state.is_live)
         for action in actions:
             try:
                 begun.append(self._begun(desired, action, [record for record, _ in begun]))
             except FleetctlError as exc:
                 self._refuse(action, exc, ReasonCode.FAILED)
+            else:
+                self._substitutes.update(() if action.may_fall_back else (begun[-1][0].id,))
         if not begun:
             return
         intents = self._world.store.begin_replicas(tuple(begun), now=self._world.clock.now())
@@ -77,6 +83,10 @@ class Launcher:
         self._creator.begin(desired, intents)
 
     def _refuse(self, action: LaunchReplica, why: FleetctlError, code: ReasonCode) -> None:
+        # Nobody lacks a substitute that cannot be had: what it was for serves on, no launch has to back off, and that its
+        # order found no stock is written already.
+        if not action.may_fall_back:
+            return
         self._refused[action.lane] = why.message
         self._journal.failed(action.subject, "launch", why, code=code)
 
@@ -136,35 +146,22 @@ class Launcher:
             continues_streams=engine.capabilities.continues_streams,
         )
 
-    def _choices(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> list[Offering]:
-        """Return where to launch, best first: the market asked for, else on-demand where spot has none.
-
-        Only the first market that has any is in it, and no more than the provider takes. Raises CapacityError.
-        """
-        standing = [record for record in self._records.all if record.state.is_live] + begun
-        markets = (action.market, Market.ON_DEMAND) if action.market is Market.SPOT else (action.market,)
-        most = 1 + self._world.provider.capabilities.alternatives_max
-        why: list[str] = []
-        for market in markets:
-            found: list[Offering] = []
-            avoid = set(self._offerings.unobtainable())
-            while len(found) < most:
-                placed = next_offering(
-                    desired.plan.lane(action.lane),
-                    standing,
-                    market,
-                    self._offerings.latest,
-                    capacity=desired.profile.capacity,
-                    avoid=avoid,
-                )
-                if placed.offering is None:
-                    why.append(placed.reason)
-                    break
-                found.append(placed.offering)
-                avoid.add(placed.offering.key)
-            if found:
-                return found
-        raise CapacityError("; ".join(why), hint="it is tried again; raise the caps or allow more zones and GPUs")
+    def _choices(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> tuple[Offering, ...]:
+        """Return where to launch, best first, and no more than the provider takes. Raises CapacityError."""
+        ranking = ranked_offerings(
+            desired.plan.lane(action.lane),
+            [record for record in self._records.all if record.state.is_live] + begun,
+            action.market,
+            self._offerings.latest,
+            capacity=desired.profile.capacity,
+            avoid=self._offerings.unobtainable(),
+            hazards=self.hazards,
+            may_fall_back=action.may_fall_back,
+            most=1 + self._world.provider.capabilities.alternatives_max,
+        )
+        if not ranking.offerings:
+            raise CapacityError(ranking.reason, hint="it is tried again; raise the caps or allow more zones and GPUs")
+        return ranking.offerings
 
     def _elsewhere(self, desired: Desired, intent: Intent, why: UnobtainableError) -> None:
         """Try the next offerings as a new replica: a token belongs to the offerings it was sent with."""
@@ -172,6 +169,7 @@ class Launcher:
         again = LaunchReplica(
             lane=intent.request.lane,
             market=intent.request.market,
+            may_fall_back=intent.replica_id not in self._substitutes,
             code=ReasonCode.OFFERING_UNOBTAINABLE,
             reason=f"{intent.request.offering}: {why.message}",
         )

@@ -29,6 +29,7 @@ from fleetctl.controller.records import Records
 from fleetctl.controller.shared import SharedOperations
 from fleetctl.controller.start_watch import StartWatch
 from fleetctl.controller.warm import Warmups
+from fleetctl.core.hazard import Hazards
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.reconcile.provider import launches_blocked
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
@@ -228,6 +229,7 @@ class Controller:
             desired, components.records.all, decision.memory, gateway=observation.gateway
         )
         components.launcher.block(launches_blocked(observation, observation.at))
+        components.launcher.hazards = Hazards(now=observation.at, records=decision.memory.offerings)
         components.launcher.launch(desired, launches)
         await components.publisher.send_signals(observation)
         self._hold_port(components, observation, decision)

@@ -97,6 +97,8 @@ class Observer:
             refused=refused,
             provider_conditions=self._calls.conditions(),
             offerings_known=bool(self._offerings.latest),
+            offerings=self._offerings.latest,
+            refused_offerings=self._offerings.refused(),
             stop_deadline_s=pace.stop_deadline_s,
             orphaned_nodes=self._orphaned_nodes(live, now),
             boot_s=boot_times_s(records),

@@ -9,6 +9,7 @@ from fleetctl.model.subject import FLEET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.provider_calls import ProviderCalls
@@ -33,6 +34,7 @@ class Offerings:
         self._journal = journal
         self._on_change = on_change
         self._until_s: dict[str, float] = {}
+        self._refused_at: dict[str, datetime] = {}
         self.latest: tuple[Offering, ...] = ()
 
     async def keep_fresh(self) -> None:
@@ -62,14 +64,19 @@ class Offerings:
         self._until_s = {key: until_s for key, until_s in self._until_s.items() if until_s > now_s}
         return frozenset(self._until_s)
 
+    def refused(self) -> dict[str, datetime]:
+        """Return when each offering that is now avoided last had no stock, by its key."""
+        return {key: self._refused_at[key] for key in sorted(self.unobtainable())}
+
     def note_unobtainable(self, request: NodeRequest, why: UnobtainableError) -> None:
         """Avoid for a while what an error speaks of; one that names nothing speaks of what was ordered."""
-        until_s = self._world.clock.monotonic_s() + _UNOBTAINABLE_S
+        until_s, now = self._world.clock.monotonic_s() + _UNOBTAINABLE_S, self._world.clock.now()
         requested = {request.offering, *request.alternatives}
         named = bool(why.instance_type or why.zone or why.market)
         for offering in self.latest:
             if _matches(why, offering) if named else offering.key in requested:
                 self._until_s[offering.key] = until_s
+                self._refused_at[offering.key] = now
 
 
 def _matches(why: UnobtainableError, offering: Offering) -> bool:

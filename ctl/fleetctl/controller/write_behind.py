@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.controller.store_access import StoreAccess
     from fleetctl.model.budget import BudgetLedger
-    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.node import NodeRequest
     from fleetctl.ports.store import Settlement, SharedIntent, StateStore, Tombstone
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 # A notice of 120 s is best effort (ends after a few seconds were seen): be done well before it.
 _NOTICE_MARGIN_S = 10.0
 _NOTICE_MARGIN_SHARE = 0.2
+# Streams are given so long to finish while nothing is known of how long they take.
+_FINISH_S = 25.0
+# A stream that another replica can continue loses nothing when it is cut; what is nearly done still finishes.
+_CONTINUED_S = 10.0
 
 
 def notice_of(replica: ObservedReplica) -> datetime | None:
@@ -62,16 +67,50 @@ def drain_deadline(now: datetime, drain_timeout_s: float, notice: datetime | Non
     return max(now, min(own, notice - timedelta(seconds=margin_s)))
 
 
-def scale_down_order(replicas: Iterable[ObservedReplica]) -> list[ObservedReplica]:
+def serves_until(notice: datetime, *, finish_s: float) -> datetime:
+    """Return when a replica leaves rotation for the node's end, so that its streams have `finish_s` before the margin."""
+    return notice - timedelta(seconds=_NOTICE_MARGIN_S + finish_s)
+
+
+def finish_s(record: Replica, e2e_s_p99: float | None, *, drain_timeout_s: float) -> float:
+    """Return how long a replica's streams need to finish, or to be continued elsewhere where its engine can."""
+    needed_s = _FINISH_S if e2e_s_p99 is None else e2e_s_p99
+    continues = record.capacity is not None and record.capacity.continues_streams
+    return min(drain_timeout_s, needed_s, _CONTINUED_S if continues else math.inf)
+
+
+def scale_down_order(replicas: Iterable[ObservedReplica], *, baseline: int | None = None) -> list[ObservedReplica]:
     """Return replicas in the order they are scaled down.
 
-    What a notice hints at goes first, for it may go anyway; then unready before ready, spot before on-demand, newest.
+    What a notice hints at goes first, for it may go anyway; then on-demand replicas beyond `baseline`, which stand in for
+    spot; then unready before ready, spot before on-demand, dear before cheap, newest. No baseline: all on demand are of it.
     """
+    replicas = sorted(replicas, key=lambda r: (r.record.created_at, r.record.id), reverse=True)
+    surplus = {r.record.id for r in on_demand_surplus(replicas, baseline)} if baseline is not None else set()
     return sorted(
-        sorted(replicas, key=lambda r: (r.record.created_at, r.record.id), reverse=True),
+        replicas,
         key=lambda r: (
             r.notice is None,
+            r.record.id not in surplus,
             r.record.state is ReplicaState.READY,
             r.record.market is not Market.SPOT,
+            -r.record.price_usd_per_hour,
         ),
     )
+
+
+def on_demand_surplus(replicas: Iterable[ObservedReplica], baseline: int) -> list[ObservedReplica]:
+    """Return the on-demand replicas beyond the baseline; of it are the ready, then the cheap, then the old.
+
+    One that came from another lane was not bought in place of spot, and is none of them.
+    """
+    kept = sorted(
+        (r for r in replicas if r.record.market is Market.ON_DEMAND and r.record.assigned_at is None),
+        key=lambda r: (
+            r.record.state is not ReplicaState.READY,
+            r.record.price_usd_per_hour,
+            r.record.created_at,
+            r.record.id,
+        ),
+    )
+    return kept[max(0, baseline) :]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.machines import machine_count
 from fleetctl.model.catalogue import Market, Offering
 
@@ -18,8 +19,21 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import CapacitySpec
     from fleetctl.model.replica import Replica
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What counts among the offerings that fit; the three sum to one."""
+
+    spread: float  # few of the lane's replicas in its zone
+    safety: float  # a low hazard beside the others'
+    price: float  # a low price beside the others'
+
+
 # Losing a zone takes its spot nodes together, so spreading weighs more there than a few cents.
-_SPREAD_WEIGHT = {Market.SPOT: 0.7, Market.ON_DEMAND: 0.4}
+_WEIGHTS = {
+    Market.SPOT: Weights(spread=0.35, safety=0.35, price=0.3),
+    Market.ON_DEMAND: Weights(spread=0.4, safety=0.0, price=0.6),
+}
 
 
 class RejectionCode(StrEnum):
@@ -31,6 +45,7 @@ class RejectionCode(StrEnum):
     REGION = "region"  # outside the profile's region
     ZONE = "zone"  # outside the profile's zones
     NO_STOCK = "no-stock"  # lately
+    JUST_LOST = "just-lost"  # a node was taken there lately
     NODES_MAX = "nodes-max"  # one more node would cross the profile's cap
     COST_MAX = "cost-max"  # its price would
 
@@ -40,7 +55,7 @@ class RejectionCode(StrEnum):
         return self in _PASSING
 
 
-_PASSING = frozenset({RejectionCode.NO_STOCK, RejectionCode.NODES_MAX, RejectionCode.COST_MAX})
+_PASSING = frozenset({RejectionCode.NO_STOCK, RejectionCode.JUST_LOST, RejectionCode.NODES_MAX, RejectionCode.COST_MAX})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +97,7 @@ class Placement:
     rejected: dict[str, Rejection] = field(default_factory=dict)  # by Offering.key
 
 
-def next_offering(
+def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
     lane_plan: LanePlan,
     live: Sequence[Replica],
     market: Market,
@@ -90,10 +105,11 @@ def next_offering(
     *,
     capacity: CapacitySpec,
     avoid: AbstractSet[str] = frozenset(),
+    hazards: Hazards = NOTHING_LEARNED,
 ) -> Placement:
     """Return where to launch the lane's next replica. `live` are all the fleet's replicas that hold a node.
 
-    `avoid` holds keys of offerings that lately had no stock. No offering left is an answer, not an error: the caller
+    `avoid` holds keys of offerings that lately had no stock, `hazards` what was learned of them. No offering left is an answer, not an error: the caller
     may try the other market, or wait.
     """
     standing = [replica for replica in live if replica.state.is_live]
@@ -104,6 +120,7 @@ def next_offering(
             _rejection(offering, lane_plan, market)
             or ruled_out(offering, capacity)
             or (_NO_STOCK if offering.key in avoid else None)
+            or _just_lost(offering, hazards)
             or _over_cap(offering, lane_plan.node_count, standing, capacity)
         )
         if why is not None:
@@ -113,22 +130,70 @@ def next_offering(
     if not fitting:
         return Placement(offering=None, reason=_nothing(rejected, market), rejected=rejected)
     zones = Counter(replica.zone for replica in standing if replica.lane == lane_plan.lane)
-    best = max(fitting, key=lambda o: (score(o, fitting, zones), -o.price_usd_per_hour, o.key))
+    best = max(fitting, key=lambda o: (score(o, fitting, zones, hazards), -o.price_usd_per_hour, o.key))
+    risk = f", {hazards.text(best.key)}" if market is Market.SPOT else ""
     return Placement(
         offering=best,
         reason=f"{best.key}: {zones[best.zone]} of the lane's replicas in its zone, "
-        f"${best.price_usd_per_hour:.4g} an hour, best of {len(fitting)}",
+        f"${best.price_usd_per_hour:.4g} an hour{risk}, best of {len(fitting)}",
         rejected=rejected,
     )
 
 
-def score(offering: Offering, fitting: Sequence[Offering], zones: Counter[str]) -> float:
-    """Return 0 to 1: cheap beside the other fitting offerings, in a zone with few of the lane's replicas."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The offerings to order from, best first, all of one market; with none, why."""
+
+    offerings: tuple[Offering, ...]
+    reason: str = ""
+
+
+def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
+    lane_plan: LanePlan,
+    live: Sequence[Replica],
+    market: Market,
+    offerings: Sequence[Offering],
+    *,
+    capacity: CapacitySpec,
+    avoid: AbstractSet[str],
+    hazards: Hazards,
+    may_fall_back: bool,
+    most: int,
+) -> Ranking:
+    """Return where to launch: on the market asked for, else, where that is spot and may fall back, on demand.
+
+    An offering that has just lost a node is taken only where nothing else is left.
+    """
+    attempts = [(market, hazards)]
+    if market is Market.SPOT and may_fall_back:
+        attempts += [(Market.ON_DEMAND, hazards), (Market.SPOT, NOTHING_LEARNED)]
+    why: list[str] = []
+    for tried, known in attempts:
+        found: list[Offering] = []
+        passed_over = set(avoid)
+        placed = next_offering(lane_plan, live, tried, offerings, capacity=capacity, avoid=passed_over, hazards=known)
+        why.append(placed.reason)
+        while placed.offering is not None and len(found) < most:
+            found.append(placed.offering)
+            passed_over.add(placed.offering.key)
+            placed = next_offering(
+                lane_plan, live, tried, offerings, capacity=capacity, avoid=passed_over, hazards=known
+            )
+        if found:
+            return Ranking(offerings=tuple(found))
+    return Ranking(offerings=(), reason="; ".join(dict.fromkeys(why)))
+
+
+def score(
+    offering: Offering, fitting: Sequence[Offering], zones: Counter[str], hazards: Hazards = NOTHING_LEARNED
+) -> float:
+    """Return 0 to 1: cheap and safe beside the other fitting offerings, in a zone with few of the lane's replicas."""
     cheapest = min(o.price_usd_per_hour for o in fitting)
     price = cheapest / offering.price_usd_per_hour if offering.price_usd_per_hour > 0 else 1.0
     spread = 1.0 / (1 + zones[offering.zone])
-    weight = _SPREAD_WEIGHT[offering.market]
-    return weight * spread + (1 - weight) * price
+    safety = min(hazards.per_h(o.key) for o in fitting) / hazards.per_h(offering.key)
+    weights = _WEIGHTS[offering.market]
+    return weights.spread * spread + weights.safety * safety + weights.price * price
 
 
 def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejection | None:
@@ -145,6 +210,13 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
         ),
     }
     return _first(wrong)
+
+
+def _just_lost(offering: Offering, hazards: Hazards) -> Rejection | None:
+    """Return that a spot node was taken from an offering so lately that the next would likely be too."""
+    if offering.market is not Market.SPOT or not hazards.is_avoided(offering.key):
+        return None
+    return Rejection(code=RejectionCode.JUST_LOST, message=f"{offering.key} {hazards.lost_text(offering.key)}")
 
 
 def _over_cap(offering: Offering, nodes: int, standing: Sequence[Replica], capacity: CapacitySpec) -> Rejection | None:

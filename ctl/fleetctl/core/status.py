@@ -15,7 +15,7 @@ from fleetctl.core.slo.burn import FAST_BURN, window_burn
 from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import Decision, JournalEntry, LaneMemory, Memory
+from fleetctl.model.decision import Decision, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.observation import EngineSignals, Observation, StoreCondition
 from fleetctl.model.profile import Mode
@@ -27,6 +27,7 @@ from fleetctl.model.subject import FLEET, Subject
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.profile import LaneSpec
 
 DECISIONS_SHOWN = 50

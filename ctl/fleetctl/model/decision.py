@@ -12,6 +12,7 @@ import msgspec
 from fleetctl.codec import decode, encode
 from fleetctl.model.catalogue import Market
 from fleetctl.model.engine_fault import EngineFault
+from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.shared import SharedResource
@@ -143,6 +144,7 @@ class LaunchReplica(LaneAction, frozen=True, kw_only=True, tag="launch"):
 
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
+    may_fall_back: bool = True  # on demand where spot has none; else nothing is ordered then
 
     @property
     def figures(self) -> dict[str, float | str]:
@@ -340,6 +342,7 @@ class LaneMemory:
     served_as: str = ""  # launch digest of the replica that last became ready
     breach: BreachRecord | None = None  # of its SLO, while it goes on and for a minute after
     reported: ReportedBreach | None = None  # what the journal last said of one
+    substitute_at: datetime | None = None  # spot was last ordered in place of an on-demand fallback
     is_pinned: bool = False  # `step` is an operator's
     released_at: datetime | None = None  # when an operator last let go of it
 
@@ -353,6 +356,8 @@ class Memory:
     unhealthy_since: dict[str, datetime] = field(default_factory=dict)  # replica id -> /health fails since
     unhealthy_count: dict[str, int] = field(default_factory=dict)  # replica id -> times it was found so, and taken out
     orphaned_since: dict[str, datetime] = field(default_factory=dict)  # node id -> listed without a replica since
+    offerings: dict[str, OfferingRecord] = field(default_factory=dict)  # Offering.key -> how long its nodes last
+    taken: tuple[str, ...] = ()  # living replicas whose loss `offerings` counts already
     settled_since: datetime | None = None  # going down: nothing is known to be left, and no listing shows it, since
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
@@ -379,21 +384,3 @@ class Decision:
     reasons: dict[Subject, tuple[Reason, ...]] = field(default_factory=dict)
     inputs: dict[str, dict[str, float | str]] = field(default_factory=dict)  # by lane
     is_down: bool = False  # phase DOWN, and nothing is left
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
-    """One line of the decision journal: what was done (or would be, in shadow), and on what grounds."""
-
-    seq: int
-    at: datetime
-    fleet: str
-    kind: EntryKind
-    subject: Subject
-    action: str  # "launch", "drain", "set-step", ...
-    code: ReasonCode = ReasonCode.UNKNOWN
-    reason: str
-    shadow: bool = False
-    ok: bool = True  # the action succeeded
-    inputs: dict[str, float | str] = field(default_factory=dict)
-    epoch: int = 0  # of the lease of the controller that wrote it; 0: a command did

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice
@@ -130,6 +131,8 @@ class Observation:
     boot_s: dict[str, float] = field(default_factory=dict)  # Offering.key -> median seconds from order to ready, lately
     provider_conditions: tuple[ProviderCondition, ...] = ()  # the gravest first
     offerings_known: bool = True  # the provider has said what it sells
+    offerings: tuple[Offering, ...] = ()  # what it sells; empty: not known
+    refused_offerings: dict[str, datetime] = field(default_factory=dict)  # Offering.key -> had no stock, lately at
     stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
     store_condition: StoreCondition | None = None  # None: the state can be read and written

@@ -25,6 +25,7 @@ class ReasonCode(StrEnum):
     # Capacity of a lane
     REPLICA_LACKING = "replica-lacking"  # fewer than wanted
     REPLICA_REPLACED = "replica-replaced"  # stands in for one that leaves
+    SPOT_AGAIN = "spot-again"  # takes the place of an on-demand replica that stood in for spot
     OFFERING_UNOBTAINABLE = "offering-unobtainable"  # tried on the next one
     REPLICA_EXCESS = "replica-excess"
     LANE_REASSIGNED = "lane-reassigned"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.budget import ErrorBudget
-from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import LaneSnapshot
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
 from fleetctl.model.observation import EngineSignals, StoreCondition

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.model.decision import EntryKind, JournalEntry
+from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:

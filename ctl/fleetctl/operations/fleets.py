@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import no_controller
 from fleetctl.errors import NotFoundError, UnavailableError
-from fleetctl.model.decision import JournalEntry
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, subjects_named

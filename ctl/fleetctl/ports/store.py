@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fleetctl.model.budget import BudgetLedger
-    from fleetctl.model.decision import JournalEntry, Memory
+    from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.model.subject import Subject

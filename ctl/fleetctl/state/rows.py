@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
     from datetime import datetime
 
-    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.node import NodeRequest
     from fleetctl.ports.store import Tombstone
 

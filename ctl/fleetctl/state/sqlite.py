@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK, Clock
 from fleetctl.errors import NotFoundError, StateError
 from fleetctl.model.budget import BudgetLedger
-from fleetctl.model.decision import JournalEntry, Memory
+from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+from fleetctl.model.journal import JournalEntry
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
 from fleetctl.state import leases, rows
 from fleetctl.state.database import Database
@@ -41,8 +42,7 @@ class SqliteStore:
     """Implements ports.StateStore; several processes may have the same file open.
 
     What starts or ends nodes is committed durably (see Database.write): an intent lost to a power cut would be a node
-    nobody knows of. The controller's memory, journal and state words are not: they are written every tick, and a
-    controller that lost the last of them sees the same world and writes them again.
+    nobody knows of. The rest, written every tick, is not: who lost the last of it sees the same world and writes it.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import tzinfo
 
-    from fleetctl.model.decision import JournalEntry
+    from fleetctl.model.journal import JournalEntry
     from fleetctl.model.plan import LanePlan
     from fleetctl.operations.fleets import Explanation
 

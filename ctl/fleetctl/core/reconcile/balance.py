@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.disruption import notice_of, scale_down_order
+from fleetctl.core.disruption import notice_of
 from fleetctl.core.plan.launch_identity import launch_digest
+from fleetctl.core.reconcile.excess import drain_noticed, excess, fallback_note, serves_under_notice, way_out
 from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
-from fleetctl.core.reconcile.headroom import Headroom
-from fleetctl.core.reconcile.lifecycle import drain, stop
+from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, capacity_if_shadow, capacity_of, with_steps
 from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
+from fleetctl.core.reconcile.markets import (
+    MarketChoice,
+    next_market,
+    substitutes,
+)
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
-from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
-from fleetctl.model.plan import LanePlan
-from fleetctl.model.profile import LaneSpec, SpotPolicy
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
@@ -24,37 +26,13 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fleetctl.core.reconcile.headroom import Headroom
+    from fleetctl.model.plan import LanePlan
+
 _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _STOPPABLE = (ReplicaState.BOOTING, ReplicaState.WARMING)
 # A drain that waits for its replacement gives up waiting after this many failed starts in a row.
 _FAILURES_BEFORE_DRAINING_ANYWAY = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneState:
-    """A lane's replicas beside what it should have. In shadow mode only what an operator requested is done."""
-
-    spec: LaneSpec
-    plan: LanePlan
-    memory: LaneMemory
-    target: Target
-    requested: int  # replicas an operator asked for: by `scale`, else by the plan's `up`
-    shadow: bool
-    steps: tuple[ReplicaStep, ...]
-    refused: str = ""  # why the last launch was refused before it reached the provider
-    blocked: str = ""  # why no node may be ordered now
-    boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneDecision:
-    """A lane's answer."""
-
-    steps: tuple[ReplicaStep, ...]
-    launches: tuple[LaunchReplica, ...]
-    memory: LaneMemory
-    headroom: Headroom
-    notes: tuple[Reason, ...] = ()
 
 
 def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> LaneDecision:
@@ -62,7 +40,9 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = replace(lane, memory=_count_failures(lane, context))
     lane = replace(lane, memory=_count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
-    lane = _drain_excess(lane, context)
+    lane = _drainexcess(lane, context)
+    lane, waiting = drain_noticed(lane, context)
+    notes += waiting
     return _launch_lacking(lane, context, headroom, notes)
 
 
@@ -137,7 +117,7 @@ def _drain_requested(
     others = sum(o.state is ReplicaState.READY and not _awaits_drain(o) for o in lane.steps)
     waits = serving[:1] if serving and not others and _replacement_may_come(lane, headroom) else []
     changed = [
-        _way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
+        way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
         for o in lane.steps
         if _awaits_drain(o) and o not in waits
     ]
@@ -147,7 +127,7 @@ def _drain_requested(
         )
         for o in waits
     )
-    return _with(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
+    return with_steps(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
 
 
 def _awaits_drain(step: ReplicaStep) -> bool:
@@ -158,35 +138,23 @@ def _awaits_drain(step: ReplicaStep) -> bool:
 def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
     if lane.target.wanted == 0 or lane.memory.failures >= _FAILURES_BEFORE_DRAINING_ANYWAY:
         return False
-    coming = bool(_capacity(lane))
-    market = _next_market(lane, _on_demand(_capacity(lane)))
+    coming = bool(capacity_of(lane))
+    market = next_market(lane, _on_demand(capacity_of(lane))).market
     return coming or not headroom.refusal(price_of(lane.plan, market), nodes=lane.plan.node_count)
 
 
-def _drain_excess(lane: LaneState, context: ReconcileContext) -> LaneState:
+def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
     """Give up what is over the target; in shadow mode only what is over the order is really given up."""
-    capacity = _capacity(lane)
-    # An order on its way cannot be called back: what it will bring goes then, not what serves now.
-    pending = sum(o.state is ReplicaState.PENDING for o in capacity)
-    over_target = len(capacity) - lane.target.wanted - pending
-    over_requested = (len(_capacity_if_shadow(lane)) - lane.requested) if lane.shadow else over_target
-    by_id = {o.id: o for o in capacity if o.state is not ReplicaState.PENDING}
-    order = scale_down_order(o.replica for o in by_id.values())[: max(0, over_target, over_requested)]
+    over_requested = (len(capacity_if_shadow(lane)) - lane.requested) if lane.shadow else 0
+    order = excess(lane, at_least=over_requested)
+    over_requested = over_requested if lane.shadow else len(order)
     changed = [
-        _way_out(by_id[r.record.id], context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}")
-        for r in order
+        way_out(o, context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}{fallback_note(lane, o)}")
+        for o in order
     ]
     requested = [replace(o, origin=Origin.OPERATOR) for o in changed[: max(0, over_requested)]]
     memory = replace(lane.memory, requested=max(0, lane.memory.requested - len(requested)))
-    return _with(replace(lane, memory=memory), [*requested, *changed[len(requested) :]])
-
-
-def _way_out(step: ReplicaStep, context: ReconcileContext, code: ReasonCode, why: str) -> ReplicaStep:
-    """Return the way out: a drain for what has served, the end for what has not."""
-    replica = step.replica
-    if replica.record.state is ReplicaState.READY:
-        return drain(replica, context, code, f"{why}; {replica.in_flight} in flight")
-    return stop(replica, code, f"{why}; it serves nobody")
+    return with_steps(replace(lane, memory=memory), [*requested, *changed[len(requested) :]])
 
 
 def _launch_lacking(
@@ -194,6 +162,8 @@ def _launch_lacking(
 ) -> LaneDecision:
     acted, shadowed = _lacking(lane)
     launches, headroom, refusals = _plan_launches(lane, headroom, acted, shadowed)
+    if not launches and not refusals:
+        lane, launches, headroom = _give_back(lane, context, headroom)
     if launches and lane.blocked:
         return _decided(
             lane,
@@ -213,6 +183,24 @@ def _launch_lacking(
     return _decided(lane, launches, headroom, notes + refusals)
 
 
+def _give_back(
+    lane: LaneState, context: ReconcileContext, headroom: Headroom
+) -> tuple[LaneState, list[LaunchReplica], Headroom]:
+    """Return the spot replicas ordered in place of on-demand fallbacks, as far as the caps leave room for both."""
+    is_held_back = bool(lane.blocked) or is_final(lane.memory, generation=context.generation)
+    if is_held_back or _backoff(lane, context)[0] > 0:
+        return lane, [], headroom
+    after, launches = substitutes(lane, capacity_of(lane), context)
+    price = price_of(lane.plan, Market.SPOT)
+    fitting: list[LaunchReplica] = []
+    for launch in launches:
+        if headroom.refusal(price, nodes=lane.plan.node_count):
+            break
+        fitting.append(launch)
+        headroom = headroom.without(price, nodes=lane.plan.node_count)
+    return (after if fitting else lane), fitting, headroom
+
+
 def _plan_launches(
     lane: LaneState, headroom: Headroom, acted: int, shadowed: int
 ) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
@@ -220,10 +208,11 @@ def _plan_launches(
     launches: list[LaunchReplica] = []
     leaving = [o.id for o in lane.steps if _is_leaving(o) or o.is_convicted]
     left = headroom
-    have = _capacity(lane)
+    have = capacity_of(lane)
     on_demand = _on_demand(have)
     for number in range(acted + shadowed):
-        market = _next_market(lane, on_demand)
+        choice = next_market(lane, on_demand)
+        market = choice.market
         price = price_of(lane.plan, market)
         refusal = left.refusal(price, nodes=lane.plan.node_count)
         if refusal:
@@ -232,7 +221,7 @@ def _plan_launches(
                 headroom,
                 (ReasonCode.LAUNCH_BLOCKED.because(f"{acted + shadowed - number} more wanted, but {refusal}"),),
             )
-        launches.append(_launch(lane, market, leaving, have=len(have), shadow=number >= acted))
+        launches.append(_launch(lane, choice, leaving, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
         left = left.without(price, nodes=lane.plan.node_count)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
@@ -242,12 +231,12 @@ def _plan_launches(
 
 def _lacking(lane: LaneState) -> tuple[int, int]:
     """Return how many to launch, and how many more shadow mode would only journal."""
-    lacking = max(0, lane.target.wanted - len(_capacity(lane)))
+    lacking = max(0, lane.target.wanted - len(capacity_of(lane)))
     if not lane.shadow:
         return lacking, 0
     # A person's drain orders its replacement too.
     due = max(0, lane.requested - lane.memory.requested) + len(_unreplaced(lane))
-    acted = max(0, min(lane.requested - len(_capacity_if_shadow(lane)), due))
+    acted = max(0, min(lane.requested - len(capacity_if_shadow(lane)), due))
     return acted, max(0, lacking - acted)
 
 
@@ -259,13 +248,14 @@ def _unreplaced(lane: LaneState) -> list[ReplicaStep]:
     return [o for o in _drained_by_operator(lane) if o.id not in lane.memory.replaced]
 
 
-def _launch(lane: LaneState, market: Market, leaving: list[str], *, have: int, shadow: bool) -> LaunchReplica:
+def _launch(lane: LaneState, choice: MarketChoice, leaving: list[str], *, have: int, shadow: bool) -> LaunchReplica:
     replaces = leaving.pop(0) if leaving else ""
     there = f"{have} of {lane.target.wanted} there or coming"
     reason = f"replaces {replaces}; {there}" if replaces else f"{there}: {lane.target.reason}"
+    reason += f"; {choice.reason}" if choice.reason else ""
     return LaunchReplica(
         lane=lane.spec.name,
-        market=market,
+        market=choice.market,
         replaces=replaces,
         code=ReasonCode.REPLICA_REPLACED if replaces else ReasonCode.REPLICA_LACKING,
         reason=reason,
@@ -290,50 +280,16 @@ def _on_demand(steps: Iterable[ReplicaStep]) -> int:
     return sum(o.replica.record.market is Market.ON_DEMAND for o in steps)
 
 
-def _next_market(lane: LaneState, on_demand: int) -> Market:
-    """Return the on-demand baseline first, then spot as the profile allows and the provider sells it."""
-    if lane.plan.spot_offering is None or lane.spec.spot is SpotPolicy.NONE:
-        return Market.ON_DEMAND
-    return Market.ON_DEMAND if on_demand < lane.plan.on_demand else Market.SPOT
-
-
 def price_of(plan: LanePlan, market: Market) -> float:
     """Return what the plan reckons with for one replica of this market."""
     offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
     return offering.price_usd_per_hour * plan.node_count
 
 
-def _capacity(lane: LaneState) -> list[ReplicaStep]:
-    """Return what serves or will, once everything decided is done."""
-    return [o for o in lane.steps if _counts(o, o.state)]
-
-
-def _capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
-    """Return what serves or will when, as in shadow mode, the controller's own steps are not taken."""
-    states = [(o, o.replica.record.state if o.origin is Origin.CONTROLLER else o.state) for o in lane.steps]
-    return [o for o, state in states if _counts(o, state)]
-
-
-def _counts(step: ReplicaStep, state: ReplicaState) -> bool:
-    """Whether a replica in this state serves or will, for all that is known.
-
-    One that has served and is out of rotation may come back, and may not: its substitute is ordered meanwhile.
-    """
-    record = step.replica.record
-    return state.counts_as_capacity and not record.drain_requested and not record.is_recovering_in(state)
-
-
 def _is_leaving(step: ReplicaStep) -> bool:
-    """Whether this decision makes the replica leave, so that a launch stands in for it."""
-    if _awaits_drain(step):
+    """Whether this decision makes the replica leave, or its node is taken, so that a launch stands in for it."""
+    if _awaits_drain(step) or (serves_under_notice(step) and step.replica.record.notice_deadline is None):
         return True
     return isinstance(step.action, DrainReplica | StopReplica | MarkGone) and (
         step.replica.record.state.counts_as_capacity
     )
-
-
-def _with(lane: LaneState, changed: list[ReplicaStep]) -> LaneState:
-    if not changed:
-        return lane
-    by_id = {step.id: step for step in changed}
-    return replace(lane, steps=tuple(by_id.get(o.id, o) for o in lane.steps))

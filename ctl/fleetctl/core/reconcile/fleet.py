@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.absence import Counts
+from fleetctl.core.hazard import Hazards, learned
 from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.overload import StepDecision, decide_step
-from fleetctl.core.reconcile.balance import LaneDecision, LaneState, balance
+from fleetctl.core.reconcile.balance import balance
 from fleetctl.core.reconcile.breach_report import report_breach
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
+from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, Supply
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
+from fleetctl.core.reconcile.notices import e2e_s_p99, leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
@@ -57,7 +60,7 @@ def reconcile(
     actions lead to, it returns none. With another `scaling` it is another policy, whose every other part stays.
     """
     observation = replace(observation, replicas=tuple(sorted(observation.replicas, key=_age)))
-    memory = update_memory(observation, memory, now)
+    memory = learned(update_memory(observation, memory, now), observation, now)
     context = ReconcileContext(
         now=now,
         generation=desired.generation,
@@ -67,6 +70,7 @@ def reconcile(
         listing_ok=observation.listing_ok,
         stop_deadline_s=observation.stop_deadline_s,
         stall_limits_s=stall_limits_s(desired.profile) if observation.gateway is not None else {},
+        e2e_s_p99=e2e_s_p99(observation),
     )
     if desired.phase is DesiredPhase.DOWN:
         return take_down(desired, observation, context)
@@ -189,6 +193,13 @@ def _decide_lane(  # a lane's decision, from what each of them says
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
+        supply=Supply(
+            offerings=observation.offerings,
+            refused=frozenset(observation.refused_offerings),
+            hazards=Hazards(now=context.now, records=context.memory.offerings),
+            standing=tuple(r.record for r in observation.replicas),
+            capacity=headroom.capacity,
+        ),
     )
     return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom), reports=reports)
 
@@ -227,6 +238,7 @@ def _look_again(observation: Observation, context: ReconcileContext) -> datetime
     """Return the next tick, or the next instant something falls due before it."""
     due = [r.record.drain_deadline for r in observation.replicas if r.record.state is ReplicaState.DRAINING]
     tick = later(context.now, context.control.tick_s)
+    due += [leaves_rotation_at(r, context) for r in observation.replicas if r.record.state is ReplicaState.READY]
     return min([at for at in due if at is not None and at > context.now] + [tick])
 
 

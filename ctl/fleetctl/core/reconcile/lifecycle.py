@@ -23,6 +23,7 @@ from fleetctl.core.reconcile.limits import (
     since_s,
     warm_failures_max,
 )
+from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -251,13 +252,11 @@ def _stop_faulty(
 
 def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     record = replica.record
-    notice = notice_of(replica)
-    if notice is not None:
-        left_s = (notice - context.now).total_seconds()
-        when = f"the node is taken in {format_duration(left_s)}"
-        reason = f"{notice_name(replica)} notice: {when}; {replica.in_flight} in flight"
-        return drain(replica, context, notice_code(replica), reason)
+    until = leaves_rotation_at(replica, context)
     unhealthy = _unhealthy_reason(replica, context)
+    # One whose node is taken has no time to recover.
+    if until is not None and (unhealthy or context.now >= until):
+        return drain(replica, context, notice_code(replica), leaving_reason(replica, context.now))
     recoveries = context.memory.unhealthy_count.get(record.id, 0)
     if unhealthy and recoveries >= recoveries_max(unhealthy.code):
         return drain(

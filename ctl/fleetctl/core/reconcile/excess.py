@@ -1,0 +1,78 @@
+"""Who leaves a lane: what is over its target, and those whose node is taken once others serve in their stead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.disruption import notice_code, notice_of, scale_down_order
+from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, with_steps
+from fleetctl.core.reconcile.lifecycle import drain, stop
+from fleetctl.core.reconcile.markets import fallbacks, may_use_spot, substituting
+from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
+from fleetctl.model.replica import ReplicaState
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
+    from fleetctl.model.reason import Reason, ReasonCode
+
+
+def excess(lane: LaneState, *, at_least: int) -> list[ReplicaStep]:
+    """Return what goes, in order: all over the target but what is to take a fallback's place once it is ready."""
+    left = capacity_of(lane)
+    # An order on its way cannot be called back: what it will bring goes then, not what serves now.
+    pending = sum(o.state is ReplicaState.PENDING for o in left)
+    by_id = {o.id: o for o in left if o.state is not ReplicaState.PENDING}
+    baseline = lane.plan.on_demand if may_use_spot(lane) else None
+    order = scale_down_order((o.replica for o in by_id.values()), baseline=baseline)
+    gone: list[ReplicaStep] = []
+    for replica in order:
+        over = len(left) - lane.target.wanted - pending - substituting(lane, left)
+        if over <= 0 and len(gone) >= at_least:
+            break
+        gone.append(by_id[replica.record.id])
+        left = [o for o in left if o.id != replica.record.id]
+    return gone
+
+
+def fallback_note(lane: LaneState, step: ReplicaStep) -> str:
+    """Return why it is this one, where it stood in for spot."""
+    is_fallback = any(o.id == step.id for o in fallbacks(lane, capacity_of(lane)))
+    return f"; it stood in for spot, beyond the on-demand baseline of {lane.plan.on_demand}" if is_fallback else ""
+
+
+def drain_noticed(lane: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:
+    """Drain those whose node is taken as far as others serve in their stead; the rest serve until shortly before."""
+    noticed = sorted(
+        (o for o in lane.steps if serves_under_notice(o)),
+        key=lambda o: (leaves_rotation_at(o.replica, context) or context.now, o.id),
+    )
+    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    spare = max(0, len(noticed) - max(0, lane.target.wanted - ready))
+    why = f", and {ready} others serve"
+    drained = [
+        drain(o.replica, context, notice_code(o.replica), leaving_reason(o.replica, context.now, why))
+        for o in noticed[:spare]
+    ]
+    notes = tuple(_serves_on(o, context) for o in noticed[spare:])
+    return with_steps(lane, drained), notes
+
+
+def serves_under_notice(step: ReplicaStep) -> bool:
+    """Whether a replica whose node is taken is in rotation, and stays so for now."""
+    is_ready = step.state is step.replica.record.state is ReplicaState.READY
+    return is_ready and step.action is None and notice_of(step.replica) is not None
+
+
+def _serves_on(step: ReplicaStep, context: ReconcileContext) -> Reason:
+    until = leaves_rotation_at(step.replica, context) or context.now
+    left = format_duration((until - context.now).total_seconds())
+    return notice_code(step.replica).because(f"{step.id} serves for {left} more, its node is taken then")
+
+
+def way_out(step: ReplicaStep, context: ReconcileContext, code: ReasonCode, why: str) -> ReplicaStep:
+    """Return the way out: a drain for what has served, the end for what has not."""
+    replica = step.replica
+    if replica.record.state is ReplicaState.READY:
+        return drain(replica, context, code, f"{why}; {replica.in_flight} in flight")
+    return stop(replica, code, f"{why}; it serves nobody")

@@ -1,0 +1,84 @@
+"""What balancing a lane stands on, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from fleetctl.core.disruption import notice_of
+from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
+from fleetctl.core.reconcile.headroom import Headroom
+from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep
+from fleetctl.core.scaling import Target
+from fleetctl.model.catalogue import Offering
+from fleetctl.model.decision import LaneMemory, LaunchReplica
+from fleetctl.model.plan import LanePlan
+from fleetctl.model.profile import CapacitySpec, LaneSpec
+from fleetctl.model.reason import Reason
+from fleetctl.model.replica import Replica, ReplicaState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """What may be bought, and what is known of it."""
+
+    offerings: tuple[Offering, ...] = ()  # empty: not known; then a plan's spot offering is taken at its word
+    refused: frozenset[str] = frozenset()  # Offering.keys that had no stock lately
+    hazards: Hazards = NOTHING_LEARNED
+    standing: tuple[Replica, ...] = ()  # the fleet's living replicas
+    capacity: CapacitySpec = field(default_factory=CapacitySpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneState:
+    """A lane's replicas beside what it should have. In shadow mode only what an operator requested is done."""
+
+    spec: LaneSpec
+    plan: LanePlan
+    memory: LaneMemory
+    target: Target
+    requested: int  # replicas an operator asked for: by `scale`, else by the plan's `up`
+    shadow: bool
+    steps: tuple[ReplicaStep, ...]
+    refused: str = ""  # why the last launch was refused before it reached the provider
+    blocked: str = ""  # why no node may be ordered now
+    boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
+    supply: Supply = field(default_factory=Supply)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneDecision:
+    """A lane's answer."""
+
+    steps: tuple[ReplicaStep, ...]
+    launches: tuple[LaunchReplica, ...]
+    memory: LaneMemory
+    headroom: Headroom
+    notes: tuple[Reason, ...] = ()
+
+
+def capacity_of(lane: LaneState) -> list[ReplicaStep]:
+    """Return what serves or will, once everything decided is done."""
+    return [o for o in lane.steps if _counts(o, o.state) and notice_of(o.replica) is None]
+
+
+def capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
+    """Return what serves or will when, as in shadow mode, the controller's own steps are not taken."""
+    states = [(o, o.replica.record.state if o.origin is Origin.CONTROLLER else o.state) for o in lane.steps]
+    return [o for o, state in states if _counts(o, state)]
+
+
+def _counts(step: ReplicaStep, state: ReplicaState) -> bool:
+    """Whether a replica in this state serves or will, for all that is known.
+
+    One that has served and is out of rotation may come back, and may not: its substitute is ordered meanwhile.
+    """
+    record = step.replica.record
+    return state.counts_as_capacity and not record.drain_requested and not record.is_recovering_in(state)
+
+
+def with_steps(lane: LaneState, changed: list[ReplicaStep]) -> LaneState:
+    """Return the lane with these steps in place of those of the same replicas."""
+    if not changed:
+        return lane
+    by_id = {step.id: step for step in changed}
+    return replace(lane, steps=tuple(by_id.get(o.id, o) for o in lane.steps))
