@@ -17,7 +17,7 @@ from fleetctl.core.reconcile.breach_report import report_breach
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
-from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, Supply
+from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
 from fleetctl.core.reconcile.notices import e2e_s_p99, leaves_rotation_at
@@ -193,7 +193,7 @@ def _decide_lane(  # a lane's decision, from what each of them says
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
-        supply=Supply(
+        market=MarketView(
             offerings=observation.offerings,
             refused=frozenset(observation.refused_offerings),
             hazards=Hazards(now=context.now, records=context.memory.offerings),

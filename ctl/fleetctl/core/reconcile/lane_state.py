@@ -18,7 +18,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supply:
+class MarketView:
     """What may be bought, and what is known of it."""
 
     offerings: tuple[Offering, ...] = ()  # empty: not known; then a plan's spot offering is taken at its word
@@ -42,7 +42,7 @@ class LaneState:
     refused: str = ""  # why the last launch was refused before it reached the provider
     blocked: str = ""  # why no node may be ordered now
     boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
-    supply: Supply = field(default_factory=Supply)
+    market: MarketView = field(default_factory=MarketView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

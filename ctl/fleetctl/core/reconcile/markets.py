@@ -100,15 +100,15 @@ def substitutes(
 
 def _place(lane: LaneState, market: Market) -> Placement | None:
     """Return where the next replica would go on a market; None: what is sold is not known."""
-    supply = lane.supply
-    if not supply.offerings:
+    view = lane.market
+    if not view.offerings:
         return None
     return next_offering(
         lane.plan,
-        supply.standing,
+        view.standing,
         market,
-        supply.offerings,
-        capacity=supply.capacity,
-        avoid=supply.refused,
-        hazards=supply.hazards,
+        view.offerings,
+        capacity=view.capacity,
+        avoid=view.refused,
+        hazards=view.hazards,
     )
