@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
 
 # AWS us-east-1, per node.
-PRICES = {"L4": 0.8048, "L40S": 1.861}
+PRICES = {"L4": 0.8048, "L40S": 1.861, "H100": 6.88}
 SPOT_SHARE = 1.0 / 3.0
 
 
@@ -25,11 +25,12 @@ def offerings(*, boot_s: float = 120.0, zones: tuple[str, ...] = ("a", "b", "c")
     """Every GPU alone on a node, in every zone and under both markets."""
     return tuple(
         Offering(
-            provider="simulated", instance_type=gpu.lower(), gpu=gpu, gpu_count=1, region="here", zone=zone,
+            provider="simulated", instance_type=f"{gpu.lower()}.{count}x", gpu=gpu, gpu_count=count, region="here", zone=zone,
             market=market, boot_s=boot_s, notice_s=120.0 if market is Market.SPOT else 0.0,
-            price_usd_per_hour=price * (SPOT_SHARE if market is Market.SPOT else 1.0),
+            price_usd_per_hour=price * count * (SPOT_SHARE if market is Market.SPOT else 1.0),
         )
         for gpu, price in PRICES.items()
+        for count in (1, 2)
         for zone in zones
         for market in Market
     )  # fmt: skip
@@ -73,7 +74,7 @@ capacity: {{gpus: [{gpu}], max_nodes: {max_nodes}}}
 """
 _DEFAULTS: dict[str, object] = {
     "precision": "fp8", "rps": 6, "prompt": (1020, 4142), "output": (129, 601), "batch": 5, "short_below": 512,
-    "short_ttft": "500ms", "long_ttft": "2s", "itl": "100ms", "short_wait": "300ms", "long_wait": "1500ms",
+    "short_ttft": "500ms", "long_ttft": "2s", "itl": "80ms", "short_wait": "300ms", "long_wait": "1500ms",
     "short_max": 4, "long_max": 16, "batch_max": 2, "spot": "none", "launch": "", "gpu": "L4", "max_nodes": 40,
 }  # fmt: skip
 

@@ -59,6 +59,11 @@ class SimulatedEngine:
         """Return the share of KV blocks in use, 0-1."""
         return self._blocks_used / self.limits.kv_blocks
 
+    @property
+    def stepped_s(self) -> float:
+        """Return when the last step was over."""
+        return self._segment.starts_s if self._segment is not None else self._heap.now_s
+
     def add(self, sequence: SimulatedSequence) -> None:
         """Queue a sequence, which fits the KV cache when alone."""
         self._numbers += 1

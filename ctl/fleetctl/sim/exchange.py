@@ -47,7 +47,7 @@ class SimulatedExchange:
     """An ExchangePort whose replica is computed; `made` is how many tokens the client has got."""
 
     __slots__ = (
-        "_due", "_engine", "_sequence", "_world", "attempt", "made", "output_tokens", "request", "row", "times_over",
+        "_due", "_engine", "_noted", "_noted_over", "_sequence", "_world", "attempt", "made", "output_tokens", "request", "row", "times_over",
     )  # fmt: skip
 
     request: ActiveRequest
@@ -61,6 +61,7 @@ class SimulatedExchange:
         self.times_over = 0
         self._sequence: SimulatedSequence | None = None
         self._engine: SimulatedEngine | None = None
+        self._noted = self._noted_over = 0  # tokens of this replica, and gaps over the limit between them
         self._due: ScheduledCall | None = None
 
     # What the dispatcher asks for.
@@ -77,6 +78,7 @@ class SimulatedExchange:
             self.output_tokens = self.output_tokens if cap is None else max(1, cap)
         world.dispatcher.connected(request)
         counter = None
+        self._noted = self._noted_over = 0
         if request.is_stream:
             lane = request.lane.route.name
             counter = engine.gap_counters.get(lane)
@@ -156,9 +158,10 @@ class SimulatedExchange:
         self._world.dispatcher.answered(request, Ending.COMPLETE)
 
     def heard(self, now_s: float) -> None:
-        """Note that tokens come, though none of them is passed on by itself."""
+        """Note the tokens that have come by now, though none of them was passed on by itself."""
         if self.request.is_stream:
             self.request.heard_s = now_s
+            self._take_stock()
 
     def lost(self) -> None:
         """Note that the connection to the replica broke: its process has ended."""
@@ -180,12 +183,16 @@ class SimulatedExchange:
             self._engine.add(self._sequence)
 
     def _take_stock(self) -> None:
-        """Note the tokens that the client has got of this replica."""
+        """Note the tokens that the client has got of this replica since the last look."""
         sequence, engine = self._sequence, self._engine
         if sequence is None or engine is None or not self.request.is_stream:
             return
         engine.settle()
         made, gaps_over, last_s = sequence.progress(engine.steps)
-        if made > 1:
-            self.request.stopwatch.more_tokens(last_s or self._world.heap.now_s, made - 1, gaps_over=gaps_over)
-        self.made += made
+        more = made - max(1, self._noted)  # the first token was noted as it came
+        if more > 0:
+            late = gaps_over - self._noted_over
+            self.request.stopwatch.more_tokens(last_s or engine.stepped_s, more, gaps_over=late)
+            self._noted_over = gaps_over
+        self.made += made - self._noted
+        self._noted = made
