@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
-from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, predicted_wait_s, retry_after_s
+from fleetctl.core.admission.drain_rate import ServiceTime, predicted_wait_s
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, capped_tokens, degradation_of
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, TokenRatio
@@ -100,18 +99,6 @@ def test_waiting_is_predicted_from_slots_and_how_long_they_are_held():
     rate = service.drain_rate_rps(8)
     assert rate == pytest.approx(4.0)
     assert predicted_wait_s(ahead=3, drain_rate_rps=rate) == pytest.approx(1.0)
-
-
-@given(st.integers(0, 10_000), st.one_of(st.none(), st.floats(0.001, 1e5)), st.integers())
-def test_retry_after_is_whole_seconds_within_its_bounds(queued, rate, seed):
-    wait = retry_after_s(queued=queued, drain_rate_rps=rate, rng=random.Random(seed))
-    assert isinstance(wait, int)
-    assert 1 <= wait <= RETRY_AFTER_S_MAX
-
-
-def test_refused_requests_are_not_all_told_the_same_second():
-    rng = random.Random(3)
-    assert len({retry_after_s(queued=99, drain_rate_rps=10.0, rng=rng) for _ in range(200)}) >= 4
 
 
 def test_token_ratio_learns_from_usage():

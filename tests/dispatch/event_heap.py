@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.return_line import RETURN_S_MAX
 from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.ports import Resumption
@@ -151,8 +152,8 @@ class HeapExchange:
         for due in self._due:
             due.cancel()
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
-        assert retry_after_s >= 1
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
+        assert 0.0 < retry_after_s <= RETURN_S_MAX
         self.ends.append(refusal.value)
 
     def fail(self, reason: RequestEvent) -> None:

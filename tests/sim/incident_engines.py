@@ -125,7 +125,7 @@ class Stream:
             self._due.cancel()
         self._leave_engine()
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
         if refusal.status == 429:
             now_s = self._world.heap.now_s + NETWORK_S
             self._world.client.end(self._watch, now_s, Ending.REFUSED, is_stream=True, message=refusal)

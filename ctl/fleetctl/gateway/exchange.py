@@ -151,7 +151,7 @@ class Exchange(ReceivedAnswer):
             self._connection.cancel()
             self._connection = None
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
         """Write the refusal."""
         self._response.refusal(refusal, retry_after_s=retry_after_s)
 

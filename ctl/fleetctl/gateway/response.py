@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -84,11 +85,15 @@ class ClientResponse:
         """Write an error of the gateway's own."""
         self._client.reply(status, [wire.JSON, *self._own_headers()], msgspec.json.encode(error))
 
-    def refusal(self, refusal: Refusal, *, retry_after_s: int) -> None:
-        """Write a 429 that says when to come back, or a 503 where nothing is there to serve the request."""
+    def refusal(self, refusal: Refusal, *, retry_after_s: float) -> None:
+        """Write a 429 that says when to come back, or a 503 where nothing is there to serve the request.
+
+        OpenAI's clients go by the milliseconds, which no second's edge brings back together; others by whole seconds.
+        """
         headers = [
             wire.JSON,
-            (b"retry-after", b"%d" % retry_after_s),
+            (b"retry-after", b"%d" % math.ceil(retry_after_s)),
+            (b"retry-after-ms", b"%d" % math.ceil(1000.0 * retry_after_s)),
             (b"x-fleetctl-reason", refusal.value.encode()),
             *self._own_headers(),
         ]

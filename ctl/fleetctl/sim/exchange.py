@@ -34,7 +34,7 @@ class ExchangeWorld(Protocol):
         """Return a replica's engine; None: nothing listens there."""
         ...
 
-    def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: int) -> None:
+    def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: float) -> None:
         """Note that a client was turned away."""
         ...
 
@@ -105,7 +105,7 @@ class SimulatedExchange:
             self._engine.abort(self._sequence)
         self._sequence = None
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
         """Tell the client that it is turned away, why, and when to come back."""
         self._world.refused(self, refusal, retry_after_s)
 

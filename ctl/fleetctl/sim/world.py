@@ -116,7 +116,7 @@ class SimulatedWorld:
         node = self.provider.nodes.get(replica_id)
         return node.engine if node is not None and not node.ended else None
 
-    def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: int) -> None:
+    def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: float) -> None:
         """Count a refusal; a client that has patience left comes back when it was told to."""
         request = exchange.request
         recorder = self.recorders[request.lane.route.name]

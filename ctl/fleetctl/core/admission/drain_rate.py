@@ -1,14 +1,7 @@
-"""How fast a lane works off its queue: what a new request would wait, and when a refused one should come back."""
+"""How fast a lane works off its queue, and what a new request would wait."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fleetctl.core.random_source import RandomSource
-
-RETRY_AFTER_S_MAX = 60
 # Each finished request moves the mean by 5 %: about twenty requests are remembered.
 _WEIGHT = 0.05
 
@@ -43,12 +36,3 @@ def predicted_wait_s(*, ahead: int, drain_rate_rps: float | None) -> float | Non
     if drain_rate_rps is None:
         return None
     return (ahead + 1) / drain_rate_rps
-
-
-def retry_after_s(*, queued: int, drain_rate_rps: float | None, rng: RandomSource) -> int:
-    """Return whole seconds, 1 to 60, after which the queue should have gone.
-
-    Spread by up to half, so that not all who were refused come back together.
-    """
-    clear_s = (queued + 1) / drain_rate_rps if drain_rate_rps else 1.0
-    return max(1, min(RETRY_AFTER_S_MAX, math.ceil(clear_s * (1.0 + 0.5 * rng.random()))))

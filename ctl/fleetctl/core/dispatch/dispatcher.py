@@ -41,7 +41,7 @@ class Dispatcher:
     def __init__(self, clock: Callable[[], float], wake_at: WakeAt, rng: RandomSource, limits: DispatchLimits) -> None:
         self.clock = clock
         self.routes = RoutingState(rng)
-        self._endings = Endings(clock, rng, self.routes.ratio)
+        self._endings = Endings(clock, self.routes.ratio)
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
         self._limits = limits
         self._errors = ErrorAttribution()
@@ -78,7 +78,7 @@ class Dispatcher:
         now_s = request.stopwatch.started_s
         lane = request.lane
         degradation = lane.degradation
-        lane.accounts.offered(now_s)
+        lane.arrived(request.client, now_s)
         # A queue is never jumped, and a held lane dispatches nothing.
         found = None if lane.queue.size or degradation.holds_queue else self.routes.pick(request, now_s)
         if found is not None and lane.always_takes_slot:

@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
     from fleetctl.core.admission.tokens import TokenRatio
     from fleetctl.core.dispatch.request import ActiveRequest
-    from fleetctl.core.random_source import RandomSource
 
 
 class Endings:
     """Ends requests: has the response's end written, counts the request, then releases it."""
 
-    def __init__(self, clock: Callable[[], float], rng: RandomSource, ratio: TokenRatio) -> None:
+    def __init__(self, clock: Callable[[], float], ratio: TokenRatio) -> None:
         # Those that a replica has had at least once, and are not over; in order, so that a simulation can be repeated.
         self.active: dict[ActiveRequest, None] = {}
         self._clock = clock
-        self._rng = rng
         self._ratio = ratio
 
     def refuse(self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent) -> None:
         """Turn a request away; how that counts, its status says."""
-        request.exchange.refuse(refusal, retry_after_s=request.lane.retry_after_s(self._rng))
+        now_s = self._clock()
+        return_s = request.lane.return_s(request.client, now_s)
+        request.exchange.refuse(refusal, retry_after_s=return_s)
         if refusal.status == 429:
-            request.stopwatch.refused(self._clock(), refusal)
+            request.stopwatch.refused(now_s, refusal)
             self.finish(request, reason, None)
         else:
             self.finish(request, reason, Ending.of_status(refusal.status))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
-from fleetctl.core.admission.drain_rate import RETRY_AFTER_S_MAX, ServiceTime, retry_after_s
+from fleetctl.core.admission.drain_rate import ServiceTime
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
+from fleetctl.core.admission.return_line import ReturnLine
 from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import Wakeup
-    from fleetctl.core.random_source import RandomSource
     from fleetctl.core.routing.candidate import Candidate
 
 R = TypeVar("R")
@@ -39,6 +38,7 @@ class DispatchLane(Generic[R]):
         "in_flight",
         "probe",
         "queue",
+        "returns",
         "route",
         "service",
         "spill",
@@ -52,6 +52,7 @@ class DispatchLane(Generic[R]):
         self.displaced: LaneQueue[R] = LaneQueue(_DISPLACED_MAX)
         self.in_flight = 0
         self.service = ServiceTime()
+        self.returns = ReturnLine()
         self.probe = ProbeGate()
         self.candidates: list[Candidate] = []
         self.spill: list[list[Candidate]] = []  # of the spill_to lanes, in order
@@ -98,15 +99,23 @@ class DispatchLane(Generic[R]):
             drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
         )
 
-    def retry_after_s(self, rng: RandomSource) -> int:
+    def arrived(self, client: int, now_s: float) -> None:
+        """Count a request that arrives."""
+        self.accounts.offered(now_s)
+        if self.returns:
+            self.returns.arrived(client)
+
+    def return_s(self, client: int, now_s: float) -> float:
         """Return when a refused client should come back: not before there is a replica, where one is on its way."""
-        wait_s = retry_after_s(
-            queued=len(self.queue), drain_rate_rps=self.service.drain_rate_rps(self.in_flight), rng=rng
-        )
         coming_s = self.route.replacement_s
-        if coming_s is None or self.has_replica:
-            return wait_s
-        return max(wait_s, min(RETRY_AFTER_S_MAX, math.ceil(coming_s)))
+        return self.returns.place_s(
+            client,
+            now_s,
+            queued=len(self.queue),
+            max_wait_s=self.route.max_wait_s,
+            rate_rps=self.service.drain_rate_rps(self.in_flight),
+            not_before_s=0.0 if coming_s is None or self.has_replica else coming_s,
+        )
 
     def next_deadline_s(self) -> float | None:
         """Return when the first of those who wait has waited long enough. None: nobody waits."""

@@ -50,7 +50,7 @@ class ExchangePort(Protocol):
         """Break off what is under way at the replica."""
         ...
 
-    def refuse(self, refusal: Refusal, *, retry_after_s: int) -> None:
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
         """Tell the client that it is turned away, why, and when to come back."""
         ...
 
