@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from fleetctl.config.profile import parse_profile
 from fleetctl.config.trace import read_rows
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
+from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.core.slo.breach import Limits
@@ -78,6 +80,13 @@ def table(profile: Profile) -> RoutingTable:
 def served(profile: Profile) -> object:
     """Return what clients and replicas see of a gateway that runs by this profile."""
     return behaviour(desired(profile))
+
+
+def lenders(profile: Profile) -> object:
+    """Return whose replicas each lane may use besides its own."""
+    routes = RoutingState(random.Random(1))
+    routes.apply(table(profile), 0.0)
+    return {name: [owner.route.name for owner in lane.lenders] for name, lane in routes.lanes.items()}
 
 
 def choices(profile: Profile) -> object:

@@ -228,7 +228,7 @@ def test_a_stream_nobody_could_ever_continue_ends_at_once():
 
 @pytest.mark.parametrize(("step", "ends"), [(LadderStep.SPILL, "answered"), (LadderStep.NORMAL, "broken: given-up")])
 def test_a_lost_stream_goes_on_in_another_lane_only_where_spilling_is_lawful(step, ends):
-    lanes = (replace(CHAT, spill_to=("long",), step=step), replace(CHAT, name="long"))
+    lanes = (replace(CHAT, spill_to=("long",), step=step), replace(CHAT, name="long", lends=False))
     heap, dispatcher = heap_with(
         route("t1", continues=False), route("t2", continues=False), route("v1", "long"), lanes=lanes
     )

@@ -311,7 +311,9 @@ async def test_every_stream_of_a_killed_replica_survives(rig):
     found = await asyncio.gather(*responses)
     assert all(a.is_whole for a in found)
     assert {a.text for a in found} == {"".join(words)}
-    assert sum(len(r.seen) for r in rig.replicas) == 40
+    lost = len(rig.replicas[0].seen)
+    assert 8 <= lost <= 12
+    assert sum(len(r.seen) for r in rig.replicas) == 30 + lost
 
 
 async def test_a_long_whole_answer_that_is_lost_is_cut_not_ended(rig):

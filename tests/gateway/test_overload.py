@@ -204,7 +204,7 @@ async def test_cap_context_refuses_what_trimming_cannot_make_short_enough():
 
 
 async def test_spill_uses_the_idle_replicas_of_another_lane():
-    lanes = (replace(CHAT, name="short", spill_to=("long",)), replace(CHAT, name="long"))
+    lanes = (replace(CHAT, name="short", spill_to=("long",)), replace(CHAT, name="long", lends=False))
     async with GatewayRig(lanes=lanes) as rig:
         await rig.add("s1", SLOW, lane="short", concurrency_max=1)
         await rig.add("l1", SLOW, lane="long", concurrency_max=1)

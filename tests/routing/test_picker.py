@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.ejection import BACKOFF_S_MAX, CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.picker import Picker
+from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.core.routing.registry import SCORERS
 from fleetctl.core.routing.scorers.prefix_affinity import prefix_affinity
 from fleetctl.core.routing.usable import usable
@@ -19,7 +20,11 @@ from fleetctl.model.profile import RoutingRules
 
 def replica(id_: str, **changes: Any) -> Candidate:
     fields: dict[str, Any] = {"in_rotation": True, "concurrency_max": 8, "prefill_tokens_per_s": 10_000.0} | changes
-    return Candidate(id=id_, **fields)
+    waiting_tokens = fields.pop("waiting_tokens", 0)
+    found = Candidate(id=id_, line=PrefillLine(fields["prefill_tokens_per_s"]), **fields)
+    if waiting_tokens:
+        found.line.join(waiting_tokens, 0.0)
+    return found
 
 
 PROMPT = PromptLoad(1000, {})
@@ -31,14 +36,14 @@ replicas = st.builds(
     concurrency_max=st.integers(1, 64),
     prefill_tokens_per_s=st.one_of(st.just(0.0), st.floats(1e-3, 1e6)),
     in_flight=st.integers(0, 70),
-    prefill_tokens=st.integers(0, 10**6),
+    waiting_tokens=st.integers(0, 10**6),
     ejected_until_s=st.sampled_from([0.0, 5.0, 50.0]),
 )
 fleets = st.lists(replicas, max_size=8, unique_by=lambda c: c.id)
 
 
 def chosen(candidates: list[Candidate], prompt: PromptLoad = PROMPT, seed: int = 0) -> str | None:
-    found = pick(candidates, prompt, random.Random(seed))
+    found = pick(candidates, prompt, random.Random(seed), 0.0)
     return found.id if found else None
 
 
@@ -49,7 +54,7 @@ def test_every_score_lies_between_zero_and_one(candidates, data):
     tokens = data.draw(st.integers(0, 10**5))
     cached = data.draw(st.dictionaries(st.sampled_from([c.id for c in candidates]), st.integers(0, tokens)))
     for scorer in SCORERS.values():
-        scores = scorer(candidates, PromptLoad(tokens, cached))
+        scores = scorer(candidates, PromptLoad(tokens, cached), 0.0)
         assert len(scores) == len(candidates)
         assert all(0.0 <= s <= 1.0 for s in scores)
 
@@ -57,7 +62,7 @@ def test_every_score_lies_between_zero_and_one(candidates, data):
 @given(fleets, st.integers())
 def test_the_picked_replica_is_one_that_may_take_the_request(candidates, seed):
     able = usable(candidates, now_s=10.0)
-    found = pick(able, PROMPT, random.Random(seed))
+    found = pick(able, PROMPT, random.Random(seed), 10.0)
     assert (found is None) == (not able)
     if found:
         assert found.in_rotation
@@ -71,7 +76,7 @@ def test_the_same_seed_picks_the_same_replica(candidates, seed):
 
 
 def test_the_shortest_way_to_a_first_token_wins():
-    assert chosen([replica("busy", prefill_tokens=20_000), replica("idle")]) == "idle"
+    assert chosen([replica("busy", waiting_tokens=20_000), replica("idle")]) == "idle"
     assert chosen([replica("slow", prefill_tokens_per_s=2_000.0), replica("fast")]) == "fast"
 
 
@@ -83,12 +88,12 @@ def test_a_cached_prefix_attracts_until_the_load_bound():
     cached = PromptLoad(1000, {"warm": 900})
     assert chosen([replica("warm"), replica("cold")], cached) == "warm"
     crowd = [replica("warm", in_flight=7), replica("cold"), replica("cool")]
-    assert prefix_affinity(crowd, cached) == [0.0, 0.0, 0.0]
+    assert prefix_affinity(crowd, cached, 0.0) == [0.0, 0.0, 0.0]
 
 
 def test_ties_are_spread():
     rng = random.Random(5)
-    counts = Counter(c.id for _ in range(600) if (c := pick([replica(n) for n in "abc"], PROMPT, rng)))
+    counts = Counter(c.id for _ in range(600) if (c := pick([replica(n) for n in "abc"], PROMPT, rng, 0.0)))
     assert set(counts) == set("abc")
     assert min(counts.values()) > 120
 

@@ -24,15 +24,15 @@ def replica(id_: str, *, kv_usage: float | None = None, waiting: int = 0, **chan
 
 
 def chosen(rules: RoutingRules, *candidates: Candidate, **registries: Any) -> str:
-    found = Picker(rules, **registries).pick(candidates, PROMPT, random.Random(1))
+    found = Picker(rules, **registries).pick(candidates, PROMPT, random.Random(1), 0.0)
     assert found is not None
     return found.id
 
 
 def test_the_emptier_kv_cache_scores_higher_and_an_unknown_one_as_the_mean():
-    scores = kv_headroom([replica("a", kv_usage=0.9), replica("b", kv_usage=0.1), replica("c")], PROMPT)
+    scores = kv_headroom([replica("a", kv_usage=0.9), replica("b", kv_usage=0.1), replica("c")], PROMPT, 0.0)
     assert scores == [pytest.approx(0.1), pytest.approx(0.9), pytest.approx(0.5)]
-    assert kv_headroom([replica("a"), replica("b")], PROMPT) == [0.0, 0.0]
+    assert kv_headroom([replica("a"), replica("b")], PROMPT, 0.0) == [0.0, 0.0]
 
 
 def test_by_default_an_engines_figures_change_nothing():
@@ -57,8 +57,8 @@ def test_a_filter_in_the_profile_keeps_away_from_engines_that_queue_unless_all_d
 
 
 def test_one_more_scorer_is_a_function_and_a_line_in_the_registry():
-    def by_name(candidates: Any, prompt: PromptLoad) -> list[float]:
-        del prompt
+    def by_name(candidates: Any, prompt: PromptLoad, now_s: float) -> list[float]:
+        del prompt, now_s
         return [float(c.id == "b") for c in candidates]
 
     rules = RoutingRules(scorers={"least-predicted-ttft": 1.0, "by-name": 5.0})
@@ -70,9 +70,13 @@ def test_one_more_scorer_is_a_function_and_a_line_in_the_registry():
 
 @pytest.mark.parametrize("name", sorted(SCORERS))
 def test_every_registered_scorer_scores_each_candidate_in_zero_to_one(name):
-    crowd = [replica("a", kv_usage=0.0), replica("b", kv_usage=1.0, in_flight=8), replica("c", prefill_tokens=10**6)]
+    crowd = [
+        replica("a", kv_usage=0.0),
+        replica("b", kv_usage=1.0, in_flight=8),
+        replica("c", prefill_tokens_per_s=1.0),
+    ]
     for prompt in (PROMPT, PromptLoad(1000, {"a": 1000})):
-        scores = SCORERS[name](crowd, prompt)
+        scores = SCORERS[name](crowd, prompt, 0.0)
         assert len(scores) == 3
         assert all(0.0 <= score <= 1.0 for score in scores)
 

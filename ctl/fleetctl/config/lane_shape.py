@@ -192,3 +192,7 @@ class LaneShape(ProfileSection):
     spill_to: list[str] = Field(
         default_factory=list, description="Lanes whose idle replicas may serve this one, in order."
     )
+    lends: bool = Field(
+        default=True,
+        description="Whether other lanes of the same engine may use its replicas, request by request, while its promise is kept.",
+    )

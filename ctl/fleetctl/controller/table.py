@@ -46,7 +46,7 @@ def build_table(  # all that a table is made of
         version=version,
         generation=desired.generation,
         model=profile.model.name,
-        lanes=tuple(_lane(desired, spec, memory, records) for spec in profile.lanes),
+        lanes=tuple(_lane(desired, spec, memory, records, engine_of) for spec in profile.lanes),
         replicas=tuple(
             _replica(
                 desired,
@@ -78,7 +78,13 @@ def _is_healthy(record: Replica, memory: Memory) -> bool:
     return record.state is ReplicaState.READY
 
 
-def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Replica, ...]) -> RouteLane:
+def _lane(
+    desired: Desired,
+    spec: LaneSpec,
+    memory: Memory,
+    records: tuple[Replica, ...],
+    engine_of: Callable[[str], Engine],
+) -> RouteLane:
     planned = desired.plan.lane(spec.name)
     serving = [r for r in records if r.lane == spec.name and r.state is ReplicaState.READY]
     is_replaced = any(r.lane == spec.name and r.state in _COMING for r in records)
@@ -88,6 +94,7 @@ def _lane(desired: Desired, spec: LaneSpec, memory: Memory, records: tuple[Repli
         step=effective_step(desired, spec.name, lane_memory),
         lacks_replicas=lane_memory.lost_since is not None,
         replacement_s=expected_replacement_s(planned, records) if is_replaced else None,
+        engine=visible_engine(engine_of, spec).name,
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,

@@ -44,6 +44,7 @@ class RouteLane(LaneRules):
     lacks_replicas: bool = False  # some that it had are missing: its spill_to lanes may serve it meanwhile
     # A replica of its own is on its way, and takes so long from order to ready. None: none is.
     replacement_s: float | None = None
+    engine: str = ""  # what its replicas are from outside, by name: only lanes of the same lend each other replicas
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
 
 

@@ -124,6 +124,8 @@ class LaneRules:
     queue_max: int = 256  # requests
     interruptible: bool = False  # batch: may be paused under pressure and sits on spot first
     spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order
+    # Lanes of the same engine may use its replicas, request by request, while its own promise is kept.
+    lends: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

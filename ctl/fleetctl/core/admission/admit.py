@@ -29,6 +29,11 @@ class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_s: float
     has_slot: bool  # a replica could take it now
     drain_rate_rps: float | None
+    late_s: float | None = (
+        None  # no replica answers it in time, and one is done with its prompts by then. None: one would
+    )
+    waits_late: bool = False  # the lane lets such a request wait
+    queued_late: int = 0
 
 
 def admit(load: LaneLoad, degradation: Degradation, *, prompt_tokens: int, is_probe: bool) -> Admission | Refusal:
@@ -42,14 +47,25 @@ def admit(load: LaneLoad, degradation: Degradation, *, prompt_tokens: int, is_pr
         return refusal
     if load.has_slot and not load.queued and not degradation.holds_queue:
         return Admission.DISPATCH
-    if degradation.sheds_waiting and not degradation.holds_queue:
+    if degradation.holds_queue:
+        return Refusal.QUEUE_FULL if load.queued >= load.queue_max else Admission.QUEUE
+    if degradation.sheds_waiting:
         return Refusal.SHED
+    return _wait_for_slot(load) if load.late_s is None else _wait_late(load, load.late_s)
+
+
+def _wait_for_slot(load: LaneLoad) -> Admission | Refusal:
     if load.queued >= load.queue_max:
         return Refusal.QUEUE_FULL
-    if degradation.holds_queue:
-        return Admission.QUEUE
     wait_s = predicted_wait_s(ahead=load.queued, drain_rate_rps=load.drain_rate_rps)
     return Refusal.PREDICTED_WAIT if wait_s is not None and wait_s > load.max_wait_s else Admission.QUEUE
+
+
+def _wait_late(load: LaneLoad, late_s: float) -> Admission | Refusal:
+    """Return what happens to one that cannot be in time: it waits for an idle engine, where the lane waits so long."""
+    if load.waits_late and load.queued_late >= load.queue_max:
+        return Refusal.QUEUE_FULL
+    return Admission.QUEUE if load.waits_late and late_s <= load.max_wait_s else Refusal.PREDICTED_WAIT
 
 
 def _refusal_by_step(degradation: Degradation, *, prompt_tokens: int, is_probe: bool) -> Refusal | None:

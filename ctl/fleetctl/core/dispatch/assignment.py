@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.state import RequestEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.core.admission.queue import LaneQueue
     from fleetctl.core.dispatch.endings import Endings
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.limits import DispatchLimits
     from fleetctl.core.dispatch.ports import WakeAt
+    from fleetctl.core.dispatch.replica import DispatchReplica
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.core.routing.candidate import Candidate
@@ -54,6 +57,7 @@ class Assignment:
         request.has_answer = False
         request.dispatched_s = request.heard_s = now_s
         candidate.prefill_tokens += request.prefill_tokens
+        request.turn = candidate.line.join(request.prefill_tokens, now_s)
         if not candidate.in_flight:
             replica.busy_since_s = now_s
         candidate.in_flight += 1
@@ -61,6 +65,15 @@ class Assignment:
         request.lane.in_flight += 1
         request.stopwatch.dispatched(now_s)
         request.exchange.send(candidate.id)
+
+    def prompt_done(self, request: ActiveRequest, replica: DispatchReplica, now_s: float) -> None:
+        """Note that the replica has computed a request's prompt: its first token is there."""
+        replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
+        replica.candidate.prefill_tokens -= request.prefill_tokens
+        request.prefill_tokens = 0
+        if request.turn is not None:
+            replica.candidate.line.done(request.turn, now_s)
+            request.turn = None
 
     def release(self, request: ActiveRequest, *, failed: bool, convicts: bool = False) -> None:
         """Give the replica's slot back, if it has one, and pass it to who waits for it."""
@@ -71,6 +84,8 @@ class Assignment:
         replica.candidate.in_flight -= 1
         replica.candidate.prefill_tokens -= request.prefill_tokens
         request.prefill_tokens = 0
+        if request.turn is not None:
+            self._end_turn(request, replica, now_s)
         request.lane.in_flight -= 1
         if failed:
             may_eject = convicts or self._routes.may_eject(replica)
@@ -81,17 +96,31 @@ class Assignment:
             missed = request.stopwatch.has_missed
             replica.note_stream(request.tpot_s, now_s, dispatched_s=request.dispatched_s, missed=missed)
             request.lane.service.finished(now_s - request.dispatched_s)
+        self.pass_on_room(replica)
+
+    def pass_on_room(self, replica: DispatchReplica) -> None:
+        """Give what has become free at a replica to those who wait for it, its own lane's first."""
         for lane in self._routes.served_by.get(replica.route.lane, ()):
-            if lane.queue.size or lane.displaced.size:
+            if lane.queue.size or lane.late.size or lane.displaced.size:
                 self.dispatch_queued(lane)
+
+    @staticmethod
+    def _end_turn(request: ActiveRequest, replica: DispatchReplica, now_s: float) -> None:
+        turn, request.turn = request.turn, None
+        if turn is None:
+            return
+        if request.has_answer:
+            replica.candidate.line.done(turn, now_s, is_first_token=False)
+        else:
+            replica.candidate.line.leave(turn, now_s)
 
     # Queues.
 
-    def enqueue(self, request: ActiveRequest, now_s: float) -> None:
-        """Let a new request wait at the end of its lane's queue, which has room."""
+    def enqueue(self, request: ActiveRequest, now_s: float, *, is_late: bool = False) -> None:
+        """Let a new request wait at the end of its lane's queue, which has room, or of those who cannot be in time."""
         lane = request.lane
-        request.queue = lane.queue
-        request.ticket = lane.queue.offer(request, now_s=now_s, wait_max_s=lane.route.max_wait_s)
+        request.queue = lane.late if is_late else lane.queue
+        request.ticket = request.queue.offer(request, now_s=now_s, wait_max_s=lane.route.max_wait_s)
         self._wake(lane, now_s + lane.route.max_wait_s)
 
     def place(self, request: ActiveRequest) -> None:
@@ -146,15 +175,34 @@ class Assignment:
         """Dispatch those who wait, the displaced first, for as long as there are slots."""
         if lane.displaced:
             self._dispatch_displaced(lane)
-        queue = lane.queue
-        while queue and not lane.degradation.holds_queue:
-            request = queue.peek()
+        if lane.degradation.holds_queue:
+            return
+        if self._dispatch_in_order(lane, lane.queue) and lane.late.size:
+            self._dispatch_in_order(lane, lane.late)
+
+    def _dispatch_in_order(self, lane: DispatchLane[ActiveRequest], queue: LaneQueue[ActiveRequest]) -> bool:
+        """Dispatch who waits in this queue while somebody can take them; return whether it is empty."""
+        while (request := queue.peek()) is not None:
             now_s = self._clock()
-            found = self._routes.pick(request, now_s) if request is not None else None
-            if request is None or found is None:
-                return
-            request.dequeue()
-            self.dispatch(request, found, now_s)
+            found = self._routes.pick(request, now_s)
+            if found is not None:
+                request.dequeue()
+                self.dispatch(request, found, now_s)
+            elif queue is lane.queue and self._routes.late_s(request, now_s) is not None:
+                self._give_up_hurry(request, now_s)
+            else:
+                return False
+        return True
+
+    def _give_up_hurry(self, request: ActiveRequest, now_s: float) -> None:
+        """Let one that cannot be in time any more wait behind those who can, where its lane waits so long, or end it."""
+        lane, ticket = request.lane, request.ticket
+        request.dequeue()
+        if ticket is None or not lane.waits_late or lane.late.is_full:
+            self._endings.refuse(request, Refusal.PREDICTED_WAIT, RequestEvent.EXPIRED)
+            return
+        request.queue = lane.late
+        request.ticket = lane.late.offer(request, now_s=now_s, wait_max_s=ticket.deadline_s - now_s)
 
     def _dispatch_displaced(self, lane: DispatchLane[ActiveRequest]) -> None:
         for ticket in lane.displaced.tickets():
@@ -176,7 +224,7 @@ class Assignment:
     def _expire(self, lane: DispatchLane[ActiveRequest]) -> None:
         lane.wakeup = None
         now_s = self._clock()
-        for queue in (lane.displaced, lane.queue):
+        for queue in (lane.displaced, lane.queue, lane.late):
             for request in queue.expire(now_s):
                 request.ticket = None
                 self._endings.expire(request)

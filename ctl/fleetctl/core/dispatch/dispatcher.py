@@ -79,20 +79,22 @@ class Dispatcher:
         lane = request.lane
         degradation = lane.degradation
         lane.arrived(request.client, now_s)
+        self.routes.note_demand(request, now_s)
         # A queue is never jumped, and a held lane dispatches nothing.
         found = None if lane.queue.size or degradation.holds_queue else self.routes.pick(request, now_s)
         if found is not None and lane.always_takes_slot:
             self._assignment.dispatch(request, found, now_s)
             return
         is_probe = degradation.breaks and lane.probe.lets_through(now_s)
-        load = lane.load(has_slot=found is not None)
+        late_s = None if found is not None else self.routes.late_s(request, now_s)
+        load = lane.load(has_slot=found is not None, late_s=late_s)
         answer = admit(load, degradation, prompt_tokens=request.prompt.prompt_tokens, is_probe=is_probe)
         if answer is Admission.DISPATCH and found is not None:
             self._assignment.dispatch(request, found, now_s)
         elif isinstance(answer, Refusal):
             self._endings.refuse(request, answer, RequestEvent.REFUSED)
         else:
-            self._assignment.enqueue(request, now_s)
+            self._assignment.enqueue(request, now_s, is_late=late_s is not None)
 
     def connected(self, request: ActiveRequest) -> None:
         """Note that a request is being written to its replica."""
@@ -110,12 +112,11 @@ class Dispatcher:
         request.displaced_until_s = None
         replica = request.replica
         if replica is not None:
-            replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
-            replica.candidate.prefill_tokens -= request.prefill_tokens
-            request.prefill_tokens = 0
+            self._assignment.prompt_done(request, replica, now_s)
             replica.began_to_answer()
             if self._errors.clients:
                 self._errors.note_answer(request, self.routes, now_s, is_whole=False)
+            self._assignment.pass_on_room(replica)
 
     def answered(self, request: ActiveRequest, ending: Ending) -> None:
         """End a request whose client has been given a replica's whole answer."""
@@ -212,7 +213,7 @@ class Dispatcher:
             self._check(request, now_s, table)
         for lane in list(self.routes.lanes.values()):
             lane.accounts.fold(now_s)
-            for ticket in lane.queue.tickets():
+            for ticket in (*lane.queue.tickets(), *lane.late.tickets()):
                 ticket.item.stopwatch.check(now_s, is_stream=ticket.item.is_stream)
             # An ejection that ends wakes nobody by itself.
             self._assignment.dispatch_queued(lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
@@ -9,6 +10,8 @@ from fleetctl.core.admission.drain_rate import ServiceTime
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.admission.return_line import ReturnLine
+from fleetctl.core.dispatch.demand import PrefillDemand
+from fleetctl.core.routing.budget import BUDGET_SHARE, LINE_S_MAX
 from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
@@ -31,11 +34,15 @@ class DispatchLane(Generic[R]):
     __slots__ = (
         "accounts",
         "always_takes_slot",
+        "budget_s",
         "candidates",
         "degradation",
+        "demand",
         "displaced",
         "held_by_all",
         "in_flight",
+        "late",
+        "lenders",
         "probe",
         "queue",
         "returns",
@@ -50,6 +57,10 @@ class DispatchLane(Generic[R]):
         self.accounts = LaneAccounts(route.slo, now_s=now_s)
         self.queue: LaneQueue[R] = LaneQueue(route.queue_max)
         self.displaced: LaneQueue[R] = LaneQueue(_DISPLACED_MAX)
+        # Those who cannot be in time any more, in a lane that lets requests wait for longer than it promises.
+        self.late: LaneQueue[R] = LaneQueue(route.queue_max)
+        self.demand = PrefillDemand()
+        self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
         self.in_flight = 0
         self.service = ServiceTime()
         self.returns = ReturnLine()
@@ -70,12 +81,40 @@ class DispatchLane(Generic[R]):
             admit(_FREE, self.degradation, prompt_tokens=UNLIMITED_TOKENS, is_probe=False) is Admission.DISPATCH
         )
         self.accounts.hold_to(route.slo)
-        self.queue.size_max = route.queue_max
+        self.queue.size_max = self.late.size_max = route.queue_max
+        limits = self.accounts.limits
+        # From arrival to the first token, as far as it may be planned; infinite where none is promised.
+        self.budget_s = BUDGET_SHARE * limits.ttft_s if limits.ttft_s is not None else math.inf
+
+    @property
+    def line_s_max(self) -> float:
+        """Return the longest line of prompts that one of this lane may join."""
+        return LINE_S_MAX if math.isinf(self.budget_s) else math.inf
+
+    @property
+    def waits_late(self) -> bool:
+        """Whether a request that cannot be in time may wait all the same: the lane's longest wait says so."""
+        return self.route.max_wait_s > self.budget_s
+
+    def may_borrow_of(self, other: DispatchLane[R]) -> bool:
+        """Whether another lane's replicas may take a request of this one, now and then."""
+        return other is not self and other.route.lends and other.route.engine == self.route.engine
+
+    def is_kept(self, candidate: Candidate, count: int) -> bool:
+        """Whether a replica is among the first so many of its own that take requests."""
+        for own in self.candidates:
+            if count <= 0:
+                return False
+            if own.in_rotation and not own.ejected_until_s:
+                count -= 1
+                if own is candidate:
+                    return True
+        return False
 
     @property
     def is_idle(self) -> bool:
         """Whether it carries and keeps no request."""
-        return not self.in_flight and not self.queue and not self.displaced
+        return not self.in_flight and not self.queue and not self.late and not self.displaced
 
     @property
     def may_spill(self) -> bool:
@@ -87,11 +126,15 @@ class DispatchLane(Generic[R]):
     @property
     def has_replica(self) -> bool:
         """Whether anybody in rotation answers, spill lanes included: full is overload, none to be used is broken."""
-        return any(serving(pool) for pool in (self.candidates, *self.spill))
+        lent = (lender.candidates for lender in self.lenders)
+        return any(serving(pool) for pool in (self.candidates, *self.spill, *lent))
 
-    def load(self, *, has_slot: bool) -> LaneLoad:
-        """Return what admission decides on."""
+    def load(self, *, has_slot: bool, late_s: float | None = None) -> LaneLoad:
+        """Return what admission decides on; `late_s` is what one that cannot be in time would wait for its turn."""
         return LaneLoad(
+            late_s=late_s,
+            waits_late=self.waits_late,
+            queued_late=len(self.late),
             queued=len(self.queue),
             queue_max=self.route.queue_max,
             max_wait_s=self.route.max_wait_s,
@@ -119,7 +162,7 @@ class DispatchLane(Generic[R]):
 
     def next_deadline_s(self) -> float | None:
         """Return when the first of those who wait has waited long enough. None: nobody waits."""
-        queues = (self.displaced, self.queue)
+        queues = (self.displaced, self.queue, self.late)
         return min((at_s for queue in queues if (at_s := queue.next_deadline_s()) is not None), default=None)
 
     def snapshot(self, now_s: float) -> LaneSnapshot:
@@ -127,8 +170,8 @@ class DispatchLane(Generic[R]):
         return LaneSnapshot(
             name=self.route.name,
             in_flight=self.in_flight,
-            queued=len(self.queue) + len(self.displaced),
-            oldest_wait_s=max(self.queue.oldest_wait_s(now_s), self.displaced.oldest_wait_s(now_s)),
+            queued=len(self.queue) + len(self.late) + len(self.displaced),
+            oldest_wait_s=max(q.oldest_wait_s(now_s) for q in (self.queue, self.late, self.displaced)),
             windows=self.accounts.snapshot(now_s),
             ejected=sum(c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates),
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),

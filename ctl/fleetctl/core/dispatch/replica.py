@@ -8,6 +8,7 @@ from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowanc
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
 from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.outlier import Pace, SlowEjection
+from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class DispatchReplica:
             in_rotation=route.in_rotation,
             concurrency_max=route.concurrency_max,
             prefill_tokens_per_s=route.prefill_tokens_per_s,
+            line=PrefillLine(route.prefill_tokens_per_s),
         )
         self.apply(route, now_s)
 
@@ -64,6 +66,7 @@ class DispatchReplica:
         candidate.in_rotation = route.in_rotation
         candidate.concurrency_max = max(1, route.concurrency_max)
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
+        candidate.line.plan(route.prefill_tokens_per_s)
         candidate.continues = route.continues
         candidate.node_ready = route.node_ready
         candidate.max_model_len = route.max_model_len

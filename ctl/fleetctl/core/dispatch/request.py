@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import ExchangePort
     from fleetctl.core.dispatch.state import RequestEvent
     from fleetctl.core.routing.candidate import PromptLoad
+    from fleetctl.core.routing.prefill_line import PrefillTurn
 
 _NOBODY: frozenset[str] = frozenset()
 _NO_SIZE = PromptSize(0)
@@ -74,6 +75,7 @@ class ActiveRequest:
         "ticket",
         "tokens",
         "tried",
+        "turn",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  # what a request is known by
@@ -110,6 +112,7 @@ class ActiveRequest:
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
         # At a replica.
         self.replica: DispatchReplica | None = None
+        self.turn: PrefillTurn | None = None  # in its replica's line
         self.prefill_tokens = 0  # counted at the replica until its first token comes
         self.dispatched_s = 0.0
         self.awaits_token = False

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
+from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.routing.budget import in_time
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.picker import Picker
 from fleetctl.core.routing.prefix_index import PrefixIndex
-from fleetctl.core.routing.usable import least_bad, usable
+from fleetctl.core.routing.usable import least_bad, serving, usable
 from fleetctl.model.profile import RoutingRules
 
 if TYPE_CHECKING:
@@ -86,8 +89,10 @@ class RoutingState:
             if name not in named and lane.is_idle:
                 del self.lanes[name]
                 continue
-            for source in (name, *lane.route.spill_to):
-                self.served_by.setdefault(source, []).append(lane)
+            lane.lenders = tuple(other for other in self.lanes.values() if lane.may_borrow_of(other))
+        for name in self.lanes:
+            # Its own first: the owner comes before those who borrow.
+            self.served_by[name] = sorted(self.lanes.values(), key=lambda lane: lane.route.name != name)
 
     # Where a request belongs.
 
@@ -125,6 +130,13 @@ class RoutingState:
         )
         if needed > lane.held_by_all:
             found = [c for c in found if c.holds(needed)]
+        if found and not beyond_limit:
+            left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+            found = in_time(found, request.prompt, left_s=left_s, line_s_max=lane.line_s_max, now_s=now_s)
+            if not found:
+                lane.demand.pressed(now_s)
+        if not found and lane.lenders:
+            found = [c for owner in lane.lenders for c in lent(request, owner, now_s) if c.holds(needed)]
         if not found:
             for pool in self._other_pools(request):
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
@@ -136,7 +148,29 @@ class RoutingState:
             found = [c for c in found if c.holds(needed)]
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
-        return self._picker.pick(found, request.prompt, self._rng) if found else None
+        return self._picker.pick(found, request.prompt, self._rng, now_s) if found else None
+
+    def note_demand(self, request: ActiveRequest, now_s: float) -> None:
+        """Count what an arrival asks of its lane's replicas."""
+        lane = request.lane
+        if lane.candidates:
+            first = lane.candidates[0]
+            tokens = request.prompt.uncached(first.id)
+            lane.demand.add(tokens, first.line.work_s(tokens), now_s)
+
+    def late_s(self, request: ActiveRequest, now_s: float) -> float | None:
+        """Return when an engine of its lane is done with its prompts, where none answers the request in time.
+
+        None: a slot is all that it lacks, or there is no engine.
+        """
+        lane = request.lane
+        serves = serving(lane.candidates)
+        left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+        if not serves or in_time(serves, request.prompt, left_s=left_s, line_s_max=lane.line_s_max, now_s=now_s):
+            return None
+        if math.isinf(lane.budget_s):
+            return None
+        return min(c.line.wait_s(now_s) for c in serves)
 
     def _other_pools(self, request: ActiveRequest) -> Iterable[list[Candidate]]:
         """Return the replicas beyond its lane's own that may take a request, best first.
@@ -194,5 +228,7 @@ class RoutingState:
         if any(c.continues for c in lane.candidates):
             return True
         if not lane.candidates and request.lane_continued:
+            return True
+        if any(c.continues for owner in lane.lenders for c in owner.candidates):
             return True
         return lane.may_spill and any(c.continues for pool in lane.spill for c in pool)

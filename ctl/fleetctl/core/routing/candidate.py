@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
+
+from fleetctl.core.routing.prefill_line import PrefillLine
 
 
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,7 @@ class Candidate:
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
     is_convicted: bool = False  # it was hung or could not be reached when it last failed
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
+    line: PrefillLine = field(default_factory=PrefillLine)  # what stands before its next prompt
 
     def holds(self, request_tokens: int) -> bool:
         """Whether its engine holds so many tokens of one request, as far as is known."""

@@ -30,13 +30,15 @@ class Picker:
         self._scorers = tuple((scorers[name], weight) for name, weight in rules.scorers.items() if weight)
         self._filters = tuple(filters[name] for name in rules.filters)
 
-    def pick(self, candidates: Sequence[Candidate], prompt: PromptLoad, rng: RandomSource) -> Candidate | None:
+    def pick(
+        self, candidates: Sequence[Candidate], prompt: PromptLoad, rng: RandomSource, now_s: float
+    ) -> Candidate | None:
         """Return the candidate with the highest weighted score, ties broken by `rng`. None: no candidates."""
         for keep in self._filters:
             candidates = keep(candidates, prompt) or candidates
         if len(candidates) < 2:
             return candidates[0] if candidates else None
-        columns = [(weight, score(candidates, prompt)) for score, weight in self._scorers]
+        columns = [(weight, score(candidates, prompt, now_s)) for score, weight in self._scorers]
         best, tied = -1.0, []
         for index, candidate in enumerate(candidates):
             total = 0.0

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import Candidate, PromptLoad
 
 
-def kv_headroom(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
+def kv_headroom(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: float) -> list[float]:
     """Score by the free share of the KV cache; a full one preempts what it runs, whatever its queue looks like.
 
     A replica whose figure is not known gets the mean of the others, so that a missing figure neither draws requests nor
     drives them away. None known: all score 0.
     """
-    del prompt
+    del prompt, now_s
     free = [1.0 - c.engine.kv_usage if c.engine is not None else None for c in candidates]
     known = [share for share in free if share is not None]
     if not known:

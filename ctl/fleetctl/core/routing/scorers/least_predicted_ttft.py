@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 _RESOLUTION_S = 1e-3
 
 
-def least_predicted_ttft(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
+def least_predicted_ttft(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: float) -> list[float]:
     """Score the shortest predicted time to the first token 1, one twice as long 0.5.
 
-    The prefill work in front of it, stretched by the batch it runs in: up to twofold when every slot is taken.
+    The prompts in front of it and its own, stretched by the batch it runs in: up to twofold when every slot is taken.
     """
     tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
-    predicted = [
-        (_RESOLUTION_S + (c.prefill_tokens + tokens - cached.get(c.id, 0)) / (c.prefill_tokens_per_s or 1.0))
-        * (1.0 + c.in_flight / c.concurrency_max)
-        for c in candidates
-    ]
+    predicted = []
+    for c in candidates:
+        line = c.line
+        ttft_s = _RESOLUTION_S + line.fixed_s + (tokens - cached.get(c.id, 0)) * line.s_per_token
+        if line.count:
+            ttft_s += line.wait_s(now_s)
+        predicted.append(ttft_s * (1.0 + c.in_flight / c.concurrency_max))
     best = min(predicted)
     return [best / p for p in predicted]

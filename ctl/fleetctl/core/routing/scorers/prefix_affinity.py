@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 LOAD_BOUND = 1.25
 
 
-def prefix_affinity(candidates: Sequence[Candidate], prompt: PromptLoad) -> list[float]:
+def prefix_affinity(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: float) -> list[float]:
     """Score by the share of the prompt found in the prefix cache, 0 for replicas over the load bound."""
+    del now_s
     if not prompt.cached_tokens:
         return [0.0] * len(candidates)
     share = LOAD_BOUND * (sum([c.in_flight for c in candidates]) + 1) / len(candidates)

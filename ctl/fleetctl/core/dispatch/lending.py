@@ -1,0 +1,41 @@
+"""Which replicas of other lanes may take a request: a lane is a promise, not a wall, and the owner comes first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fleetctl.core.routing.usable import usable
+
+if TYPE_CHECKING:
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.core.routing.candidate import Candidate
+
+# Of the owner's budget, what a replica that its own requests need may be occupied by another lane's prompt.
+KEPT_SHARE = 0.3
+
+
+def lent(request: ActiveRequest, owner: DispatchLane[ActiveRequest], now_s: float) -> list[Candidate]:
+    """Return the replicas of another lane that this request may use: both lanes' predicted TTFT stays in its budget.
+
+    The owner keeps as many replicas as its own requests need; of those, other lanes get only what it does not feel.
+    """
+    lane = request.lane
+    if not owner.candidates:
+        return []
+    is_pressed, kept = owner.demand.is_pressed(now_s), owner.demand.replicas(now_s)
+    left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+    found = []
+    pool = usable(owner.candidates, now_s=now_s, tried=request.avoided, must_continue=request.must_continue)
+    for candidate in pool:
+        wait_s = candidate.line.wait_s(now_s)
+        taken_s = wait_s + candidate.line.own_s(request.prompt.uncached(candidate.id))
+        if taken_s <= left_s and (
+            not (is_pressed or owner.is_kept(candidate, kept))
+            or taken_s + candidate.line.own_s(owner.demand.mean_tokens) <= KEPT_SHARE * owner.budget_s
+        ):
+            found.append(candidate)
+    if math.isinf(lane.budget_s):
+        return [c for c in found if not c.line.count]
+    return found

@@ -1,0 +1,36 @@
+"""Which replicas answer in time: the prompts that stand before an engine's next one are what its first token waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.core.routing.candidate import Candidate, PromptLoad
+
+# Of the TTFT promised: what a forecast may fill. The rest is for lengths that are estimates, and for steps that decodes
+# share. In simulations .75 to .9 keep the same goodput from 1x to 8x of what a lane can do.
+BUDGET_SHARE = 0.85
+# Where no TTFT is promised nobody hurries: what waits, waits in the gateway, where it can be moved and counted.
+LINE_S_MAX = 1.0
+
+
+def in_time(
+    candidates: Iterable[Candidate], prompt: PromptLoad, *, left_s: float, line_s_max: float, now_s: float
+) -> list[Candidate]:
+    """Return those whose first token is predicted within `left_s`, by a line no longer than `line_s_max`.
+
+    One that computes no prompt takes any: no other could be sooner, and a prompt too long for the promise is answered late.
+    """
+    tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
+    found = []
+    for candidate in candidates:
+        line = candidate.line
+        if not line.count:
+            found.append(candidate)
+            continue
+        wait_s = line.wait_s(now_s)
+        if wait_s <= line_s_max and wait_s + line.own_s(tokens - cached.get(candidate.id, 0)) <= left_s:
+            found.append(candidate)
+    return found

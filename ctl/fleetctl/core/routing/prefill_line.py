@@ -1,0 +1,150 @@
+"""The prompts that stand before an engine's next one, and how long it takes over them, as learned from first tokens.
+
+An engine computes prompts in the order they came. So the time between two first tokens is what the second one's prompt
+took, decodes that share its steps included, wherever it was there already when the first one came; else the time since it
+was sent. These times are fitted by `fixed + tokens x slope`, old ones forgotten, from the plan's figure on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+# A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
+_DECAY = 0.98
+# What the plan says weighs as much as three samples, half of a prompt of 500 tokens, half of one of 1,000; it is forgotten
+# as they are, but for a rest that decides where all prompts are of one length.
+_PRIOR_N, _PRIOR_X, _PRIOR_XX = 1.0, 0.5 * 500 + 0.5 * 1000, 0.5 * 500**2 + 0.5 * 1000**2
+_PRIOR_WEIGHT, _PRIOR_WEIGHT_MIN = 3.0, 0.15
+_TOKENS_PER_S_UNPLANNED = 10_000.0
+# However alike the prompts are, their length is at least so much of what they take.
+_SLOPE_SHARE_MIN = 0.05
+# One pause of the engine or of the machine is not taken at its word; one that lasts is, within a few samples.
+_SURPRISE_MAX = 4.0
+# A line that is late by its own forecast is not over: this share of it is taken to be left.
+_LATE_SHARE = 0.25
+
+
+@dataclass(slots=True, eq=False)
+class PrefillTurn:
+    """One prompt in the line."""
+
+    tokens: int
+    since_s: float
+    is_gone: bool = False
+
+
+class PrefillLine:
+    """One engine's; the caller says when a prompt is sent, has its first token, or is given up."""
+
+    __slots__ = (
+        "_free_s", "_heard_s", "_n", "_prior", "_tokens", "_turns", "_weight", "_x", "_xx", "_xy", "_y", "count", "fixed_s",
+        "s_per_token",
+    )  # fmt: skip
+
+    def __init__(self, tokens_per_s: float = 0.0) -> None:
+        self.count = 0  # prompts in it; read for every request
+        self._tokens = 0
+        self._turns: deque[PrefillTurn] = deque()
+        self._free_s = 0.0  # when it will have been worked off, by its own forecast
+        self._heard_s = 0.0  # the last first token
+        # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._prior = 0.0
+        self._weight = _PRIOR_WEIGHT
+        self.fixed_s = 0.0  # of a prompt's time, what does not depend on its length
+        self.s_per_token = 0.0
+        self.plan(tokens_per_s)
+
+    def plan(self, tokens_per_s: float) -> None:
+        """Take the plan's rate as what is known before anything was measured; 0: it is not known."""
+        s_per_token = 1.0 / (tokens_per_s or _TOKENS_PER_S_UNPLANNED)
+        if s_per_token != self._prior:
+            self._prior = s_per_token
+            self._fit()
+
+    def join(self, tokens: int, now_s: float) -> PrefillTurn:
+        """Stand at the end of the line."""
+        turn = PrefillTurn(tokens, now_s)
+        self._turns.append(turn)
+        self.count += 1
+        self._tokens += tokens
+        free_s = max(now_s, self._free_s)
+        self._free_s = free_s + self.fixed_s + tokens * self.s_per_token
+        return turn
+
+    def leave(self, turn: PrefillTurn, now_s: float) -> None:
+        """Give up: the engine is told, or is lost."""
+        if turn.is_gone:
+            return
+        self._drop(turn)
+        self._free_s = max(now_s, self._free_s - self.own_s(turn.tokens)) if self.count else now_s
+        while self._turns and self._turns[0].is_gone:
+            self._turns.popleft()
+
+    def done(self, turn: PrefillTurn, now_s: float, *, is_first_token: bool = True) -> None:
+        """Note that it and all before it have been computed; only by a first token it is known since when."""
+        if turn.is_gone:
+            return
+        turns, tokens, number, begun_s = self._turns, 0, 0, now_s
+        while turns:
+            first = turns.popleft()
+            if not first.is_gone:
+                self._drop(first)
+                tokens += first.tokens
+                number += 1
+                begun_s = min(begun_s, first.since_s)
+            if first is turn:
+                break
+        if is_first_token:
+            self._learn(tokens / number, (now_s - max(begun_s, self._heard_s)) / number)
+            self._heard_s = now_s
+        self._free_s = now_s + self.count * self.fixed_s + self._tokens * self.s_per_token
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long a prompt that joins now waits until its own turn comes."""
+        if not self.count:
+            return 0.0
+        ahead_s = self._free_s - now_s
+        if ahead_s > 0.0:
+            return ahead_s
+        return _LATE_SHARE * (self.count * self.fixed_s + self._tokens * self.s_per_token)
+
+    def own_s(self, tokens: float) -> float:
+        """Return how long the engine takes over a prompt of so many tokens itself."""
+        return self.fixed_s + tokens * self.s_per_token
+
+    def work_s(self, tokens: float) -> float:
+        """Return what a prompt takes of the engine where others share its steps: without what each takes alone."""
+        return tokens * self.s_per_token
+
+    def _drop(self, turn: PrefillTurn) -> None:
+        turn.is_gone = True
+        self.count -= 1
+        self._tokens -= turn.tokens
+
+    def _learn(self, tokens: float, seconds: float) -> None:
+        surprise_s = _SURPRISE_MAX * (self.fixed_s + tokens * self.s_per_token)
+        seconds = min(seconds, surprise_s)
+        if self._weight > _PRIOR_WEIGHT_MIN:
+            self._weight *= _DECAY
+        self._n = self._n * _DECAY + 1.0
+        self._x = self._x * _DECAY + tokens
+        self._y = self._y * _DECAY + seconds
+        self._xx = self._xx * _DECAY + tokens * tokens
+        self._xy = self._xy * _DECAY + tokens * seconds
+        self._fit()
+
+    def _fit(self) -> None:
+        """Fit both figures by least squares, the prior among the samples; neither is negative."""
+        weight = self._weight
+        planned = weight * self._prior
+        n, x, y = self._n + weight * _PRIOR_N, self._x + weight * _PRIOR_X, self._y + planned * _PRIOR_X
+        xx, xy = self._xx + weight * _PRIOR_XX, self._xy + planned * _PRIOR_XX
+        mean = y / x
+        slope = (n * xy - x * y) / (n * xx - x * x)
+        if slope < _SLOPE_SHARE_MIN * mean:
+            slope = _SLOPE_SHARE_MIN * mean
+        elif slope > mean:
+            slope = mean
+        self.fixed_s, self.s_per_token = (y - slope * x) / n, slope

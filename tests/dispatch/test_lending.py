@@ -1,0 +1,156 @@
+"""A lane is a promise, not a wall: requests cross it where both promises hold, and the owner comes first."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.model.gateway import RouteLane
+
+RATE = 20_000.0  # of the heap's replicas
+
+
+def lane(name: str, ttft_s: float | None) -> RouteLane:
+    targets = (
+        (LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=ttft_s),)
+        if ttft_s
+        else (LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=14_400.0),)
+    )
+    return replace(CHAT, name=name, slo=LaneSlo(targets=targets), max_wait_s=0.2)
+
+
+SHORT, LONG, BATCH = lane("short", 0.3), lane("long", 2.0), lane("batch", None)
+
+
+class PrefillEngines:
+    """Replicas that compute prompts in the order they come, at the planned rate."""
+
+    def __init__(self, heap: EventHeap) -> None:
+        self._heap = heap
+        self._free_s: dict[str, float] = {}
+
+    def fate_of(self, tokens: int) -> Callable[[str], Fate]:
+        def fate(replica_id: str) -> Fate:
+            now_s = self._heap.now_s
+            free_s = max(self._free_s.get(replica_id, 0.0), now_s) + tokens / RATE
+            self._free_s[replica_id] = free_s
+            return Fate(free_s - now_s, free_s - now_s + 0.05)
+
+        return fate
+
+
+class Fleet:
+    def __init__(self, *replicas: tuple[str, str], lanes: tuple[RouteLane, ...] = (SHORT, LONG, BATCH)) -> None:
+        self.heap = EventHeap()
+        self.dispatcher: Dispatcher = dispatcher_on(self.heap)
+        self.engines = PrefillEngines(self.heap)
+        self.dispatcher.apply(table(*(route(id_, name, concurrency_max=64) for id_, name in replicas), lanes=lanes))
+
+    def pause(self, seconds: float) -> None:
+        self.heap.run(ends_s := self.heap.now_s + seconds)
+        self.heap.now_s = ends_s
+
+    def send(self, name: str, tokens: int) -> HeapExchange:
+        exchange = HeapExchange(self.heap, self.dispatcher, self.engines.fate_of(tokens))
+        exchange.submit(name, prompt_tokens=tokens)
+        return exchange
+
+
+def test_a_lane_without_a_replica_is_served_by_another_at_once():
+    fleet = Fleet(("l1", "long"))
+    exchange = fleet.send("short", 200)
+    fleet.heap.run()
+    assert (exchange.sent_to, exchange.ends) == (["l1"], ["answered", "over"])
+
+
+@pytest.mark.parametrize("changes", [{"lends": False}, {"engine": "tgi"}], ids=["kept to itself", "of another engine"])
+def test_a_lane_that_does_not_lend_serves_its_own_alone(changes):
+    fleet = Fleet(("l1", "long"), lanes=(SHORT, replace(LONG, **changes), BATCH))
+    exchange = fleet.send("short", 200)
+    fleet.heap.run()
+    assert exchange.ends == ["no-replica", "over"]
+
+
+def test_a_lane_in_need_borrows_what_the_owner_can_spare_and_not_what_it_needs():
+    fleet = Fleet(("s1", "short"), ("s2", "short"), ("l1", "long"))
+    assert fleet.send("short", 200).sent_to[0] in ("s1", "s2")
+    sent = [fleet.send("long", 16_000).sent_to for _ in range(3)]  # each is .8 s of an engine
+    fleet.heap.run()
+    assert sent == [["l1"], ["l1"], ["s2"]]
+    # Now its replicas are all it has for 5,000 tokens a second and more.
+    fleet = Fleet(("s1", "short"), ("s2", "short"), ("l1", "long"))
+    for _ in range(2000):
+        fleet.send("short", 200)
+        fleet.pause(0.0075)
+    assert [fleet.send("long", 16_000).sent_to for _ in range(3)] == [["l1"], ["l1"], []]
+
+
+def test_the_owner_takes_back_what_it_lent_as_soon_as_it_is_pressed():
+    fleet = Fleet(("s1", "short"), ("s2", "short"), ("l1", "long"))
+    fleet.send("short", 200)
+    for _ in range(80):  # .4 s of work for each at once: more than the promise leaves
+        fleet.send("short", 200)
+    fleet.pause(1.0)
+    assert [fleet.send("long", 16_000).sent_to for _ in range(3)] == [["l1"], ["l1"], []]
+
+
+def test_batch_uses_what_is_idle_and_nobody_feels_it():
+    fleet = Fleet(("b1", "batch"), ("l1", "long"))
+    for _ in range(8):
+        fleet.send("batch", 8_000)
+    assert len(fleet.send("batch", 8_000).sent_to) == 0  # its own line is a second long, the other one holds one
+    long = fleet.send("long", 4_000)
+    fleet.heap.run()
+    assert long.sent_to == ["l1"]
+    assert (long.request.stopwatch.ttft_s or 9.0) < 2.0
+
+
+@pytest.mark.parametrize("prompts", [(200,), (3000,), (12_000,), (200, 1000, 3000, 8000)])
+@pytest.mark.parametrize("times", [1.2, 3.0, 8.0])
+def test_goodput_under_overload_is_what_it_is_at_the_limit(prompts, times):
+    def good_rps(load: float) -> float:
+        fleet = Fleet(
+            ("l1", "long"), ("l2", "long"), lanes=(replace(LONG, slo=SHORT.slo if max(prompts) < 300 else LONG.slo),)
+        )
+        rng, ends_s = random.Random(3), 60.0
+        rate = load * 2 * RATE / (sum(prompts) / len(prompts))
+        while fleet.heap.now_s < ends_s:
+            fleet.pause(rng.expovariate(rate))
+            fleet.send("long", rng.choice(prompts))
+        fleet.heap.run()
+        return fleet.dispatcher.routes.lanes["long"].accounts.totals().good / ends_s
+
+    assert good_rps(times) >= 0.97 * good_rps(1.0)
+
+
+def test_who_cannot_be_in_time_waits_for_an_idle_engine_where_the_lane_waits_so_long():
+    patient = replace(SHORT, max_wait_s=30.0)
+    fleet = Fleet(("s1", "short"), lanes=(patient,))
+    exchanges = [fleet.send("short", 4_000) for _ in range(5)]  # .2 s each, .255 s left
+    assert [len(exchange.sent_to) for exchange in exchanges] == [1, 0, 0, 0, 0]
+    fleet.heap.run()
+    assert {tuple(exchange.ends) for exchange in exchanges} == {("answered", "over")}
+    hurried = Fleet(("s1", "short"), lanes=(SHORT,))
+    exchanges = [hurried.send("short", 4_000) for _ in range(5)]
+    hurried.heap.run()
+    assert sorted(exchange.ends[0] for exchange in exchanges) == ["answered", *["predicted-wait"] * 4]
+
+
+def test_who_is_in_time_goes_before_who_is_not():
+    patient = replace(SHORT, max_wait_s=30.0)
+    fleet = Fleet(("s1", "short"), lanes=(patient,))
+    late = [fleet.send("short", 4_000) for _ in range(3)]
+    fresh = fleet.send("short", 200)
+    assert fresh.sent_to == ["s1"]
+    fleet.heap.run()
+    assert all(exchange.ends == ["answered", "over"] for exchange in (*late, fresh))

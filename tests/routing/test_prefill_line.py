@@ -1,0 +1,116 @@
+"""What stands before an engine's next prompt, told by nothing but its first tokens."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fleetctl.core.routing.budget import in_time
+from fleetctl.core.routing.candidate import Candidate, PromptLoad
+from fleetctl.core.routing.prefill_line import PrefillLine, PrefillTurn
+
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "done", "answered", "leave"]),
+        st.integers(0, 20_000),
+        st.floats(0, 3),
+        st.integers(0, 9),
+    ),
+    max_size=60,
+)
+
+
+@given(moves)
+def test_the_line_is_empty_when_all_have_gone_and_never_forecasts_less_than_nothing(moves):
+    line, now_s, turns = PrefillLine(5_000.0), 0.0, []
+    for what, tokens, seconds, which in moves:
+        now_s += seconds
+        if what == "join":
+            turns.append(line.join(tokens, now_s))
+        elif turns:
+            turn = turns[which % len(turns)]
+            if what == "leave":
+                line.leave(turn, now_s)
+            else:
+                line.done(turn, now_s, is_first_token=what == "done")
+        assert line.wait_s(now_s) >= 0.0
+        assert line.own_s(tokens) >= 0.0
+        assert line.count == sum(not turn.is_gone for turn in turns)
+    for turn in turns:
+        line.leave(turn, now_s)
+    assert line.count == 0
+    assert line.wait_s(now_s) == 0.0
+
+
+def serve(line: PrefillLine, rng: random.Random, *, rate: float, fixed_s: float, prompts: int) -> float:
+    """An engine that computes prompts in order; return the mean error of the forecast over the last half, as a share."""
+    now_s, free_s, errors = 0.0, 0.0, []
+    waiting: list[tuple[PrefillTurn, float]] = []
+    for number in range(prompts):
+        now_s += rng.expovariate(0.8 * rate / 1500.0)
+        while waiting and waiting[0][1] <= now_s:
+            turn, done_s = waiting.pop(0)
+            line.done(turn, done_s)
+        tokens = rng.choice((200, 1000, 3300))
+        predicted_s = line.wait_s(now_s) + line.own_s(tokens)
+        free_s = max(free_s, now_s) + fixed_s + tokens / rate
+        if number > prompts / 2:
+            errors.append(abs(predicted_s - (free_s - now_s)) / (free_s - now_s))
+        waiting.append((line.join(tokens, now_s), free_s))
+    return sum(errors) / len(errors)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.floats(500, 50_000), st.floats(0.0, 0.05), st.floats(0.2, 5.0))
+def test_an_engines_own_rate_is_learned_whatever_the_plan_says(seed, rate, fixed_s, wrong_by):
+    line = PrefillLine(rate * wrong_by)
+    assert serve(line, random.Random(seed), rate=rate, fixed_s=fixed_s, prompts=400) < 0.12
+
+
+def test_one_pause_is_not_taken_at_its_word_and_one_that_lasts_is():
+    line = PrefillLine(10_000.0)
+    for number in range(50):
+        line.done(line.join(1000, number), number + 0.1)
+    line.done(line.join(1000, 100.0), 130.0)
+    assert line.own_s(1000) < 0.2
+    for number in range(60):
+        line.done(line.join(1000, 200.0 + 10 * number), 201.0 + 10 * number)
+    assert line.own_s(1000) == pytest.approx(1.0, rel=0.3)
+
+
+def test_an_answer_that_came_whole_says_nothing_of_its_prompt_alone():
+    line = PrefillLine(10_000.0)
+    before_s = line.own_s(1000)
+    line.done(line.join(1000, 0.0), 60.0, is_first_token=False)
+    assert line.own_s(1000) == before_s
+
+
+def candidate(id_: str, *waiting: int) -> Candidate:
+    found = Candidate(
+        id=id_, in_rotation=True, concurrency_max=8, prefill_tokens_per_s=10_000.0, line=PrefillLine(10_000.0)
+    )
+    for tokens in waiting:
+        found.line.join(tokens, 0.0)
+    return found
+
+
+def test_only_who_is_done_in_time_takes_a_prompt_and_an_idle_engine_takes_any():
+    short, long, idle = candidate("short", 2000), candidate("long", 9000), candidate("idle")
+
+    def ids(tokens: int, left_s: float, line_s_max: float = 10.0) -> list[str]:
+        prompt = PromptLoad(tokens, {})
+        return [c.id for c in in_time((short, long, idle), prompt, left_s=left_s, line_s_max=line_s_max, now_s=0.0)]
+
+    assert ids(1000, left_s=0.5) == ["short", "idle"]
+    assert ids(1000, left_s=1.1) == ["short", "long", "idle"]
+    assert ids(4000, left_s=0.5) == ["idle"]  # late anywhere, latest where others wait
+    assert ids(1000, left_s=9.0, line_s_max=0.5) == ["short", "idle"]
+
+
+def test_a_cached_prefix_takes_no_time():
+    busy = candidate("busy", 3000)
+    cached = PromptLoad(5000, {"busy": 4500})
+    assert in_time((busy,), cached, left_s=0.4, line_s_max=9.0, now_s=0.0) == [busy]
+    assert in_time((busy,), PromptLoad(5000, {}), left_s=0.4, line_s_max=9.0, now_s=0.0) == []
