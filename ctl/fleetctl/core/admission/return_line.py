@@ -83,7 +83,7 @@ class ReturnLine:
             at_s = min(now_s + RETURN_S_MAX, at_s + spacing_s * self._jitter())
         self._places.append((at_s, client))
         self._clients.setdefault(client, _Places()).given += 1
-        return at_s - now_s
+        return min(RETURN_S_MAX, at_s - now_s)
 
     def _jitter(self) -> float:
         """Return the next of numbers that fill [0, 1) evenly, whatever their count."""
