@@ -50,6 +50,8 @@ def test_an_end_without_a_notice_is_a_loss_unless_the_engine_explains_it() -> No
     assert after(Memory(), gone, now_s=3600).offerings[KEY].unannounced == 1.0
     crashed = replace(gone, engine_fault=EngineFault(kind=EngineFaultKind.KILLED, line="signal 9"))
     assert after(Memory(), crashed, now_s=3600).offerings[KEY].losses == 0.0
+    killed = replace(gone, exit_reason="signal 9")
+    assert after(Memory(), killed, now_s=3600).offerings[KEY].losses == 0.0
 
 
 def test_a_refused_order_is_counted_once_and_weighs_less_than_a_loss() -> None:

@@ -152,6 +152,20 @@ def test_spot_nodes_are_announced_and_taken_where_a_zone_has_none_left():
     assert world.violations() == ()
 
 
+def test_what_stood_in_for_spot_is_given_back_and_nobody_misses_anything():
+    desired = desired_for(three_lanes(spot="all", batch=0))
+    rows = tuple(SpotRow(at_s=s, zone=zone, available=n) for s, n in ((0, 4), (200, 0), (600, 4)) for zone in "abc")
+    spec = SimulationSpec(settled={"short": 1, "long": 4, "batch": 1}, boot_s=60.0, spot=rows, notice_s=120.0)
+    world = SimulatedWorld(desired, static, spec, offerings=offerings())
+    world.run(poisson(2, 1200))
+    markets = [r.market.value for r in world.controller.records.values() if r.lane == "long"]
+    assert markets == ["spot"] * 4
+    decisions = world.controller.decisions
+    assert decisions["launch replica-replaced"] == 5  # four long, one batch: in the tick of the notice
+    assert decisions["launch spot-again"] >= 5
+    assert all(record.losses > 0 for record in world.controller.memory.offerings.values() if record.lost_at)
+
+
 def test_the_same_seed_gives_the_same_figures_under_any_hash_seed():
     code = "from tests.sim.test_world import figures; print(figures(3))"
     found = set()

@@ -26,6 +26,7 @@ _HALF_LIFE_H = 24.0
 _REFUSAL_WEIGHT = 0.25
 # Time held is added up this often, so that a quiet fleet writes its memory no more than that.
 _ADDED_UP_S = 300.0
+_ENGINE_ENDS = ("signal ", "exit ")
 # After a loss its offering is left alone for so long, twice as long for each further loss that is still remembered.
 _AVOIDED_S = 600.0
 _AVOIDED_S_MAX = 3600.0
@@ -156,8 +157,11 @@ def _is_lost(replica: ObservedReplica) -> bool:
     record = replica.record
     if notice_of(replica) is not None:
         return True
-    is_ours = record.state in (ReplicaState.PENDING, ReplicaState.DRAINING, ReplicaState.STOPPING)
-    return replica.node is NodeState.GONE and not is_ours and replica.engine_fault is None
+    if replica.node is not NodeState.GONE or replica.engine_fault is not None:
+        return False
+    # An engine that ended by itself, or was killed, says nothing of the offering.
+    is_engines = replica.exit_reason.startswith(_ENGINE_ENDS)
+    return not is_engines and record.state not in (ReplicaState.PENDING, ReplicaState.DRAINING, ReplicaState.STOPPING)
 
 
 def _is_later(at: datetime, known: OfferingRecord | None) -> bool:

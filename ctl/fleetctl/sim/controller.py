@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.table import build_table
+from fleetctl.core.hazard import Hazards
 from fleetctl.core.overload import effective_step
 from fleetctl.core.transitions import create_refused, is_lawful, node_created, notice_seen, stop_taken, transition
 from fleetctl.model.catalogue import Market
@@ -21,6 +22,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.engine import SimulatedEngine
@@ -80,8 +82,9 @@ class SimulatedController:
             planned = self.desired.plan.lane(lane)
             for number in range(count):
                 market = Market.SPOT if number >= planned.on_demand and planned.spot else Market.ON_DEMAND
-                record = self._requested(lane, market, "was there")
-                node = self._provider.create(record, self._engine(lane), 0.0) if record is not None else None
+                action = LaunchReplica(lane=lane, market=market, code=ReasonCode.PLANNED, reason="was there")
+                record = self._requested(action)
+                node = self._provider.create(record, self._engine(lane), 0.0, now) if record is not None else None
                 if record is None or node is None:
                     break
                 node.requested_s = node.healthy_s = 0.0
@@ -180,9 +183,10 @@ class SimulatedController:
         self._has_changed = True
 
     def _launch(self, action: LaunchReplica, now_s: float) -> None:
-        record = self._requested(action.lane, action.market, action.reason)
+        record = self._requested(action)
         if record is None:
-            self._refused[action.lane] = "no offering can be had"
+            if action.may_fall_back:
+                self._refused[action.lane] = "no offering can be had"
             return
         self.records[record.id] = record
         self._has_changed = True
@@ -196,17 +200,17 @@ class SimulatedController:
         record = self.records.get(replica_id)
         if record is None or record.state is not ReplicaState.PENDING:
             return
-        node = self._provider.create(record, self._engine(record.lane), now_s)
+        node = self._provider.create(record, self._engine(record.lane), now_s, now)
         if node is None:
             self._note(create_refused(record, fault="no stock", now=now, is_final=True))
             self._launch(action, now_s)
             return
         self._note(node_created(record, node.listed(record, now_s, now), reason="created", now=now))
 
-    def _requested(self, lane: str, market: Market, reason: str) -> Replica | None:
-        standing = tuple(self.records.values())
-        now_s, now = self._heap.now_s, self._observer.at(self._heap.now_s)
-        offering = self._provider.choose(self.desired, lane, market, standing, now_s)
+    def _requested(self, action: LaunchReplica) -> Replica | None:
+        lane, now = action.lane, self._observer.at(self._heap.now_s)
+        hazards = Hazards(now=now, records=self.memory.offerings)
+        offering = self._provider.choose(self.desired, action, tuple(self.records.values()), hazards)
         if offering is None:
             return None
         self._launched += 1
@@ -225,7 +229,7 @@ class SimulatedController:
             node_count=planned.node_count,
             created_at=now,
             changed_at=now,
-            reason=reason,
+            reason=action.reason,
             capacity=ReplicaCapacity(
                 max_model_len=planned.launch.max_model_len,
                 max_num_seqs=planned.launch.max_num_seqs,

@@ -91,6 +91,8 @@ class SimulatedObserver:
             gateway_alive=True,
             refused=refused,
             boot_s=self._boot_s,
+            offerings=self._provider.offerings,
+            refused_offerings=self._provider.refused(now),
         )
 
     def _gateway(self, now_s: float, now: datetime) -> GatewaySnapshot:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.core.placement import next_offering
+from fleetctl.core.placement import ranked_offerings
 from fleetctl.model.catalogue import Market
 from fleetctl.sim.nodes import SimulatedNode, SpotMarket, boot_time_s
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
+    from datetime import datetime
 
+    from fleetctl.core.hazard import Hazards
     from fleetctl.model.catalogue import Offering
+    from fleetctl.model.decision import LaunchReplica
     from fleetctl.model.desired import Desired
     from fleetctl.model.replica import Replica
     from fleetctl.sim.engine import SimulatedEngine
@@ -37,28 +41,37 @@ class SimulatedProvider:
         self.delivers = True  # False: what is ordered never becomes ready
         self._by_key = {offering.key: offering for offering in offerings}
         self._dice = dice
-        self._unobtainable_until_s: dict[str, float] = {}
+        self._refused_at: dict[str, datetime] = {}  # by Offering.key
         self._changes_s = sorted({row.at_s for row in spec.spot})
         self._next_change = 0
 
     def choose(
-        self, desired: Desired, lane: str, market: Market, standing: Sequence[Replica], now_s: float
+        self, desired: Desired, action: LaunchReplica, standing: Sequence[Replica], hazards: Hazards
     ) -> Offering | None:
-        """Return where the next replica goes: the market asked for, else on-demand where spot has none."""
-        markets = (market, Market.ON_DEMAND) if market is Market.SPOT else (market,)
-        avoid = {key for key, until_s in self._unobtainable_until_s.items() if until_s > now_s}
-        for each in markets:
-            placed = next_offering(
-                desired.plan.lane(lane), standing, each, self.offerings, capacity=desired.profile.capacity, avoid=avoid
-            )
-            if placed.offering is not None:
-                return placed.offering
-        return None
+        """Return where the next replica goes, as the controller's launches do."""
+        ranking = ranked_offerings(
+            desired.plan.lane(action.lane),
+            standing,
+            action.market,
+            self.offerings,
+            capacity=desired.profile.capacity,
+            avoid=frozenset(self.refused(hazards.now)),
+            hazards=hazards,
+            may_fall_back=action.may_fall_back,
+            most=1,
+        )
+        return next(iter(ranking.offerings), None)
 
-    def create(self, record: Replica, engine: SimulatedEngine, now_s: float) -> SimulatedNode | None:
+    def refused(self, now: datetime) -> dict[str, datetime]:
+        """Return when each offering that is left alone now had no stock."""
+        lately = now - timedelta(seconds=_UNOBTAINABLE_S)
+        self._refused_at = {key: at for key, at in self._refused_at.items() if at > lately}
+        return dict(self._refused_at)
+
+    def create(self, record: Replica, engine: SimulatedEngine, now_s: float, now: datetime) -> SimulatedNode | None:
         """Return the node of an order; None: its zone has none left, and is left alone for a while."""
         if record.market is Market.SPOT and self._held(record.zone) >= self.spot.available(record.zone, now_s):
-            self._unobtainable_until_s[record.offering] = now_s + _UNOBTAINABLE_S
+            self._refused_at[record.offering] = now
             return None
         requested_s = now_s - self.spec.create_s
         boot_s = boot_time_s(self.spec, self._by_key[record.offering], self._dice) if self.delivers else math.inf

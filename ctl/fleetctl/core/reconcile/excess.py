@@ -22,11 +22,12 @@ def excess(lane: LaneState, *, at_least: int) -> list[ReplicaStep]:
     left = capacity_of(lane)
     # An order on its way cannot be called back: what it will bring goes then, not what serves now.
     pending = sum(o.state is ReplicaState.PENDING for o in left)
+    if len(left) - lane.target.wanted - pending <= 0 and at_least <= 0:
+        return []
     by_id = {o.id: o for o in left if o.state is not ReplicaState.PENDING}
     baseline = lane.plan.on_demand if may_use_spot(lane) else None
-    order = scale_down_order((o.replica for o in by_id.values()), baseline=baseline)
     gone: list[ReplicaStep] = []
-    for replica in order:
+    for replica in scale_down_order((o.replica for o in by_id.values()), baseline=baseline):
         over = len(left) - lane.target.wanted - pending - substituting(lane, left)
         if over <= 0 and len(gone) >= at_least:
             break
