@@ -128,16 +128,21 @@ def status(profile: Profile) -> object:
 
 
 def decisions(profile: Profile) -> object:
-    """Return everything decided over ten minutes: overload, then calm, beside a replica that never gets ready."""
-    fleet, memory, found = desired(profile), Memory(), []
+    """Return everything decided over ten minutes: overload, then calm, beside a replica that never gets ready.
+
+    Requests of `long` wait meanwhile, and may use the replicas of `batch`.
+    """
+    lanes = tuple(replace(e, spill_to=(*e.spill_to, "batch")) if e.name == "long" else e for e in profile.lanes)
+    fleet, memory, found = desired(replace(profile, lanes=lanes)), Memory(), []
     serving = [lane.name for lane in profile.lanes for _ in range(1 if lane.name == "long" else 2)]
     ready = [observed(f"r{number}", record_lane=lane) for number, lane in enumerate(serving, 1)]
     stuck = observed("r9", ReplicaState.BOOTING, record_lane="long", record_created_at=worlds.at(3590), healthy=False)
     for passed_s in range(0, 600, 2):
         is_pressed = passed_s < 80
-        short = traffic("short", ttft_s=0.9 if is_pressed else 0.01, rps=9.0 if is_pressed else 0.1)
-        lanes = (short, traffic("long", rps=0.1), traffic("batch", rps=0.1))
-        gateway = snapshot(*lanes, now_s=3600 + passed_s)
+        latency_s = 0.9 if is_pressed else 0.01
+        short = traffic("short", ttft_s=latency_s, rps=9.0 if is_pressed else 0.1)
+        long = traffic("long", wait_s=3 * latency_s, rps=0.1)
+        gateway = snapshot(short, long, traffic("batch", rps=0.1), now_s=3600 + passed_s)
         seen = worlds.observation(*ready, stuck, gateway=gateway, now_s=3600 + passed_s)
         decision = worlds.decide(fleet, seen, memory)
         memory = decision.memory

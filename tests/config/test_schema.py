@@ -65,5 +65,5 @@ def test_every_key_is_described_and_defaults_are_spelt_with_units() -> None:
     assert all("description" in section for section in sections)
     entries = [(key, entry) for section in sections for key, entry in section["properties"].items()]
     assert [key for key, entry in entries if not {"description", "$ref"} & entry.keys()] == []
-    assert SCHEMA["$defs"]["ControlShape"]["properties"]["scale_down_after"]["default"] == "5m"
+    assert SCHEMA["$defs"]["ControlShape"]["properties"]["scale_down_after"]["default"] == "2m"
     assert SCHEMA["$defs"]["GatewayShape"]["properties"]["body_max"]["default"] == "16MiB"

@@ -238,7 +238,7 @@ def test_what_a_pinned_step_refuses_buys_no_replica_and_gives_none_up():
 def test_what_the_controllers_own_step_refuses_is_demand():
     memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, step=LadderStep.SHED)})
     for now_s in (3600, 3611):
-        memory = decide(one_lane(), at_rate(now_s, rps=2.0, shed={"shed": 10}), memory).memory
+        memory = decide(one_lane(), at_rate(now_s, rps=2.0, shed={"shed": 5}), memory).memory
     assert memory.lanes["short"].wanted == 3
 
 

@@ -127,7 +127,8 @@ def short_lives(
     """
     rng = random.Random(seed)
     wanted = 1 + len(others)
-    fleet, memory, now_s, waits = worlds.one_lane(wanted), settled(wanted), 1000.0, []
+    fleet = worlds.one_lane(wanted, control=ControlSpec(scale_down_after_s=1e6))
+    memory, now_s, waits = settled(wanted), 1000.0, []
     measured_s = {fleet.plan.lane("short").offering.key: boot_s}
     for n in range(lives):
         ready_s = now_s + rng.uniform(1.0, 8.0)

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.reconcile import reconcile
+from fleetctl.model.bursts import BurstMemory, NeedPeak
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -149,13 +150,32 @@ def observations(draw: st.DrawFn) -> Observation:
     return world if has_gateway else replace(world, gateway=None, gateway_validity=Validity.NONE)
 
 
+@st.composite
+def burst_memories(draw: st.DrawFn) -> BurstMemory:
+    """Return a memory of falling needs, each seen later than the one before."""
+    needs = sorted(draw(st.sets(st.integers(0, 6), max_size=4)), reverse=True)
+    times = sorted(draw(st.lists(st.floats(0, NOW_S), min_size=len(needs), max_size=len(needs))))
+    return BurstMemory(
+        peaks=tuple(NeedPeak(need=need, at=worlds.at(at_s)) for need, at_s in zip(needs, times, strict=True)),
+        counted_at=draw(instants),
+        count=draw(st.integers(0, 50)),
+        mean=draw(st.floats(0, 50)),
+        squares=draw(st.floats(0, 500)),
+        is_settling=draw(st.booleans()),
+        planned_at=draw(instants),
+        lowered_at=draw(instants),
+        regrets=draw(st.integers(0, 6)),
+        regretted_at=draw(instants),
+    )
+
+
 lane_memories = st.builds(
     LaneMemory,
     wanted=st.integers(0, 6),
     planned=st.integers(-1, 5),
     requested=st.integers(0, 5),
     up_since=instants,
-    down_since=instants,
+    bursts=burst_memories(),
     step=st.sampled_from(LadderStep),
     overloaded_since=instants,
     calm_since=instants,

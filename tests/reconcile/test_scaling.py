@@ -11,10 +11,13 @@ from fleetctl.core.demand import replicas_needed
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, Memory, StopReplica
 from fleetctl.model.desired import Overrides
-from fleetctl.model.plan import Constraint
-from fleetctl.model.profile import ControlSpec
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.plan import Constraint, ReplicaThroughput
+from fleetctl.model.profile import ControlSpec, ReplicaBounds
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
+from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -123,14 +126,117 @@ def test_it_never_grows_beyond_the_lanes_bounds():
     assert "at the lane's bound 2" in reason_of(decision, "short")
 
 
-def test_a_calm_lane_gives_up_one_replica_after_the_wait():
-    fleet = worlds.one_lane(2)
-    first = step(fleet, PLANNED, 3600, *TWO, rps=0.1)
-    assert "one less in 5m" in reason_of(first, "short")
-    early = step(fleet, first.memory, 3899, *TWO, rps=0.1)
+def test_a_calm_lane_goes_straight_down_to_what_the_calm_needed():
+    fleet = worlds.one_lane(4, bounds=(1, 8))
+    four = tuple(observed(f"r{n}") for n in range(1, 5))
+    memory = Memory(lanes={"short": LaneMemory(wanted=4, planned=4, requested=4)})
+    first = step(fleet, memory, 3600, *four, rps=0.4)
+    assert "4 were needed 0s ago: given up after 2m" in reason_of(first, "short")
+    assert ReasonCode.BURST_MEMORY in {reason.code for reason in first.reasons[Subject.lane("short")]}
+    early = step(fleet, first.memory, 3719, *four, rps=0.4)
     assert of_kind(early, DrainReplica) == []
-    drained = of_kind(step(fleet, early.memory, 3900, *TWO, rps=0.1), DrainReplica)
-    assert [a.replica_id for a in drained] == ["r2"]
+    drained = of_kind(step(fleet, early.memory, 3720, *four, rps=0.4), DrainReplica)
+    assert {a.replica_id for a in drained} == {"r2", "r3", "r4"}
+
+
+def test_calm_lasts_as_long_as_a_replica_takes_to_come_back():
+    fleet = worlds.one_lane(2)
+    key = fleet.plan.lane("short").offering.key
+    gateway = snapshot(traffic("short", rps=0.1), now_s=3600)
+    decision = decide(fleet, observation(*TWO, gateway=gateway, boot_s={key: 600.0}), PLANNED)
+    assert "given up after 10m" in reason_of(decision, "short")
+
+
+def test_what_was_given_up_and_is_needed_again_is_kept_twice_as_long():
+    fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
+    memory = PLANNED
+    for now_s, rps in ((3600, 1.6), (3700, 0.4), (3900, 0.4), (4000, 1.6)):
+        memory = step(fleet, memory, now_s, *TWO, rps=rps).memory
+    assert memory.lanes["short"].bursts.regrets == 1
+    decision = step(fleet, memory, 4010, *TWO, rps=0.4)
+    assert "given up after 4m" in reason_of(decision, "short")
+    assert "given up too soon 1x" in reason_of(decision, "short")
+    hours_later = step(fleet, memory, 4000 + 3601, *TWO, rps=0.4).memory.lanes["short"].bursts
+    assert hours_later.regrets == 0
+
+
+def test_what_a_plan_gives_is_kept_until_it_has_served():
+    fleet, memory = worlds.one_lane(2), Memory()
+    for now_s in range(3600, 4100, 20):
+        memory = step(fleet, memory, now_s, observed("r1"), observed("r2", ReplicaState.BOOTING), rps=0.1).memory
+        assert memory.lanes["short"].wanted == 2
+    for now_s in range(4100, 4240, 20):
+        memory = step(fleet, memory, now_s, *TWO, rps=0.1).memory
+    assert memory.lanes["short"].wanted == 1
+
+
+def test_noise_within_what_the_count_may_vary_by_chance_orders_nothing():
+    fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
+    assert step(fleet, PLANNED, 3600, *TWO, rps=2.15).memory.lanes["short"].wanted == 2
+    assert step(fleet, PLANNED, 3600, *TWO, rps=2.5).memory.lanes["short"].wanted == 3
+
+
+def test_from_zero_replicas_the_first_request_orders_one_at_once():
+    spec = worlds.lane_spec(replicas=ReplicaBounds(min=0, max=4))
+    fleet = worlds.desired(spec, counts={"short": (1, 0)})
+    memory = Memory(lanes={"short": LaneMemory(wanted=0, planned=1)})
+    for figures in ({"rps": 0.02, "queued": 1}, {"rps": 0.1, "shed": {"no-replica": 1}}):
+        decision = step(fleet, memory, 3600, **figures)
+        assert len(of_kind(decision, LaunchReplica)) == 1
+        assert "and nobody serves" in reason_of(decision, "short")
+
+
+def test_longer_prompts_are_more_work_and_said_so():
+    fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
+    plan = fleet.plan.lanes[0]
+    shape = ReplicaThroughput(rps=1.0, prompt_share=0.8, output_share=0.1)
+    fleet = replace(fleet, plan=replace(fleet.plan, lanes=(replace(plan, throughput=shape),)))
+
+    def wanted(prompt_factor: float) -> tuple[int, str]:
+        lane = traffic("short", rps=2.0)
+        tokens: dict[str, Any] = {
+            "finished": 1000, "prompt_tokens": round(1000 * plan.prompt_tokens_mean * prompt_factor),
+            "output_tokens": round(1000 * plan.output_tokens_mean),
+        }  # fmt: skip
+        lane = replace(lane, windows=tuple(replace(window, **tokens) for window in lane.windows))
+        decision = decide(fleet, observation(*TWO, gateway=snapshot(lane)), PLANNED)
+        return decision.memory.lanes["short"].wanted, reason_of(decision, "short")
+
+    assert wanted(1.0)[0] == 2
+    assert wanted(2.0)[0] == 4
+    assert "840 + 180 tokens each cost 1.8x a planned one, needs 4" in wanted(2.0)[1]
+
+
+def test_a_full_kv_cache_grows_the_lane_and_keeps_it():
+    def full(usage: float) -> tuple[ObservedReplica, ...]:
+        signals = EngineSignals(validity=Validity.OK, at=at(3600), running=3, kv_usage=usage)
+        return tuple(observed(f"r{n}", engine=signals) for n in (1, 2))
+
+    fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
+    decision = step(fleet, PLANNED, 3600, *full(0.98), rps=0.5)
+    assert decision.memory.lanes["short"].wanted == 3
+    assert "KV cache 98% > 95%" in reason_of(decision, "short")
+    memory = step(fleet, PLANNED, 3600, *full(0.6), rps=0.5).memory
+    assert "KV cache 60% <= 95%; 1 would be too near" in reason_of(
+        step(fleet, memory, 3800, *full(0.6), rps=0.5), "short"
+    )
+
+
+def test_refusals_ask_for_the_capacity_that_they_lack():
+    fleet = worlds.one_lane(4, bounds=(1, 12), control=ControlSpec(scale_up_after_s=0.0))
+    memory = Memory(lanes={"short": LaneMemory(wanted=4, planned=4, requested=4)})
+    four = tuple(observed(f"r{n}") for n in range(1, 5))
+    decision = step(fleet, memory, 3600, *four, rps=1.0, shed={"predicted-wait": 4})
+    assert decision.memory.lanes["short"].wanted == 7
+
+
+def test_a_lane_on_spot_keeps_one_more_than_the_load_needs():
+    for spot, wanted in ((0, 1), (1, 2)):
+        fleet = worlds.one_lane(3 - spot, spot)
+        memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=3, requested=3)})
+        three = (*TWO, observed("r3"))
+        memory = step(fleet, memory, 3600, *three, rps=0.5).memory
+        assert step(fleet, memory, 3800, *three, rps=0.5).memory.lanes["short"].wanted == wanted
 
 
 def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():
@@ -146,14 +252,21 @@ def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():
 
 @pytest.mark.parametrize(
     ("figures", "message"),
-    [({"rps": 1.5}, "1.5 rps offered needs 2"), ({"rps": 0.5, "ttft_s": 0.15}, "too near the limit")],
+    [({"rps": 1.5}, "1.5 rps offered needs 2"), ({"rps": 0.5, "wait_s": 0.15}, "too near the limit")],
 )
-def test_it_never_shrinks_below_what_the_load_needs(figures, message):
+def test_it_never_shrinks_below_what_the_load_needs(figures: dict[str, Any], message: str) -> None:
     fleet = worlds.one_lane(2)
-    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2, down_since=at(0))})
-    decision = step(fleet, memory, 3600, *TWO, **figures)
+    memory = step(fleet, PLANNED, 3600, *TWO, **figures).memory
+    decision = step(fleet, memory, 3900, *TWO, **figures)
     assert decision.memory.lanes["short"].wanted == 2
     assert message in reason_of(decision, "short")
+
+
+def test_a_ttft_of_long_prompts_keeps_no_replica_that_the_load_does_not_need():
+    # Its floor is prefill, which is the same on any number of replicas.
+    fleet = worlds.one_lane(2)
+    memory = step(fleet, PLANNED, 3600, *TWO, rps=0.5, ttft_s=0.28).memory
+    assert step(fleet, memory, 3900, *TWO, rps=0.5, ttft_s=0.28).memory.lanes["short"].wanted == 1
 
 
 def test_stale_figures_hold_the_size():
@@ -189,6 +302,8 @@ def test_need_follows_the_plan_where_load_set_it_and_the_knee_where_a_minimum_di
     assert [replicas_needed(plan, rps) for rps in (0.0, 0.5, 1.0, 2.0, 2.1)] == [0, 1, 1, 2, 3]
     by_minimum = replace(plan, constraint=Constraint.MINIMUM)
     assert replicas_needed(by_minimum, 3.5) == 2
+    measured = replace(plan, throughput=ReplicaThroughput(rps=1.4, prompt_share=1.0, output_share=0.0))
+    assert [replicas_needed(measured, rps) for rps in (1.4, 2.8, 2.9)] == [1, 2, 3]
 
 
 def test_a_young_gateway_rates_are_over_its_own_life():

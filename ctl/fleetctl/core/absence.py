@@ -10,6 +10,7 @@ from fleetctl.core.demand import replicas_needed
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.core.pressure import LanePressure
     from fleetctl.model.decision import LaneMemory
     from fleetctl.model.plan import LanePlan
 
@@ -38,14 +39,14 @@ def note_absence(memory: LaneMemory, counts: Counts, now: datetime, *, given_up_
     return replace(memory, had_ready=had, lost_since=since)
 
 
-def is_absence(memory: LaneMemory, plan: LanePlan, counts: Counts, offered_rps: float) -> bool:
+def is_absence(memory: LaneMemory, plan: LanePlan, counts: Counts, pressure: LanePressure) -> bool:
     """Whether a lane's waits come of missing replicas: with those it had, it would carry what is offered.
 
     A lane without any replica is never overloaded: whatever it did to requests, none would be served sooner.
     """
     if memory.lost_since is None:
         return False
-    return not counts.ready or replicas_needed(plan, offered_rps) <= memory.had_ready
+    return not counts.ready or replicas_needed(plan, pressure.offered_rps, pressure.lengths) <= memory.had_ready
 
 
 def judged_s(memory: LaneMemory, now: datetime) -> float | None:

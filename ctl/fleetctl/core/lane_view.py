@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
+from fleetctl.core.bursts import dispersion
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.pins import refused_by
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
@@ -87,7 +88,7 @@ def lane_views(
             memories[spec.name],
             desired.plan.lane(spec.name),
             counts[spec.name],
-            pressures[spec.name].offered_rps,
+            pressures[spec.name],
         )
     }
     # Another lane's requests are not held back because this one's replicas are gone.
@@ -124,7 +125,7 @@ def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePres
     Only of those lanes that its requests keep from a replica: they may use its replicas, or it theirs.
     """
     known = [(spec, pressure) for spec, pressure in waited_on if pressure.level is not None]
-    if waited_on and not known:
+    if not known:
         return BatchPressure()
     name, level, message = _most_pressed((s, p) for s, p in known if _shares_replicas(s, batch))
     if level > 0:
@@ -180,6 +181,7 @@ def _pressure(
         objective=desired.profile.objective.fraction,
         verdict=verdict,
         judged_s=judged_s(memory, now),
+        dispersion=dispersion(memory.bursts),
         stepped_s=None if memory.stepped_at is None else (now - memory.stepped_at).total_seconds(),
         refused_by=refused_by(memory, desired.overrides.step.get(spec.name), now),
     )

@@ -88,8 +88,9 @@ def _pause_or_resume(view: LaneView) -> StepDecision:
     found, memory, control = view.batch_pressure, view.memory, view.control
     if found.level is None:
         return _stay(view, memory)
+    paused = f"paused for {found.cause}, over {control.pause_batch_above:.0%} of its limit"
     if memory.step < LadderStep.PAUSE_BATCH and found.level > control.pause_batch_above:
-        return _to(view, replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, f"paused for {found.cause}")
+        return _to(view, replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, paused)
     if memory.step is LadderStep.NORMAL:
         return _stay(view, memory, found.not_helped)
     if found.level >= control.resume_batch_below:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.arrivals import arrival_rate_rps
+from fleetctl.core.demand import MeanLengths, mean_lengths
 from fleetctl.core.pins import RefusedBy
 from fleetctl.core.slo.binomial import chance_of_at_least
 from fleetctl.core.slo.burn import window_burn
@@ -48,8 +50,10 @@ class LanePressure:
     """A lane's figures, reduced to what scaling and the ladder decide on."""
 
     validity: Validity  # OK: the gateway's figures are fresh; zero traffic is a figure too
-    offered_rps: float = 0.0  # over the last minute, or the last 10 s if that is more
-    offered_rps_low: float = 0.0  # the least that may be counted on to scale down: the larger of 1 m and 5 m
+    offered_rps: float = 0.0  # over the last minute, or the last 10 s where these are surely another rate
+    arriving_rps: float = 0.0  # the same, with what an operator's step refuses
+    arrivals: int = 0  # in the last 10 s
+    lengths: MeanLengths | None = None  # None: too few requests finished to say
     waiting: Ratio | None = None  # queue wait
     ttft: Ratio | None = None  # None: no samples that say anything
     missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
@@ -101,6 +105,7 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     verdict: SloVerdict | None = None,
     judged_s: float | None = None,
     stepped_s: float | None = None,
+    dispersion: float = 1.0,
     refused_by: RefusedBy = RefusedBy.CONTROLLER,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
@@ -114,8 +119,10 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     unmet = _UNMET if refused_by is RefusedBy.CONTROLLER else _UNMET - _BY_STEP
     return LanePressure(
         validity=Validity.OK,
-        offered_rps=max(_rps(lane, seconds, uptime_s, without=on_purpose) for seconds in _WINDOWS_S),
-        offered_rps_low=max(_rps(lane, 60.0, uptime_s), _rps(lane, 300.0, uptime_s)),
+        offered_rps=_rate_rps(lane, uptime_s, without=on_purpose, dispersion=dispersion),
+        arriving_rps=_rate_rps(lane, uptime_s, without=frozenset(), dispersion=dispersion),
+        arrivals=_offered(lane.window(_WINDOWS_S[0]), on_purpose),
+        lengths=mean_lengths(lane),
         waiting=_wait_ratio(spec, lane, judged_s),
         ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
@@ -148,11 +155,21 @@ def wait_limit_s(spec: LaneSpec) -> float:
     return QUEUE_SHARE * min([spec.max_wait_s] + ([ttft.limit_s] if ttft else []))
 
 
-def _rps(lane: LaneSnapshot, window_s: float, uptime_s: float, *, without: frozenset[Refusal] = frozenset()) -> float:
-    window = lane.window(window_s)
-    offered = max(0, window.offered - _refused(window, without))
+def _rate_rps(lane: LaneSnapshot, uptime_s: float, *, without: frozenset[Refusal], dispersion: float) -> float:
+    short_s, long_s = _WINDOWS_S
     # A window's first seconds are empty in a young gateway; below one second any rate would be noise.
-    return offered / max(1.0, min(window_s, uptime_s))
+    known_s = max(1.0, uptime_s)
+    return arrival_rate_rps(
+        short=_offered(lane.window(short_s), without),
+        short_s=min(short_s, known_s),
+        long=_offered(lane.window(long_s), without),
+        long_s=min(long_s, known_s),
+        dispersion=dispersion,
+    )
+
+
+def _offered(window: LaneWindow, without: frozenset[Refusal]) -> int:
+    return max(0, window.offered - _refused(window, without))
 
 
 def _unmet(window: LaneWindow, reasons: frozenset[Refusal]) -> float:

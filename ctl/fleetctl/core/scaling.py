@@ -1,11 +1,23 @@
-"""Says how many replicas a lane should have: offered load, queue wait and TTFT, held by clock time."""
+"""Says how many replicas a lane should have: its load in work, what is late or refused, what the last bursts needed."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from fleetctl.core.demand import replicas_needed
+from fleetctl.core.bursts import (
+    calm_s,
+    dispersion,
+    needed_lately,
+    note_arrivals,
+    note_lowered,
+    note_need,
+    note_raised,
+    without_old_regrets,
+)
+from fleetctl.core.demand import replicas_needed, request_cost
+from fleetctl.core.pressure import Ratio
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import ReasonCode
@@ -14,12 +26,19 @@ from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.core.lane_view import LaneView
-    from fleetctl.core.pressure import Ratio
+    from fleetctl.model.bursts import BurstMemory
 
-# After one replica less, the projected pressure must stay under this: the N-1 rule with room for noise.
+# After replicas were given up, the projected queue wait and KV cache use must stay under these shares of their limits.
 _SHRINK_BELOW = 0.8
 # Published: scale up at once when the 5-minute TTFT P99 is over target and the budget burns faster than this.
 _BURN_AT_ONCE = 5.0
+# A KV cache fuller than this preempts sequences soon: a fifth of it is planned to stay free.
+_KV_USAGE_MAX = 0.95
+_RATED_S = 60.0  # the window that offered load is read over
+# Load that is over what there is by less than one standard deviation of its own count may be noise.
+_DEVIATIONS = 1.0
+_GROWTH_MAX = 2.0  # times the replicas that serve, for what they refuse
+_COST_SHOWN = 0.1  # a request's cost is named where it is off the plan's by more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +65,38 @@ def target(view: LaneView) -> Target:
         return _overridden(view, view.override)
     memory = view.memory
     if memory.planned != view.plan.replicas:
-        wanted = view.bounded(view.plan.replicas)
-        fresh = replace(memory, wanted=wanted, planned=view.plan.replicas, up_since=None, down_since=None)
-        return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan")
+        return _planned(view)
     memory = replace(memory, wanted=view.bounded(memory.wanted))
     if view.pressure.validity is not Validity.OK:
-        still = replace(memory, up_since=None, down_since=None)
         return Target(
             wanted=memory.wanted,
-            memory=still,
+            memory=replace(memory, up_since=None),
             code=ReasonCode.SIGNALS_UNFIT,
             reason=_held(view.pressure.validity),
         )
+    memory = replace(memory, bursts=_noted(view, memory))
     return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
+
+
+def _planned(view: LaneView) -> Target:
+    wanted = view.bounded(view.plan.replicas)
+    bursts = replace(view.memory.bursts, peaks=(), is_settling=True, planned_at=view.now, lowered_at=None, regrets=0)
+    fresh = replace(view.memory, wanted=wanted, planned=view.plan.replicas, up_since=None, bursts=bursts)
+    return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan")
+
+
+def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
+    """Return the burst memory with this second's arrivals and need.
+
+    What is wanted counts as needed while the lane is late with it, until the planned replicas have all served, and where
+    nothing is remembered yet.
+    """
+    bursts = note_arrivals(memory.bursts, view.pressure.arrivals, view.now, planned_cv=view.plan.burst_cv)
+    since_s = (view.now - (bursts.planned_at or view.now)).total_seconds()
+    is_settling = bursts.is_settling and view.counts.ready < memory.wanted and since_s < view.control.start_timeout_s
+    is_known = bool(bursts.peaks) and not bursts.is_settling and _lateness(view) is None
+    need = _needed_now(view) if is_known else max(_needed_now(view), memory.wanted)
+    return note_need(without_old_regrets(replace(bursts, is_settling=is_settling), view.now), need, view.now)
 
 
 def _held(validity: Validity) -> str:
@@ -72,35 +110,86 @@ def _overridden(view: LaneView, override: int) -> Target:
     bounds = view.spec.replicas
     held = "" if wanted == override else f", held to the lane's bounds {bounds.min}-{bounds.max}"
     # Forgetting the plan's count makes the plan count afresh once the override ends.
-    quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, down_since=None)
+    bursts = replace(view.memory.bursts, peaks=(), lowered_at=None)
+    quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, bursts=bursts)
     return Target(wanted=wanted, memory=quiet, code=ReasonCode.OPERATOR, reason=f"{override} set by an operator{held}")
+
+
+def _needed_now(view: LaneView) -> int:
+    """Return the replicas that what arrives needs, a person's refusals included: giving up is measured by it."""
+    return _replicas(view, view.pressure.arriving_rps)
+
+
+def _needed_surely(view: LaneView) -> int:
+    """Return the replicas that the offered load needs though its count may be high by chance: growth waits for it.
+
+    From none at all the first request counts as it is.
+    """
+    rps = view.pressure.offered_rps
+    if _has_none(view):
+        return max(_replicas(view, rps), view.bounded(1) if view.pressure.queued else 0)
+    noise_rps = _DEVIATIONS * math.sqrt(rps * dispersion(view.memory.bursts) / _RATED_S)
+    return _replicas(view, max(0.0, rps - noise_rps))
+
+
+def _replicas(view: LaneView, rps: float) -> int:
+    """Return the replicas for a load, inside the bounds.
+
+    One more where the plan has spot nodes and people wait: losing one must not break a promise.
+    """
+    need = replicas_needed(view.plan, rps, view.pressure.lengths)
+    spare = 1 if need and view.plan.spot and not view.spec.interruptible else 0
+    return view.bounded(need + spare)
+
+
+def _load(view: LaneView) -> str:
+    """Return the offered load in words, its requests' cost where they are not as planned."""
+    cost = request_cost(view.plan, view.pressure.lengths)
+    lengths = view.pressure.lengths
+    shown = f"{view.pressure.offered_rps:.3g} rps offered"
+    if lengths is None or abs(cost - 1.0) <= _COST_SHOWN:
+        return shown
+    tokens = f"{lengths.prompt_tokens:.0f} + {lengths.output_tokens:.0f} tokens"
+    return f"{shown}, {tokens} each cost {cost:.2g}x a planned one,"
 
 
 def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     """Return the target under pressure, or None when nothing presses."""
-    need = view.bounded(replicas_needed(view.plan, view.pressure.offered_rps))
+    need = _needed_surely(view)
     late = _lateness(view)
     if late is None and need <= memory.wanted:
         return None
-    cause = late.message if late else f"{view.pressure.offered_rps:.3g} rps offered needs {need}"
+    cause = late.message if late else f"{_load(view)} needs {need}"
     counts = view.counts
     if need <= memory.wanted and counts.ready < memory.wanted:
-        # What was asked for has not helped yet: its effect is judged from when it serves.
+        # What was ordered has not helped yet: its effect is judged from when it serves.
         waits = f"{cause}; {counts.ready} of {memory.wanted} ready, {counts.pending} pending"
-        return Target(
-            wanted=memory.wanted,
-            memory=replace(memory, up_since=None, down_since=None),
-            code=ReasonCode.LOAD,
-            reason=waits,
-        )
-    memory = replace(memory, up_since=memory.up_since or view.now, down_since=None)
+        return Target(wanted=memory.wanted, memory=replace(memory, up_since=None), code=ReasonCode.LOAD, reason=waits)
+    memory = replace(memory, up_since=memory.up_since or view.now)
     held_s = (view.now - (memory.up_since or view.now)).total_seconds()
     state = f"{cause} for {format_duration(held_s)}; {counts.ready} ready, {counts.pending} pending"
-    burning = _burns(view) if late else ""
-    if held_s < view.control.scale_up_after_s and not burning:
+    at_once = _at_once(view, late)
+    if held_s < view.control.scale_up_after_s and not at_once:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD, reason=state)
-    step = 1 if late and counts.ready >= memory.wanted else 0
-    return _raised(view, memory, max(need, memory.wanted + step), state + burning)
+    more = _more(view) if late and counts.ready >= memory.wanted else 0
+    return _raised(view, memory, max(need, memory.wanted + more), state + at_once)
+
+
+def _at_once(view: LaneView, late: Ratio | None) -> str:
+    """Return why growth does not wait: nobody serves or will, or the budget burns. Empty: it waits."""
+    if _has_none(view):
+        return ", and nobody serves"
+    return _burns(view) if late else ""
+
+
+def _has_none(view: LaneView) -> bool:
+    return not view.counts.ready and not view.counts.pending
+
+
+def _more(view: LaneView) -> int:
+    """Return how many more a late lane is given: what it refuses as a share of what it serves, one at least."""
+    served = max(1.0 / _GROWTH_MAX, 1.0 - view.pressure.unmet)
+    return max(1, math.ceil(view.counts.ready / served - 1e-6) - view.counts.ready)
 
 
 def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Target:
@@ -113,17 +202,25 @@ def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Targ
             code=ReasonCode.LANE_LIMIT,
             reason=f"{state}; at the lane's bound {bound}",
         )
-    raised = replace(memory, wanted=wanted, up_since=None)
+    bursts = note_raised(memory.bursts, now=view.now, calm=_calm_s(view, memory))
+    raised = replace(memory, wanted=wanted, up_since=None, bursts=note_need(bursts, wanted, view.now))
     return Target(wanted=wanted, memory=raised, code=ReasonCode.LOAD, reason=f"{memory.wanted} -> {wanted}: {state}")
 
 
 def _lateness(view: LaneView) -> Ratio | None:
     """Return what is over its limit; a paused lane waits on purpose, and another replica would not help."""
-    worst = view.pressure.worst
-    is_paused = view.spec.interruptible and view.memory.step >= LadderStep.PAUSE_BATCH
-    if worst is None or worst.ratio <= 1.0 or is_paused:
+    if view.spec.interruptible and view.memory.step >= LadderStep.PAUSE_BATCH:
         return None
-    return worst
+    found = (each for each in (view.pressure.worst, _kv_usage(view)) if each is not None and each.ratio > 1.0)
+    return max(found, key=lambda each: each.ratio, default=None)
+
+
+def _kv_usage(view: LaneView) -> Ratio | None:
+    if view.engines.validity is not Validity.OK:
+        return None
+    usage = view.engines.kv_usage_max
+    sign = ">" if usage > _KV_USAGE_MAX else "<="
+    return Ratio(ratio=usage / _KV_USAGE_MAX, message=f"KV cache {usage:.0%} {sign} {_KV_USAGE_MAX:.0%}")
 
 
 def _burns(view: LaneView) -> str:
@@ -131,46 +228,58 @@ def _burns(view: LaneView) -> str:
     return f", burn {burn:.1f}x" if burn is not None and burn > _BURN_AT_ONCE else ""
 
 
+def _calm_s(view: LaneView, memory: LaneMemory) -> float:
+    """Return how long a need must have passed: no shorter than it takes to get a replica back."""
+    return calm_s(memory.bursts, shortest_s=max(view.control.scale_down_after_s, view.boot_s))
+
+
 def _shrink(view: LaneView, memory: LaneMemory) -> Target:
-    """Return one replica less after a long enough calm in which the rest would have kept the SLO."""
-    blocked = _cannot_shrink(view, memory)
+    """Return what the last calm needed, straight down, where the rest would keep the SLO."""
+    calm = _calm_s(view, memory)
+    lately = needed_lately(memory.bursts, view.now, calm)
+    goal = view.bounded(lately.need)
+    if goal >= memory.wanted:
+        return _kept(view, memory, calm)
+    blocked = _cannot_shrink(view, memory, goal)
     if blocked:
-        return Target(
-            wanted=memory.wanted, memory=replace(memory, down_since=None), code=ReasonCode.LOAD_HELD, reason=blocked
-        )
-    down_since = memory.down_since or view.now
-    calm_s = (view.now - down_since).total_seconds()
-    offered_rps = view.pressure.offered_rps_low
-    load = f"{offered_rps:.3g} rps offered needs {replicas_needed(view.plan, offered_rps)}"
-    if calm_s < view.control.scale_down_after_s:
-        left = format_duration(view.control.scale_down_after_s - calm_s)
-        kept = replace(memory, down_since=down_since)
-        return Target(
-            wanted=memory.wanted,
-            memory=kept,
-            code=ReasonCode.CALM,
-            reason=f"{load} of {memory.wanted}; one less in {left}",
-        )
-    wanted = memory.wanted - 1
-    # The calm of the next step is counted afresh.
-    lowered = replace(memory, wanted=wanted, down_since=view.now)
-    reason = f"{memory.wanted} -> {wanted}: {load} for {format_duration(calm_s)}"
-    return Target(wanted=wanted, memory=lowered, code=ReasonCode.CALM, reason=reason)
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=blocked)
+    lowered = replace(memory, wanted=goal, bursts=note_lowered(memory.bursts, view.now))
+    reason = f"{memory.wanted} -> {goal}: {_load(view)}; no more than {goal} needed for {format_duration(calm)}"
+    return Target(wanted=goal, memory=lowered, code=ReasonCode.CALM, reason=reason)
 
 
-def _cannot_shrink(view: LaneView, memory: LaneMemory) -> str:
-    """Return why the lane keeps its replicas, or an empty string."""
-    rest = memory.wanted - 1
-    if rest < view.spec.replicas.min:
-        return f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
+def _kept(view: LaneView, memory: LaneMemory, calm: float) -> Target:
+    """Return the same count, and whether the load, the lane's minimum or the burst memory holds it."""
+    need = _needed_now(view)
+    if need >= memory.wanted:
+        is_minimum = memory.wanted <= view.spec.replicas.min
+        reason = f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
+        if not is_minimum:
+            reason = f"{_load(view)} needs {need} of {memory.wanted}"
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
+    peak = next(p for p in reversed(memory.bursts.peaks) if p.need >= memory.wanted)
+    ago_s = (view.now - peak.at).total_seconds()
+    reason = (
+        f"{_load(view)} needs {need} of {memory.wanted}; {peak.need} were needed {format_duration(ago_s)} ago: "
+        f"given up after {format_duration(calm)}{_calm_causes(memory)}"
+    )
+    return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.BURST_MEMORY, reason=reason)
+
+
+def _calm_causes(memory: LaneMemory) -> str:
+    varies, regrets = dispersion(memory.bursts), memory.bursts.regrets
+    why = [f"arrivals vary {varies:.2g}x Poisson's"] if varies >= 1.0 + _COST_SHOWN else []
+    why += [f"given up too soon {regrets}x"] if regrets else []
+    return f" ({', '.join(why)})" if why else ""
+
+
+def _cannot_shrink(view: LaneView, memory: LaneMemory, goal: int) -> str:
+    """Return why the lane keeps its replicas though the load needs fewer, or an empty string."""
     pressure = view.pressure
-    demand_rps = max(pressure.offered_rps_low, pressure.offered_rps)
-    need = replicas_needed(view.plan, demand_rps)
-    if need > rest:
-        return f"{demand_rps:.3g} rps offered needs {need} of {memory.wanted}"
-    if rest == 0 and (pressure.queued or pressure.in_flight):
-        return "requests are waiting or running"
-    worst = pressure.worst
-    if rest and worst is not None and worst.ratio * memory.wanted / rest > _SHRINK_BELOW:
-        return f"{worst.message}; {rest} would be too near the limit"
+    if goal == 0:
+        return "requests are waiting or running" if pressure.queued or pressure.in_flight else ""
+    grows = memory.wanted / goal
+    for found in (pressure.waiting, _kv_usage(view)):
+        if found is not None and found.ratio * grows > _SHRINK_BELOW:
+            return f"{found.message}; {goal} would be too near the limit"
     return ""

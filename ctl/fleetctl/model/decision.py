@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from fleetctl.codec import decode, encode
+from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.catalogue import Market
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.hazard import OfferingRecord
@@ -324,7 +325,7 @@ class LaneMemory:
     requested: int = 0  # launches made towards what an operator requested; shadow mode makes no others
     replaced: tuple[str, ...] = ()  # drained by hand, and their replacement launched
     up_since: datetime | None = None  # pressure above the scale-up line since
-    down_since: datetime | None = None
+    bursts: BurstMemory = field(default_factory=BurstMemory)
     step: LadderStep = LadderStep.NORMAL
     stepped_at: datetime | None = None  # when `step` last changed
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since

@@ -73,6 +73,15 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaThroughput:
+    """What one replica carries with every promise kept, and how that moves with the requests' lengths."""
+
+    rps: float  # of requests as planned; unrounded: neither a ceiling nor a spare replica is in it
+    prompt_share: float  # of a request's cost at the knee: what is proportional to its prompt tokens
+    output_share: float  # the same for its output tokens; the rest comes with every request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanePlan:
     """One lane's answer."""
 
@@ -96,6 +105,8 @@ class LanePlan:
     reasons: tuple[str, ...] = ()
     gpu_spec: GpuSpec | None = None  # the card of this lane's instances
     output_tokens_mean: float = 0.0  # 0: planned before this was kept
+    burst_cv: float = 1.0  # of the planned inter-arrival times
+    throughput: ReplicaThroughput | None = None  # None: planned before this was kept
 
     @property
     def node_count(self) -> int:

@@ -17,6 +17,7 @@ class ReasonCode(StrEnum):
     LANE_LIMIT = "lane-limit"  # at the lane's own bound
     CALM = "calm"  # fewer would do, for long enough
     LOAD_HELD = "load-held"  # the load needs what there is
+    BURST_MEMORY = "burst-memory"  # fewer would do now; the last burst needed what there is
     LAST_IN_ROTATION = "last-in-rotation"
     START_BACKOFF = "start-backoff"
     START_IMPOSSIBLE = "start-impossible"  # the engine fails the same way however often it is started

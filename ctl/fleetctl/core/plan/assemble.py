@@ -10,7 +10,7 @@ from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_E
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.markets import Markets
 from fleetctl.core.plan.sizing import Settings
-from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings
+from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings, ReplicaThroughput
 from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class LaneSizing:
     constraint: Constraint
     forecast: Forecast
     reasons: tuple[str, ...]
+    throughput: ReplicaThroughput
 
 
 def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneSizing) -> LanePlan:
@@ -41,6 +42,8 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
         rps=demand.rps,
         prompt_tokens_mean=demand.prompt.mean,
         output_tokens_mean=demand.output.mean,
+        burst_cv=demand.burst_cv,
+        throughput=sizing.throughput,
         replicas=markets.replicas,
         on_demand=markets.on_demand,
         spot=markets.spot,

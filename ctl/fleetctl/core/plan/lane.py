@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturation
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
+from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
@@ -30,6 +31,7 @@ def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: La
         constraint=binding(result, markets),
         forecast=forecast(state),
         reasons=(*_reasons(lane, result, demand, state), markets.reason, *_pinned(lane)),
+        throughput=replica_throughput(lane, result),
     )
     return assemble(lane, profile, demand, sizing)
 

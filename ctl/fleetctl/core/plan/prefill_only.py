@@ -17,7 +17,7 @@ from fleetctl.core.plan.instances import Instance, too_small
 from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.sizing import KV_FREE, Settings, choices, replica_model, size, worst_step_s
 from fleetctl.errors import InfeasiblePlanError
-from fleetctl.model.plan import Constraint, Forecast, LanePlan
+from fleetctl.model.plan import Constraint, Forecast, LanePlan, ReplicaThroughput
 from fleetctl.model.slo import LaneSlo, Metric
 from fleetctl.units import format_duration, format_usd
 
@@ -175,6 +175,7 @@ def _lane_sizing(
         constraint=Constraint.UTILISATION if rule.instances >= lane.replicas.min else Constraint.MINIMUM,
         forecast=_forecast(lane, demand, rule, settings, markets.replicas),
         reasons=(_formula(rule, cost_usd_per_hour / max(1, markets.replicas)), _wait(rule), markets.reason),
+        throughput=ReplicaThroughput(rps=rule.instance_rps, prompt_share=1.0, output_share=0.0),
     )
 
 
