@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.windows import SUB_WINDOW_S, WINDOWS_S, SlidingWindows
-from fleetctl.model.slo import LaneSlo
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
 
 def windows(now_s: float = 0.0) -> SlidingWindows[LaneStats]:
@@ -84,3 +85,40 @@ def test_what_is_taken_back_leaves_every_window_as_if_it_had_never_been(at_s, la
         assert all(count == 0 for count in windows.over(seconds, at_s + later_s + 5.0).breached.values())
     assert windows.lifetime().breached.total() == 0
     assert windows.lifetime().good == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(min_value=0.0, max_value=9.0), st.floats(min_value=1e-4, max_value=30.0), st.booleans()),
+        min_size=1,
+        max_size=120,
+    ),
+    st.sampled_from(WINDOWS_S),
+)
+def test_a_sum_that_is_kept_up_is_the_one_made_anew(events, seconds):
+    slo = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=0.5),))
+    kept, at, stamps = windows(), 0.0, []
+    for gap_s, value_s, missed in events:
+        at += gap_s
+        cell = kept.open_cell(at)
+        cell.ttft.add(value_s)
+        cell.itl.add(value_s / 10, 3)
+        cell.offered += 1
+        cell.breached["ttft"] += missed
+        stamps.append((at, value_s, missed))
+        kept.over(seconds, at)
+    # Only those that the window still holds, in one heap.
+    whole = kept.over(seconds, at)
+    anew = LaneStats()
+    held = stamps[len(stamps) - whole.offered :]
+    for _, value_s, missed in held:
+        anew.ttft.add(value_s)
+        anew.itl.add(value_s / 10, 3)
+        anew.offered += 1
+        anew.breached["ttft"] += missed
+    found, expected = whole.window(seconds, slo), anew.window(seconds, slo)
+    assert found.ttft == expected.ttft
+    assert found.itl == expected.itl
+    assert found.targets == expected.targets
+    assert found.missed == expected.missed
+    assert whole.ttft.sum_s == pytest.approx(anew.ttft.sum_s)

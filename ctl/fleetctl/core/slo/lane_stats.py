@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.core.slo.sketch import QuantileSketch, SketchReading
 from fleetctl.model.gateway import LaneWindow
 from fleetctl.model.slo import Metric, TargetCount
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.model.slo import LaneSlo, LatencyTarget
 
 
@@ -41,8 +43,10 @@ class LaneStats:
         self.dispatched += other.dispatched
         self.finished += other.finished
         self.good += other.good
-        self.breached.update(other.breached)
-        self.shed.update(other.shed)
+        if other.breached:
+            self.breached.update(other.breached)
+        if other.shed:
+            self.shed.update(other.shed)
         self.prompt_tokens += other.prompt_tokens
         self.output_tokens += other.output_tokens
         self.ttft.merge(other.ttft)
@@ -50,8 +54,32 @@ class LaneStats:
         self.e2e.merge(other.e2e)
         self.queue_wait.merge(other.queue_wait)
 
+    def remove(self, gone: Sequence[LaneStats], rest: Sequence[LaneStats]) -> None:
+        """Take out what `gone` had added; `rest` is all else that was merged into this one."""
+        for each in gone:
+            self.offered -= each.offered
+            self.dispatched -= each.dispatched
+            self.finished -= each.finished
+            self.good -= each.good
+            _subtract(self.breached, each.breached)
+            _subtract(self.shed, each.shed)
+            self.prompt_tokens -= each.prompt_tokens
+            self.output_tokens -= each.output_tokens
+        self.ttft.remove([each.ttft for each in gone], [each.ttft for each in rest])
+        self.itl.remove([each.itl for each in gone], [each.itl for each in rest])
+        self.e2e.remove([each.e2e for each in gone], [each.e2e for each in rest])
+        self.queue_wait.remove([each.queue_wait for each in gone], [each.queue_wait for each in rest])
+
     def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
         """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
+        ttft, itl, e2e, queue_wait = map(SketchReading, (self.ttft, self.itl, self.e2e, self.queue_wait))
+        readings = {
+            Metric.TTFT: ttft,
+            Metric.ITL: itl,
+            Metric.E2E: e2e,
+            Metric.COMPLETION: e2e,
+            Metric.QUEUE_WAIT: queue_wait,
+        }
         return LaneWindow(
             seconds=seconds,
             offered=self.offered,
@@ -61,31 +89,29 @@ class LaneStats:
             finished=self.finished,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
-            ttft=self.ttft.summary(),
-            itl=self.itl.summary(),
-            e2e=self.e2e.summary(),
-            queue_wait=self.queue_wait.summary(),
-            targets=tuple(self._count(target) for target in slo.targets),
+            ttft=ttft.summary(),
+            itl=itl.summary(),
+            e2e=e2e.summary(),
+            queue_wait=queue_wait.summary(),
+            targets=tuple(_count(target, readings[target.metric]) for target in slo.targets),
         )
 
-    def _count(self, target: LatencyTarget) -> TargetCount:
-        found = self._sketch(target.metric)
-        if not found.count:
-            return TargetCount(target=target)
-        return TargetCount(
-            target=target,
-            samples=found.count,
-            over=found.count - found.count_at_most(target.limit_s),
-            measured_s=found.quantile(target.percentile),
-        )
 
-    def _sketch(self, metric: Metric) -> QuantileSketch:
-        match metric:
-            case Metric.TTFT:
-                return self.ttft
-            case Metric.ITL:
-                return self.itl
-            case Metric.E2E | Metric.COMPLETION:
-                return self.e2e
-            case Metric.QUEUE_WAIT:
-                return self.queue_wait
+def _count(target: LatencyTarget, found: SketchReading) -> TargetCount:
+    if not found.count:
+        return TargetCount(target=target)
+    return TargetCount(
+        target=target,
+        samples=found.count,
+        over=found.count - found.count_at_most(target.limit_s),
+        measured_s=found.quantile(target.percentile),
+    )
+
+
+def _subtract(counter: Counter[str], gone: Counter[str]) -> None:
+    for key, count in gone.items():
+        left = counter[key] - count
+        if left:
+            counter[key] = left
+        else:
+            del counter[key]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fleetctl.model.slo import Quantiles
@@ -65,7 +67,11 @@ class QuantileSketch:
         """Add everything `other` counted."""
         if not other.count:
             return
-        self.min_s = min(self.min_s, other.min_s) if self.count else other.min_s
+        if not self.count:
+            self._buckets = dict(other._buckets)  # a tenth of what adding bucket by bucket costs
+            self.count, self.sum_s, self.min_s, self.max_s = other.count, other.sum_s, other.min_s, other.max_s
+            return
+        self.min_s = min(self.min_s, other.min_s)
         self.max_s = max(self.max_s, other.max_s)
         self.count += other.count
         self.sum_s += other.sum_s
@@ -73,42 +79,82 @@ class QuantileSketch:
         for index, count in other._buckets.items():
             buckets[index] = buckets.get(index, 0) + count
 
+    def remove(self, gone: Iterable[QuantileSketch], rest: Iterable[QuantileSketch]) -> None:
+        """Take out what `gone` had added; `rest` is all else that was merged into this one.
+
+        The result is the one that merging `rest` alone would give.
+        """
+        buckets = self._buckets
+        for each in gone:
+            self.count -= each.count
+            for index, count in each._buckets.items():  # noqa: SLF001  # a sketch's own
+                left = buckets[index] - count
+                if left:
+                    buckets[index] = left
+                else:
+                    del buckets[index]
+        filled = [each for each in rest if each.count]
+        self.sum_s = sum([each.sum_s for each in filled])
+        self.min_s = min([each.min_s for each in filled], default=0.0)
+        self.max_s = max([each.max_s for each in filled], default=0.0)
+
     def quantile(self, q: float) -> float:
         """Return the value at quantile `q` in [0, 1], seconds. Raises ValueError when empty: there is no figure."""
-        return self.quantiles((q,))[0]
+        return SketchReading(self).quantile(q)
 
     def quantiles(self, qs: Iterable[float]) -> list[float]:
-        """Return the values at several ascending quantiles in one pass. Raises ValueError when empty."""
-        wanted = list(qs)
-        if not self.count or any(not 0.0 <= q <= 1.0 for q in wanted) or wanted != sorted(wanted):
-            raise ValueError(f"no quantiles {wanted} of {self.count} values")
-        found: list[float] = []
-        items = iter(sorted(self._buckets.items()))
-        index, seen = next(items)
-        for q in wanted:
-            # The nearest rank: the value that q of all are at or under, so the P99 of few is the longest of them.
-            rank = q * self.count - _ROUNDING
-            while seen < rank:
-                index, count = next(items)
-                seen += count
-            found.append(min(max(_middle(index), self.min_s), self.max_s))
-        return found
+        """Return the values at several quantiles in one pass. Raises ValueError when empty."""
+        reading = SketchReading(self)
+        return [reading.quantile(q) for q in qs]
 
     def count_at_most(self, limit_s: float) -> int:
         """Return how many values were at or under `limit_s`, to within the relative error of the limit."""
-        if limit_s >= self.max_s:
+        return SketchReading(self).count_at_most(limit_s)
+
+    def summary(self) -> Quantiles:
+        """Return the percentiles everything else shows; all zero with `count` 0 when empty."""
+        return SketchReading(self).summary()
+
+    def in_order(self) -> tuple[list[int], list[int]]:
+        """Return the indexes of the buckets in ascending order, and how many values are in each and those before it."""
+        buckets = self._buckets
+        indexes = sorted(buckets)
+        return indexes, list(accumulate(map(buckets.__getitem__, indexes)))
+
+
+class SketchReading:
+    """A sketch put in order once, to be asked several things; it shows what was counted when it was made."""
+
+    __slots__ = ("_indexes", "_max_s", "_min_s", "_seen", "count")
+
+    def __init__(self, sketch: QuantileSketch) -> None:
+        self._indexes, self._seen = sketch.in_order()
+        self._min_s, self._max_s = sketch.min_s, sketch.max_s
+        self.count = sketch.count
+
+    def quantile(self, q: float) -> float:
+        """Return the value at quantile `q` in [0, 1], seconds. Raises ValueError when empty: there is no figure."""
+        if not self.count or not 0.0 <= q <= 1.0:
+            raise ValueError(f"no quantiles {q} of {self.count} values")
+        # The nearest rank: the value that q of all are at or under, so the P99 of few is the longest of them.
+        found = _middle(self._indexes[bisect_left(self._seen, q * self.count - _ROUNDING)])
+        return min(max(found, self._min_s), self._max_s)
+
+    def count_at_most(self, limit_s: float) -> int:
+        """Return how many values were at or under `limit_s`, to within the relative error of the limit."""
+        if limit_s >= self._max_s:
             return self.count
-        if limit_s < self.min_s:
+        if limit_s < self._min_s:
             return 0
-        last = math.floor(_log(limit_s * _MIDDLE) * _PER_LOG)
-        return sum(count for index, count in self._buckets.items() if index <= last)
+        buckets = bisect_right(self._indexes, math.floor(_log(limit_s * _MIDDLE) * _PER_LOG))
+        return self._seen[buckets - 1] if buckets else 0
 
     def summary(self) -> Quantiles:
         """Return the percentiles everything else shows; all zero with `count` 0 when empty."""
         if not self.count:
             return Quantiles()
-        p50, p95, p99 = self.quantiles((0.5, 0.95, 0.99))
-        return Quantiles(count=self.count, p50_s=p50, p95_s=p95, p99_s=p99, max_s=self.max_s)
+        p50, p95, p99 = self.quantile(0.5), self.quantile(0.95), self.quantile(0.99)
+        return Quantiles(count=self.count, p50_s=p50, p95_s=p95, p99_s=p99, max_s=self._max_s)
 
 
 def _middle(index: int) -> float:

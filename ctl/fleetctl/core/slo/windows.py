@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 # Length -> sub-window, seconds. A window reaches back its length, to within one sub-window.
 SUB_WINDOW_S = {10.0: 0.5, 60.0: 2.0, 300.0: 10.0, 3600.0: 60.0}
@@ -20,20 +20,28 @@ class Mergeable(Protocol):
         """Add everything `other` holds."""
         ...
 
+    def remove(self, gone: Sequence[Self], rest: Sequence[Self]) -> None:
+        """Take out what `gone` had added; `rest` is all else that was merged into this one."""
+        ...
+
 
 M = TypeVar("M", bound=Mergeable)
 
 
 class _Ring(Generic[M]):
-    """One window's sub-windows. Those without traffic are not kept, so a gap costs nothing."""
+    """One window's sub-windows and their sum. Those without traffic are not kept, so a gap costs nothing.
 
-    __slots__ = ("_cells", "_make", "_span", "_width_s")
+    The sum is kept as they come and go: merging sixty of them anew for every snapshot took 1.8 ms a lane.
+    """
+
+    __slots__ = ("_cells", "_make", "_span", "_whole", "_width_s")
 
     def __init__(self, make: Callable[[], M], *, width_s: float, length_s: float) -> None:
         self._make = make
         self._width_s = width_s
         self._span = round(length_s / width_s)
         self._cells: deque[tuple[int, M]] = deque()
+        self._whole = make()
 
     def absorb(self, cell: M, at_s: float) -> None:
         index = int(at_s // self._width_s)
@@ -41,24 +49,29 @@ class _Ring(Generic[M]):
             self._forget(index)
             self._cells.append((index, self._make()))
         self._cells[-1][1].merge(cell)
+        self._whole.merge(cell)
 
     def amend(self, change: M, at_s: float) -> None:
         index = int(at_s // self._width_s)
         for each, cell in reversed(self._cells):
             if each == index:
                 cell.merge(change)
+                self._whole.merge(change)
                 return
 
     def total(self, now_s: float) -> M:
+        """Return the sum, which is not to be changed."""
         self._forget(int(now_s // self._width_s))
-        whole = self._make()
-        for _, cell in self._cells:
-            whole.merge(cell)
-        return whole
+        return self._whole
 
     def _forget(self, index: int) -> None:
-        while self._cells and self._cells[0][0] <= index - self._span:
-            self._cells.popleft()
+        cells, gone = self._cells, []
+        while cells and cells[0][0] <= index - self._span:
+            gone.append(cells.popleft()[1])
+        if gone and not cells:
+            self._whole = self._make()
+        elif gone:
+            self._whole.remove(gone, [cell for _, cell in cells])
 
 
 class SlidingWindows(Generic[M]):
@@ -101,7 +114,8 @@ class SlidingWindows(Generic[M]):
         """Return the sum over the window of this length. Raises KeyError for a length that is not kept."""
         if now_s >= self._cell_ends_s:
             self._close(now_s)
-        whole = self._rings[seconds].total(now_s)
+        whole = self._make()
+        whole.merge(self._rings[seconds].total(now_s))
         whole.merge(self._cell)
         return whole
 
