@@ -28,6 +28,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from tests.config.running_gateway import behaviour
+from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on
 from tests.plan.profiles import planned
 from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
@@ -87,6 +88,17 @@ def lenders(profile: Profile) -> object:
     routes = RoutingState(random.Random(1))
     routes.apply(table(profile), 0.0)
     return {name: [owner.route.name for owner in lane.lenders] for name, lane in routes.lanes.items()}
+
+
+def waits_from_zero(profile: Profile) -> object:
+    """Return how a request of `short` fares while the fleet has no replica yet, and for how long."""
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap)
+    dispatcher.apply(build_table(desired(profile), (), Memory(), engine_of=ENGINE_OF, key_hashes=(), version=1))
+    exchange = HeapExchange(heap, dispatcher, lambda _: Fate())
+    exchange.submit("short")
+    heap.run()
+    return heap.now_s, exchange.ends
 
 
 def choices(profile: Profile) -> object:

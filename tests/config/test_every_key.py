@@ -27,6 +27,7 @@ from tests.config.key_effects import (
     profile_of,
     served,
     status,
+    waits_from_zero,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ PROBES: dict[str, Probe] = {
         base={"lanes.batch.match": {}, "lanes.long.match": {"uncached_prompt_tokens": "< 4096"}},
     ),
     "lanes.*.max_wait": Probe(value="1s", effect=served),
+    "lanes.*.max_wait_from_zero": Probe(value="77s", effect=waits_from_zero),
     "lanes.*.queue_max": Probe(value=7, effect=served),
     "lanes.*.interruptible": Probe(value=True, effect=decisions),
     "lanes.*.spill_to": Probe(value=["long"], effect=decisions),

@@ -102,6 +102,9 @@ def test_a_lane_that_has_lost_replicas_says_so_and_whether_one_is_on_its_way():
     memory = Memory(lanes={"short": LaneMemory(lost_since=EPOCH)})
     alone, replaced = (table(*records, memory=memory).lanes[0] for records in ((), (replica("r2", STATE.BOOTING),)))
     assert (alone.lacks_replicas, alone.replacement_s) == (True, None)
+    assert alone.max_wait_from_zero_s is not None  # it has not had any yet
+    lost = Memory(lanes={"short": LaneMemory(lost_since=EPOCH, had_ready=1)})
+    assert table(memory=lost).lanes[0].max_wait_from_zero_s is None
     assert replaced.replacement_s == desired().plan.lane("short").offering.boot_s
 
 
@@ -119,6 +122,14 @@ def test_a_replacement_is_expected_to_take_what_the_lanes_earlier_replicas_took(
     earlier = (booted("r1", "short", 16.0), booted("r2", "long", 90.0))
     lanes = {lane.name: lane for lane in table(*earlier, replica("r3", STATE.BOOTING)).lanes}
     assert lanes["short"].replacement_s == 16.0
+    # Held for its first replica: half as long again, and until the order.
+    assert (lanes["short"].max_wait_from_zero_s, lanes["long"].max_wait_from_zero_s) == (39.0, 150.0)
+
+
+@pytest.mark.parametrize(("boot_s", "wait_s"), [(2.0, 18.0), (600.0, 300.0)])
+def test_requests_wait_for_a_first_replica_as_long_as_one_takes_but_not_for_ever(boot_s, wait_s):
+    slow = replace(replica("r1", STATE.FAILED), created_at=EPOCH, ready_at=EPOCH + timedelta(seconds=boot_s))
+    assert table(slow).lanes[0].max_wait_from_zero_s == wait_s
 
 
 def test_a_lane_holds_what_its_replicas_were_started_with_whatever_the_plan_says_now():

@@ -283,6 +283,46 @@ def test_it_waits_for_a_replacement_that_is_announced_and_expected_soon(coming_s
     assert exchange.ends == [ends, "over"]
 
 
+FROM_ZERO = replace(CHAT, max_wait_from_zero_s=120.0, replacement_s=80.0, queue_max=3)
+
+
+def test_requests_of_a_lane_without_replicas_yet_wait_for_its_first_one():
+    heap, dispatcher = heap_with(lanes=(FROM_ZERO,))
+    exchanges = [submit(heap, dispatcher) for _ in range(4)]
+    heap.run(80.0)
+    assert [exchange.ends for exchange in exchanges] == [[], [], [], ["queue-full", "over"]]
+    heap.now_s = 80.0
+    dispatcher.apply(table(route("r1"), lanes=(FROM_ZERO,), version=2))
+    heap.run()
+    assert [exchange.ends for exchange in exchanges[:3]] == [["answered", "over"]] * 3
+    assert is_clean(dispatcher)
+
+
+def test_they_are_told_so_when_it_does_not_come_in_time():
+    heap, dispatcher = heap_with(lanes=(FROM_ZERO,))
+    exchange = submit(heap, dispatcher)
+    heap.run(119.0)
+    assert not exchange.ends
+    heap.run()
+    assert heap.now_s == pytest.approx(120.0)
+    assert exchange.ends == ["from-zero", "over"]
+
+
+@pytest.mark.parametrize(
+    "lane",
+    [
+        replace(FROM_ZERO, max_wait_from_zero_s=None),
+        replace(FROM_ZERO, max_wait_from_zero_s=0.0),
+    ],
+)
+def test_a_lane_that_lost_its_replicas_or_holds_none_lets_requests_wait_as_ever(lane):
+    heap, dispatcher = heap_with(lanes=(lane,))
+    exchange = submit(heap, dispatcher)
+    heap.run()
+    assert heap.now_s == pytest.approx(lane.max_wait_s)
+    assert exchange.ends == ["no-replica", "over"]
+
+
 def test_a_refused_client_is_told_when_the_replacement_is_expected():
     heap, dispatcher = heap_with(lanes=(replace(CHAT, replacement_s=42.0),))
     exchange = submit(heap, dispatcher)

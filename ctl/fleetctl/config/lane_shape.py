@@ -179,6 +179,13 @@ class LaneShape(ProfileSection):
     max_wait_s: Duration = Field(
         description="Longest wait in the gateway's queue; a request that would wait longer is refused with 429."
     )
+    max_wait_from_zero_s: Duration | None = Field(
+        default=None,
+        description=(
+            "Longest wait for the lane's first replica, when it is scaled to zero or has not started yet; then 503. "
+            "Unset: half as long again as one takes from order to ready, and 15 s, but 5 minutes at most. Below max_wait: as max_wait."
+        ),
+    )
     queue_max: Count = Field(default=256, description="Requests that may wait.")
     interruptible: bool = Field(default=False, description="May be paused under pressure, and moves to spot first.")
     replicas: Replicas = Field(default=ReplicasShape(min=1, max=8), description="How many: a number, or {min, max}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.core.boot_times import expected_replacement_s
+from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
@@ -89,8 +89,11 @@ def _lane(
     serving = [r for r in records if r.lane == spec.name and r.state is ReplicaState.READY]
     is_replaced = any(r.lane == spec.name and r.state in _COMING for r in records)
     lane_memory = memory.lanes.get(spec.name, LaneMemory())
+    # Of a lane that has lost the replicas it had, what it promises is kept: its clients know better than to wait.
+    has_lost = lane_memory.lost_since is not None and lane_memory.had_ready > 0
+    from_zero_s = None if has_lost else max_wait_from_zero_s(spec, planned, records)
     return RouteLane(
-        **_part(LaneRules, spec),
+        **_part(LaneRules, spec) | {"max_wait_from_zero_s": from_zero_s},
         step=effective_step(desired, spec.name, lane_memory),
         lacks_replicas=lane_memory.lost_since is not None,
         replacement_s=expected_replacement_s(planned, records) if is_replaced else None,

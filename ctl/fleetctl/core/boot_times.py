@@ -6,11 +6,18 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING
 
+# Knative holds a request for five minutes, no longer than most clients and proxies wait at best.
+_FROM_ZERO_S_MAX = 300.0
+# Half of the replicas take longer than the median, few half as long again; the order itself waits for demand to be seen.
+_FROM_ZERO_SLACK = 1.5
+_ORDER_S = 15.0
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
     from fleetctl.model.plan import LanePlan
+    from fleetctl.model.profile import LaneSpec
     from fleetctl.model.replica import Replica
 
 
@@ -40,6 +47,14 @@ def expected_replacement_s(plan: LanePlan, records: Iterable[Replica]) -> float:
 def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:
     """Return what a replica of the lane is expected to take: as measured on its offering, else as planned."""
     return measured_s.get(plan.offering.key, plan.offering.boot_s)
+
+
+def max_wait_from_zero_s(spec: LaneSpec, plan: LanePlan, records: Iterable[Replica]) -> float:
+    """Return how long requests may wait for a lane's first replica: as the profile says, else as one takes, with slack."""
+    if spec.max_wait_from_zero_s is not None:
+        return spec.max_wait_from_zero_s
+    boot_s = expected_replacement_s(plan, records)
+    return min(_FROM_ZERO_S_MAX, _ORDER_S + _FROM_ZERO_SLACK * boot_s)
 
 
 def _boot_s(record: Replica, ready_at: datetime) -> float:

@@ -32,7 +32,7 @@ _BURN_WINDOW_S = 300.0
 _JUST_OVER = 0.01  # the sketches' relative error
 _UNMET = frozenset({
     Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
-    Refusal.NO_REPLICA,
+    Refusal.NO_REPLICA, Refusal.FROM_ZERO,
 })  # fmt: skip
 _BY_STEP = frozenset({Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT})
 

@@ -121,6 +121,9 @@ class LaneRules:
     match: LaneMatch
     slo: LaneSlo
     max_wait_s: float  # in the gateway's queue; longer, or predicted longer, is refused with 429
+    # The same, while it has no replica and has lost none: scaled to zero, or not started yet. None: as long as one takes;
+    # in a routing table: as ever.
+    max_wait_from_zero_s: float | None = None
     queue_max: int = 256  # requests
     interruptible: bool = False  # batch: may be paused under pressure and sits on spot first
     spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order

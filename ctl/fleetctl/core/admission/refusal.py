@@ -21,6 +21,7 @@ class Refusal(StrEnum):
     BREAKER = LadderStep.BREAKER.value  # all new requests are refused
     ENGINES_BUSY = "engines-busy"  # replicas refused it
     NO_REPLICA = "no-replica"  # the lane has none, nor have the lanes it may spill to
+    FROM_ZERO = "from-zero"  # the lane has none yet, and the request has waited for its first as long as it may
     STOPPING = "stopping"  # the gateway is going down
     CONNECTIONS = "connections"  # too many at once
 
@@ -29,7 +30,7 @@ class Refusal(StrEnum):
         """Return the HTTP status: 400 for what the client must change, 429 for overload, 503 for what is broken."""
         if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE, Refusal.CONTEXT_LENGTH):
             return 400
-        if self in (Refusal.NO_REPLICA, Refusal.STOPPING, Refusal.CONNECTIONS):
+        if self in (Refusal.NO_REPLICA, Refusal.FROM_ZERO, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503
         return 429
 
@@ -48,6 +49,7 @@ _MESSAGES = {
     Refusal.MAX_WAIT: "the request has waited as long as it allows",
     Refusal.ENGINES_BUSY: "its replicas are busy",
     Refusal.NO_REPLICA: "it has no replica",
+    Refusal.FROM_ZERO: "its first replica is not ready yet, and the request has waited as long as max_wait_from_zero allows",
     Refusal.STOPPING: "the gateway is going down",
     Refusal.CONNECTIONS: "there are too many connections",
     **{Refusal(entry.step.value): entry.refusal for entry in LADDER if entry.refusal},

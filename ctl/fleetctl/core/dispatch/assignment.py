@@ -119,9 +119,11 @@ class Assignment:
     def enqueue(self, request: ActiveRequest, now_s: float, *, is_late: bool = False) -> None:
         """Let a new request wait at the end of its lane's queue, which has room, or of those who cannot be in time."""
         lane = request.lane
-        request.queue = lane.late if is_late else lane.queue
-        request.ticket = request.queue.offer(request, now_s=now_s, wait_max_s=lane.route.max_wait_s)
-        self._wake(lane, now_s + lane.route.max_wait_s)
+        # Those held for the first replica are late: whoever can still be in time goes first once it is there.
+        request.queue = lane.late if is_late or lane.holds_from_zero else lane.queue
+        wait_s = lane.max_wait_s
+        request.ticket = request.queue.offer(request, now_s=now_s, wait_max_s=wait_s)
+        self._wake(lane, now_s + wait_s)
 
     def place(self, request: ActiveRequest) -> None:
         """Send a displaced request to another replica, over its slot limit if need be, or let it wait for one."""

@@ -59,6 +59,8 @@ class Endings:
             self.break_stream(request, RequestEvent.EXPIRED)
         elif request.lane.has_replica and request.displaced_until_s is None:
             self.refuse(request, Refusal.MAX_WAIT, RequestEvent.EXPIRED)
+        elif request.lane.holds_from_zero and request.displaced_until_s is None:
+            self.refuse(request, Refusal.FROM_ZERO, RequestEvent.EXPIRED)
         else:
             self.refuse(request, Refusal.NO_REPLICA, RequestEvent.EXPIRED)
 

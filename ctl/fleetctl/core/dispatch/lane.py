@@ -129,15 +129,29 @@ class DispatchLane(Generic[R]):
         lent = (lender.candidates for lender in self.lenders)
         return any(serving(pool) for pool in (self.candidates, *self.spill, *lent))
 
+    @property
+    def holds_from_zero(self) -> bool:
+        """Whether requests wait for its first replica: it is scaled to zero, or has not started yet."""
+        from_zero_s = self.route.max_wait_from_zero_s
+        if from_zero_s is None or from_zero_s <= self.route.max_wait_s:
+            return False
+        return not any(c.in_rotation for c in self.candidates)
+
+    @property
+    def max_wait_s(self) -> float:
+        """How long a request that arrives now may wait."""
+        from_zero_s = self.route.max_wait_from_zero_s
+        return from_zero_s if from_zero_s is not None and self.holds_from_zero else self.route.max_wait_s
+
     def load(self, *, has_slot: bool, late_s: float | None = None) -> LaneLoad:
         """Return what admission decides on; `late_s` is what one that cannot be in time would wait for its turn."""
         return LaneLoad(
             late_s=late_s,
             waits_late=self.waits_late,
             queued_late=len(self.late),
-            queued=len(self.queue),
+            queued=len(self.late if self.holds_from_zero and not has_slot else self.queue),
             queue_max=self.route.queue_max,
-            max_wait_s=self.route.max_wait_s,
+            max_wait_s=self.max_wait_s,
             has_slot=has_slot,
             drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
         )
