@@ -121,7 +121,7 @@ def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
     gateway = snapshot(traffic("short", ttft_s=0.5))
     grown = decide(fleet, observation(*TWO, gateway=gateway), memory)
     assert [(type(a), a.shadow) for a in grown.actions] == [(LaunchReplica, True)]
-    noticed = observed("r1", notice_deadline=at(3630))
+    noticed = observed("r1", notice_deadline=at(3615))
     heeded = decide(fleet, observation(noticed, observed("r2")), PLANNED)
     assert all(a.shadow for a in heeded.actions)
     assert {type(a) for a in heeded.actions} == {LaunchReplica, DrainReplica}

@@ -192,18 +192,18 @@ def test_an_unlisted_node_is_told_to_end_after_half_a_minute_not_at_once():
 
 
 def test_a_notice_launches_the_replacement_before_the_drain_begins():
-    noticed = observed("r1", notice_deadline=at(3635), in_flight=3)
+    noticed = observed("r1", notice_deadline=at(3619), in_flight=3)
     decision = decide(worlds.one_lane(1, spot=1), observation(noticed, observed("r2")), settled(2))
     assert [type(a) for a in decision.actions] == [LaunchReplica, DrainReplica]
     drain = of_kind(decision, DrainReplica)[0]
-    assert drain.deadline == at(3628)
-    assert "taken in 35s" in drain.reason
+    assert drain.deadline == at(3615.2)
+    assert "taken in 19s" in drain.reason
 
 
 def test_a_short_notice_leaves_a_margin_before_the_node_is_taken():
-    noticed = observed("r1", notice_deadline=at(3630))
+    noticed = observed("r1", notice_deadline=at(3615))
     drain = of_kind(decide(worlds.one_lane(1), observation(noticed), settled(1)), DrainReplica)[0]
-    assert drain.deadline == at(3624)
+    assert drain.deadline == at(3612)
 
 
 def test_a_drain_ends_once_the_gateway_sends_it_nothing_and_nothing_is_in_flight():

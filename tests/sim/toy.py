@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 STATE = ReplicaState
 BOUNDS = ReplicaBounds(min=1, max=4)
-LEAVES_BEFORE_S = 10.0 + 20.0  # the margin, and the drain's own timeout: these engines continue nothing
+LEAVES_BEFORE_S = 10.0 + 9.0  # the margin, and what is planned for the longest requests
 CAPS = CapacitySpec(max_nodes=8, max_cost_usd_per_hour=13.0)
 
 

@@ -70,7 +70,7 @@ def reconcile(
         listing_ok=observation.listing_ok,
         stop_deadline_s=observation.stop_deadline_s,
         stall_limits_s=stall_limits_s(desired.profile) if observation.gateway is not None else {},
-        e2e_s_p99=e2e_s_p99(observation),
+        e2e_s_p99=e2e_s_p99(desired.plan, observation),
     )
     if desired.phase is DesiredPhase.DOWN:
         return take_down(desired, observation, context)

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
     from fleetctl.core.reconcile.replica_step import ReconcileContext
     from fleetctl.model.observation import Observation, ObservedReplica
+    from fleetctl.model.plan import Plan
 
 _WINDOWS_S = (300.0, 3600.0)
 
 
-def e2e_s_p99(observation: Observation) -> dict[str, float]:
-    """Return how long requests take, P99, by lane; the shortest of two windows with samples enough, else none."""
+def e2e_s_p99(plan: Plan, observation: Observation) -> dict[str, float]:
+    """Return how long requests take, P99, by lane: over the shortest window with samples enough, else as planned."""
+    found = {lane.lane: lane.forecast.e2e_p99_s for lane in plan.lanes}
     gateway = observation.gateway
     if gateway is None or observation.gateway_validity is not Validity.OK:
-        return {}
-    found: dict[str, float] = {}
+        return found
     for lane in gateway.lanes:
-        for seconds in _WINDOWS_S:
-            e2e = lane.window(seconds).e2e
-            if lane.name not in found and e2e.validity is Validity.OK:
-                found[lane.name] = e2e.p99_s
+        measured = [e2e for seconds in _WINDOWS_S if (e2e := lane.window(seconds).e2e).validity is Validity.OK]
+        if measured:
+            found[lane.name] = measured[0].p99_s
     return found
 
 

@@ -55,4 +55,4 @@ class ReconcileContext:
     changed_at: datetime | None = None  # when that was written; None: not known
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
     stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
-    e2e_s_p99: Mapping[str, float] = field(default_factory=dict)  # lane -> of its requests lately, where known
+    e2e_s_p99: Mapping[str, float] = field(default_factory=dict)  # lane -> of its requests lately, else planned
