@@ -192,22 +192,22 @@ def test_the_zone_that_was_just_lost_is_passed_over_until_a_while_has_passed() -
         assert placed.offering.zone == zone
 
 
-def test_a_zone_just_lost_is_taken_only_where_nothing_else_is_left() -> None:
+def test_a_zone_just_lost_is_taken_only_where_no_other_is_left_and_never_to_give_back_a_fallback() -> None:
     spot = in_zones("lost")
     on_demand = replace(spot[0], market=Market.ON_DEMAND)
     hazards = learned_of(
         {spot[0].key: OfferingRecord(as_of=samples.EPOCH, losses=1.0, lost_at=samples.EPOCH)}, after_s=60
     )
-    for sold, may_fall_back, market in (
-        ((*spot, on_demand), True, Market.ON_DEMAND),
-        (spot, True, Market.SPOT),
+    for sold, may_fall_back, zone in (
+        ((*spot, *in_zones("calm"), on_demand), True, "calm"),
+        ((*spot, on_demand), True, "lost"),
         ((*spot, on_demand), False, None),
     ):
         found = ranked_offerings(
             LANE, (), Market.SPOT, sold,
             capacity=FREE, avoid=frozenset(), hazards=hazards, may_fall_back=may_fall_back, most=2,
         )  # fmt: skip
-        assert [o.market for o in found.offerings] == ([market] if market else [])
+        assert [(o.market, o.zone) for o in found.offerings] == ([(Market.SPOT, zone)] if zone else [])
         assert found.offerings or "lost a node" in found.reason
 
 
@@ -221,3 +221,13 @@ def test_among_equal_prices_the_safer_zone_is_taken() -> None:
     assert placed.offering is not None
     assert placed.offering.zone == "safe"
     assert "hazard" in placed.reason
+
+
+def test_where_no_spot_has_stock_it_is_on_demand() -> None:
+    spot = in_zones("lost", "calm")
+    on_demand = replace(spot[0], market=Market.ON_DEMAND)
+    found = ranked_offerings(
+        LANE, (), Market.SPOT, (*spot, on_demand),
+        capacity=FREE, avoid=frozenset(o.key for o in spot), hazards=learned_of({}), may_fall_back=True, most=2,
+    )  # fmt: skip
+    assert found.offerings == (on_demand,)

@@ -164,12 +164,11 @@ def test_shadow_mode_gives_nothing_back():
     assert decide(fleet, seen(observed("r1"), fallback()), settled(2)).actions == ()
 
 
-def test_where_every_zone_was_just_lost_the_substitute_is_bought_on_demand_and_the_reason_says_why():
-    record = OfferingRecord(as_of=at(3600), held_h=10.0, losses=1.0, lost_at=at(3500))
-    memory = settled(2, offerings={o.key: record for o in SPOT})
-    (launch,) = of_kind(decide(spot_lane(1, 1), seen(observed("r1")), memory), LaunchReplica)
+def test_where_no_zone_has_stock_the_substitute_is_bought_on_demand_and_the_reason_says_why():
+    world = seen(observed("r1"), refused_offerings={o.key: at(3500) for o in SPOT})
+    (launch,) = of_kind(decide(spot_lane(1, 1), world, settled(2)), LaunchReplica)
     assert launch.market is Market.ON_DEMAND
-    assert "lost a node 1m40s ago, hazard 0.1/h (1 lost in 10 h held)" in launch.reason
+    assert "no spot offering fits: had no stock lately" in launch.reason
 
 
 def test_what_stands_in_for_spot_goes_before_spot_the_dearest_first_and_a_noticed_one_before_all():

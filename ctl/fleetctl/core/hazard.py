@@ -38,6 +38,7 @@ class Hazards:
 
     now: datetime
     records: Mapping[str, OfferingRecord] = field(default_factory=dict)  # by Offering.key
+    avoids: bool = True  # False: what has just lost a node is taken too, for nothing else is left
 
     def per_h(self, offering: str) -> float:
         """Return the expected losses of one node an hour."""
@@ -46,7 +47,7 @@ class Hazards:
     def is_avoided(self, offering: str) -> bool:
         """Whether a node was taken there so lately that another is not ordered there."""
         until = avoided_until(self.records.get(offering))
-        return until is not None and self.now < until
+        return self.avoids and until is not None and self.now < until
 
     def lost_text(self, offering: str) -> str:
         """Return how long ago a node was taken there, with the hazard."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -162,11 +162,12 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
 ) -> Ranking:
     """Return where to launch: on the market asked for, else, where that is spot and may fall back, on demand.
 
-    An offering that has just lost a node is taken only where nothing else is left.
+    An offering that has just lost a node is taken only where no other of its market is left: should it have no stock,
+    the provider says so at once.
     """
     attempts = [(market, hazards)]
     if market is Market.SPOT and may_fall_back:
-        attempts += [(Market.ON_DEMAND, hazards), (Market.SPOT, NOTHING_LEARNED)]
+        attempts += [(Market.SPOT, replace(hazards, avoids=False)), (Market.ON_DEMAND, hazards)]
     why: list[str] = []
     for tried, known in attempts:
         found: list[Offering] = []

@@ -34,10 +34,13 @@ class MarketChoice:
 
 
 def next_market(lane: LaneState, on_demand: int) -> MarketChoice:
-    """Return the on-demand baseline first, then spot as the profile allows, the provider sells it and hazards permit."""
+    """Return the on-demand baseline first, then spot as the profile allows and some offering may have stock.
+
+    One that has just lost a node may: a launch tries it last, and the provider says at once where it has none.
+    """
     if not may_use_spot(lane) or on_demand < lane.plan.on_demand:
         return MarketChoice(market=Market.ON_DEMAND)
-    placed = _place(lane, Market.SPOT)
+    placed = _place(lane, Market.SPOT, avoids=False)
     if placed is None or placed.offering is not None:
         return MarketChoice(market=Market.SPOT)
     elsewhere = _place(lane, Market.ON_DEMAND)
@@ -98,7 +101,7 @@ def substitutes(
     return replace(lane, memory=replace(lane.memory, substitute_at=context.now)), launches
 
 
-def _place(lane: LaneState, market: Market) -> Placement | None:
+def _place(lane: LaneState, market: Market, *, avoids: bool = True) -> Placement | None:
     """Return where the next replica would go on a market; None: what is sold is not known."""
     view = lane.market
     if not view.offerings:
@@ -110,5 +113,5 @@ def _place(lane: LaneState, market: Market) -> Placement | None:
         view.offerings,
         capacity=view.capacity,
         avoid=view.refused,
-        hazards=view.hazards,
+        hazards=replace(view.hazards, avoids=avoids),
     )
