@@ -150,6 +150,7 @@ class Observer:
             silent_s=at_gateway.silent_s if at_gateway else 0.0,
             unheard_s=at_gateway.unheard_s if at_gateway else None,
             prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway else 0.0,
+            slowness=at_gateway.slowness if at_gateway else None,
             errors_in_a_row=at_gateway.errors_in_a_row if at_gateway else 0,
             canary_missed_s=self._canaries.missed_s(record.id),
             canary_error=self._canaries.error(record.id),

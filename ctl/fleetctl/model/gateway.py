@@ -149,6 +149,7 @@ class Slowness:
     peers_tpot_s: float  # the median of its peers
     for_s: float  # since it was found so first; it has not been well for long since
     ejections: int  # since then
+    is_confirmed: bool = False  # the requests it was probed with were slow as well
 
     @property
     def slow_by(self) -> float:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
-from fleetctl.model.gateway import GatewaySnapshot
+from fleetctl.model.gateway import GatewaySnapshot, Slowness
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice
 from fleetctl.model.replica import Replica
 from fleetctl.model.shared import ObservedShared
@@ -59,6 +59,7 @@ class ObservedReplica:
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts the gateway sent
     errors_in_a_row: int = 0  # at the gateway, answered with nothing else since; maybe its clients' own doing
     canary_missed_s: float = 0.0  # the deadline that the last canary missed; 0: none has
+    slowness: Slowness | None = None  # at the gateway, which leaves it alone as an outlier
     canary_error: str = ""  # what the last canary was answered with instead of a completion
     notice_deadline: datetime | None = None  # when its node is taken for certain
     notice: Notice | None = None  # what the provider warns of, mere hints included

@@ -52,6 +52,7 @@ class ReasonCode(StrEnum):
     RECOVERY_OVERDUE = "recovery-overdue"
     UNHEALTHY = "unhealthy"
     STALLED = "stalled"  # its routes answer, and its engine makes no token
+    SLOW_REPLICA = "slow-replica"  # much slower than its peers: left alone, then replaced
     UNHEALTHY_AGAIN = "unhealthy-again"  # too often: replaced
     MISSING = "missing"  # not listed by the provider for long, and silent
     SPOT_NOTICE = "spot-notice"

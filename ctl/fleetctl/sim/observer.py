@@ -167,6 +167,8 @@ class SimulatedObserver:
             silent_s=at_gateway.silent_s if at_gateway is not None else 0.0,
             unheard_s=at_gateway.unheard_s if at_gateway is not None else None,
             prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway is not None else 0.0,
+            slowness=at_gateway.slowness if at_gateway is not None else None,
+            errors_in_a_row=at_gateway.errors_in_a_row if at_gateway is not None else 0,
             notice_deadline=notice.deadline if notice is not None else None,
             notice=notice,
             engine=signals if is_current else replace(signals, validity=Validity.STALE),

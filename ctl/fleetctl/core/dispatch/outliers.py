@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.routes import RoutingState
 
 _EVERY_S: Final = 2.0
+_PROMPT_TOKENS: Final = 1000  # of a prompt that replicas are compared by
 
 
 class OutlierDetector:
@@ -59,7 +60,9 @@ class OutlierDetector:
                 if replica.slow.until_s <= now_s:
                     _judge_probes(replica, streams[replica], peers_tpot_s, now_s)
                 continue
-            looks_slow = peers_tpot_s is not None and is_outlier(streams[replica], peers_tpot_s)
+            looks_slow = peers_tpot_s is not None and is_outlier(
+                streams[replica], peers_tpot_s, slow_at_prompts_by=_slow_at_prompts_by(replica, replicas)
+            )
             is_slow = replica.slow.is_confirmed(now_s, is_outlier=looks_slow)
             if is_slow and peers_tpot_s and self._may_eject(replica, replicas):
                 paces.pop(replica, None)
@@ -68,6 +71,12 @@ class OutlierDetector:
     def _may_eject(self, replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> bool:
         out = sum(other.slow.until_s > 0.0 for other in replicas)
         return out < max(1, int(len(replicas) * SHARE_OUT_MAX)) and self._routes.may_eject(replica)
+
+
+def _slow_at_prompts_by(replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> float:
+    """Return how many times as long as its peers' median it takes over a prompt, as learned from first tokens."""
+    peers = [other.candidate.line.own_s(_PROMPT_TOKENS) for other in replicas if other is not replica]
+    return replica.candidate.line.own_s(_PROMPT_TOKENS) / median(peers)
 
 
 def _judge_probes(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.plan.launch_identity import launch_digest
-from fleetctl.core.reconcile.excess import drain_noticed, excess, fallback_note, serves_under_notice, way_out
+from fleetctl.core.reconcile.excess import (
+    drain_noticed,
+    drain_slow,
+    excess,
+    fallback_note,
+    serves_under_notice,
+    way_out,
+    why_slow,
+)
 from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
 from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, capacity_if_shadow, capacity_of, with_steps
 from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
@@ -42,7 +50,8 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane, notes = _drain_requested(lane, context, headroom)
     lane = _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
-    notes += waiting
+    lane, slow = drain_slow(lane, context)
+    notes += waiting + slow
     return _launch_lacking(lane, context, headroom, notes)
 
 
@@ -288,7 +297,11 @@ def price_of(plan: LanePlan, market: Market) -> float:
 
 def _is_leaving(step: ReplicaStep) -> bool:
     """Whether this decision makes the replica leave, or its node is taken, so that a launch stands in for it."""
-    if _awaits_drain(step) or (serves_under_notice(step) and step.replica.record.notice_deadline is None):
+    if (
+        _awaits_drain(step)
+        or why_slow(step) is not None
+        or (serves_under_notice(step) and step.replica.record.notice_deadline is None)
+    ):
         return True
     return isinstance(step.action, DrainReplica | StopReplica | MarkGone) and (
         step.replica.record.state.counts_as_capacity

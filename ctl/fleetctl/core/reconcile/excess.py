@@ -9,6 +9,7 @@ from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, with_step
 from fleetctl.core.reconcile.lifecycle import drain, stop
 from fleetctl.core.reconcile.markets import fallbacks, may_use_spot, substituting
 from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
+from fleetctl.core.reconcile.slow import slow_reason
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
@@ -63,6 +64,30 @@ def serves_under_notice(step: ReplicaStep) -> bool:
     """Whether a replica whose node is taken is in rotation, and stays so for now."""
     is_ready = step.state is step.replica.record.state is ReplicaState.READY
     return is_ready and step.action is None and notice_of(step.replica) is not None
+
+
+def drain_slow(lane: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:
+    """Drain those that stay slow as far as others serve in their stead; nobody but a few probes is sent to the rest."""
+    slow = [(o, reason) for o in lane.steps if (reason := why_slow(o)) is not None]
+    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    spare = max(0, len(slow) - max(0, lane.target.wanted - ready))
+    drained = [
+        drain(
+            o.replica, context, reason.code, f"{reason.message}; {ready} others serve; {o.replica.in_flight} in flight"
+        )
+        for o, reason in slow[:spare]
+    ]
+    notes = tuple(
+        reason.code.because(f"{o.id} is {reason.message}; it is drained once another serves in its stead")
+        for o, reason in slow[spare:]
+    )
+    return with_steps(lane, drained), notes
+
+
+def why_slow(step: ReplicaStep) -> Reason | None:
+    """Return why a replica in rotation, for which nothing else is decided, is to be replaced as slow. None: it is not."""
+    is_ready = step.state is step.replica.record.state is ReplicaState.READY
+    return slow_reason(step.replica) if is_ready and step.action is None else None
 
 
 def _serves_on(step: ReplicaStep, context: ReconcileContext) -> Reason:

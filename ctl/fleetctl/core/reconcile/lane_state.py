@@ -8,6 +8,7 @@ from fleetctl.core.disruption import notice_of
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.reconcile.headroom import Headroom
 from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep
+from fleetctl.core.reconcile.slow import slow_reason
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.decision import LaneMemory, LaunchReplica
@@ -58,7 +59,9 @@ class LaneDecision:
 
 def capacity_of(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will, once everything decided is done."""
-    return [o for o in lane.steps if _counts(o, o.state) and notice_of(o.replica) is None]
+    return [
+        o for o in lane.steps if _counts(o, o.state) and notice_of(o.replica) is None and slow_reason(o.replica) is None
+    ]
 
 
 def capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Times the median of its peers'. Batches of unlike size explain less than twofold, contention on one machine too.
 SLOW_BY: Final = 1.8
+# Prompts of another lane that share its steps explain more, but make it no slower at prompts: where it is not, this much.
+SLOW_AT_TOKENS_ONLY_BY: Final = 3.0
+SLOW_AT_PROMPTS_BY: Final = 1.4
 # A probe is alone there, and so faster than its peers' streams in their batches: this much is already too slow.
 PROBE_SLOW_BY: Final = 1.25
 # Of its streams that missed their promise. One that is slow and keeps it does no harm.
@@ -62,6 +65,7 @@ class SlowEjection:
     until_s: float = 0.0  # 0: not ejected; past: being probed
     since_s: float = 0.0  # when it was found slow first, and has not been well for long since
     times: int = 0  # ejections since then
+    is_probed_slow: bool = False  # by its last probes
     tpot_s: float = 0.0  # when it was last ejected
     peers_tpot_s: float = 0.0
     _well_since_s: float = 0.0
@@ -78,6 +82,7 @@ class SlowEjection:
     def eject(self, now_s: float, tpot_s: float, peers_tpot_s: float) -> None:
         """Leave it alone."""
         self._suspected_s = None
+        self.is_probed_slow = self.until_s > 0.0
         if not self.times or (not self.until_s and now_s - self._well_since_s > _FORGIVEN_AFTER_S):
             self.times, self.since_s = 0, now_s
         self.until_s = now_s + min(LEFT_S_MAX, LEFT_S_FIRST * 2.0 ** min(self.times, 10))
@@ -93,16 +98,21 @@ class SlowEjection:
         if not self.until_s:
             return None
         return Slowness(
-            tpot_s=self.tpot_s, peers_tpot_s=self.peers_tpot_s, for_s=now_s - self.since_s, ejections=self.times
+            tpot_s=self.tpot_s,
+            peers_tpot_s=self.peers_tpot_s,
+            for_s=now_s - self.since_s,
+            ejections=self.times,
+            is_confirmed=self.is_probed_slow,
         )
 
 
-def is_outlier(streams: Sequence[tuple[float, bool]], peers_tpot_s: float) -> bool:
-    """Whether a replica's streams are so slow that it is left alone."""
+def is_outlier(streams: Sequence[tuple[float, bool]], peers_tpot_s: float, *, slow_at_prompts_by: float) -> bool:
+    """Whether a replica's streams are so slow that it is left alone; it takes so many times as long over prompts too."""
+    slow_by = SLOW_BY if slow_at_prompts_by >= SLOW_AT_PROMPTS_BY else SLOW_AT_TOKENS_ONLY_BY
     if len(streams) < STREAMS_MIN:
         return False
     missed = sum(missed for _, missed in streams) / len(streams)
-    return missed >= MISSED_SHARE_MIN and typical_s(streams) >= SLOW_BY * peers_tpot_s
+    return missed >= MISSED_SHARE_MIN and typical_s(streams) >= slow_by * peers_tpot_s
 
 
 def verdict_of(probes: Sequence[tuple[float, bool]], peers_tpot_s: float | None) -> bool | None:
