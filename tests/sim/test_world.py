@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.config.spot_trace import SpotRow
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.static_policy import static
 from fleetctl.load.trace import Arrival
 from fleetctl.sim.run import simulate
-from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec, SpotRow
+from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
 from fleetctl.sim.world import SimulatedWorld
 from tests.sim.fleets import desired_for, offerings, three_lanes
 
@@ -116,7 +117,7 @@ def test_a_killed_replica_is_replaced_after_its_boot_time():
 
     assert "r1" not in world.controller.records
     assert sum(record.lane == "short" for record in world.controller.records.values()) == 1
-    assert world.recorders["short"].ready_s == pytest.approx(360 - 125, abs=20)
+    assert world.recorders["short"].ready_s == pytest.approx(300 - 125, abs=20)
 
 
 def test_a_fleet_that_starts_fresh_boots_what_is_planned():

@@ -9,6 +9,7 @@ _ROWS = (
     ("Start here", "init", "Write a starter profile for a use case.", "profiles:init"),
     ("Start here", "validate", "Check a profile; errors name the file, the line and the key.", "profiles:validate"),
     ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan"),
+    ("Start here", "simulate", "Compute what a profile's fleet would make of a trace.", "simulate:simulate"),
     ("Run a fleet", "up", "Bring a fleet up, or change a running one to match its profile.", "up:up"),
     ("Run a fleet", "down", "Take a fleet down and leave nothing behind.", "down:down"),
     ("Run a fleet", "scale", "Set a lane's replicas by hand.", "overrides:scale"),

@@ -50,6 +50,7 @@ _DOCUMENTS = {
     "validate": "operations.validation:Validation",
     "load": "operations.traffic:LoadReport",
     "demo": "operations.traffic:LoadReport",
+    "simulate": "operations.simulation:SimulationReport",
     "scale": "cli.json_reference:OverrideAnswer",
     "shed": "cli.json_reference:OverrideAnswer",
     "doctor": "[operations.checks:Check]",
@@ -139,7 +140,7 @@ def _classes() -> Mapping[str, type]:
 
 
 _PACKAGES = ("model", "operations")
-_MODULES = ("fleetctl.core.conditions", "fleetctl.config.faults", "fleetctl.load.report")
+_MODULES = ("fleetctl.core.conditions", "fleetctl.config.faults", "fleetctl.load.report", "fleetctl.sim.result")
 
 
 def _keys(kind: type) -> Iterator[Key]:

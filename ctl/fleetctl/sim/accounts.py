@@ -14,6 +14,7 @@ class Bucket:
     offered: int = 0
     good: int = 0
     refused: int = 0
+    ready_s: float = 0.0  # replica-seconds in rotation
 
 
 class LaneRecorder:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from fleetctl.config.spot_trace import SpotRow
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.replica import Replica
     from fleetctl.sim.engine import SimulatedEngine
-    from fleetctl.sim.scenario import SimulationSpec, SpotRow
+    from fleetctl.sim.scenario import SimulationSpec
 
 
 class SimulatedNode:

@@ -14,6 +14,7 @@ class LaneResult:
     lane: str
     offered: int
     good: int
+    good_share: float  # good of offered; 1 where nothing was
     breached: dict[str, int]  # misses by BreachKind
     refused: dict[str, int]  # by Refusal
     endings: dict[str, int]  # by Ending; those turned away with 429 are under `refused` alone
@@ -30,16 +31,12 @@ class LaneResult:
     wanted_max: int
     reversals: int  # how often the wanted count turned round
     gpu_hours: float
-    usd: float
+    cost_usd: float
     over_slo_s: float  # buckets whose share of good requests was under the objective
     offered_over_time: tuple[int, ...] = field(default=(), repr=False)  # by bucket of arrival
-    good_over_time: tuple[int, ...] = field(default=(), repr=False)
-    refused_over_time: tuple[int, ...] = field(default=(), repr=False)
-
-    @property
-    def good_share(self) -> float:
-        """Return the good among the offered, 0-1; 1 where nothing was offered."""
-        return self.good / self.offered if self.offered else 1.0
+    good_over_time: tuple[int, ...] = field(default=(), repr=False)  # the same
+    refused_over_time: tuple[int, ...] = field(default=(), repr=False)  # the same
+    ready_over_time: tuple[float, ...] = field(default=(), repr=False)  # replicas in rotation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +46,11 @@ class SimulationResult:
     policy: str
     seed: int
     requests: int  # arrivals of the trace
-    duration_s: float  # what was simulated
-    bucket_s: float
+    duration_s: float  # of arrivals; replicas and cost are counted for as long
+    bucket_s: float  # of the figures over time
+    replicas_mean: float  # of all lanes, from order to end
+    gpu_hours: float
+    cost_usd: float
     lanes: tuple[LaneResult, ...]
     decisions: dict[str, int]  # actions by name and reason code
     violations: tuple[str, ...] = ()  # of what must always hold; the first of each kind
@@ -61,18 +61,3 @@ class SimulationResult:
             if lane.lane == name:
                 return lane
         raise KeyError(name)
-
-    @property
-    def replicas_mean(self) -> float:
-        """Return the mean replicas of all lanes, from order to end."""
-        return sum(lane.replicas_mean for lane in self.lanes)
-
-    @property
-    def usd(self) -> float:
-        """Return what all nodes cost."""
-        return sum(lane.usd for lane in self.lanes)
-
-    @property
-    def gpu_hours(self) -> float:
-        """Return the GPU-hours of all nodes."""
-        return sum(lane.gpu_hours for lane in self.lanes)

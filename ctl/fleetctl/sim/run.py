@@ -8,7 +8,7 @@ from fleetctl.sim.summary import plan_offerings, summarize_world
 from fleetctl.sim.world import SimulatedWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fleetctl.load.trace import Arrival
     from fleetctl.model.catalogue import Offering
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.sim.scenario import SimulationSpec
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # a run is named by all of these
     desired: Desired,
     trace: Iterable[Arrival],
     *,
@@ -26,8 +26,12 @@ def simulate(
     spec: SimulationSpec,
     offerings: tuple[Offering, ...] = (),
     policy_name: str = "",
+    on_progress: Callable[[float], None] = lambda at_s: None,
 ) -> SimulationResult:
-    """Return what a policy makes of a trace. Raises ConfigError for a plan that cannot be simulated."""
+    """Return what a policy makes of a trace; `on_progress` is told the simulated time once a minute of it.
+
+    Raises ConfigError for a plan that cannot be simulated.
+    """
     world = SimulatedWorld(desired, policy, spec, offerings=offerings or plan_offerings(desired, spec))
-    world.run(trace)
+    world.run(trace, on_progress)
     return summarize_world(world, policy_name or desired.profile.control.policy)

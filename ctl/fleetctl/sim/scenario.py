@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fleetctl.config.spot_trace import SpotRow
+
 
 class DisturbanceKind(StrEnum):
     """What may happen to a fleet."""
@@ -31,15 +33,6 @@ class Disturbance:
     count: int = 1  # how many of them, the oldest first
     factor: float = 1.0
     spot_only: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotRow:
-    """From `at_s` on a zone has this many spot nodes for us."""
-
-    at_s: float
-    zone: str
-    available: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

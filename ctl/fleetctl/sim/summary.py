@@ -30,49 +30,55 @@ def plan_offerings(desired: Desired, spec: SimulationSpec) -> tuple[Offering, ..
 
 def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
     """Return what became of everything until now."""
-    now_s = world.heap.now_s
+    lanes = tuple(_lane(world, spec.name) for spec in world.desired.profile.lanes)
     return SimulationResult(
         policy=policy,
         seed=world.spec.seed,
         requests=world.requests,
-        duration_s=now_s,
+        duration_s=world.arrivals_s,
         bucket_s=world.spec.bucket_s,
-        lanes=tuple(_lane(world, spec.name, now_s) for spec in world.desired.profile.lanes),
+        replicas_mean=sum(lane.replicas_mean for lane in lanes),
+        gpu_hours=sum(lane.gpu_hours for lane in lanes),
+        cost_usd=sum(lane.cost_usd for lane in lanes),
+        lanes=lanes,
         decisions=dict(sorted(world.controller.decisions.items())),
         violations=world.violations(),
     )
 
 
-def _lane(world: SimulatedWorld, name: str, now_s: float) -> LaneResult:
+def _lane(world: SimulatedWorld, name: str) -> LaneResult:
+    seconds = max(1.0, world.arrivals_s)
     recorder, plan = world.recorders[name], world.desired.plan.lane(name)
     accounts = world.dispatcher.routes.lanes[name].accounts
-    accounts.fold(now_s)
-    window = accounts.windows.lifetime().window(now_s, accounts.slo)
+    accounts.fold(world.heap.now_s)
+    window = accounts.windows.lifetime().window(world.heap.now_s, accounts.slo)
     objective = world.desired.profile.objective.fraction
     bucket_s = world.spec.bucket_s
     return LaneResult(
         lane=name,
         offered=window.judged,
         good=window.good,
+        good_share=window.good / window.judged if window.judged else 1.0,
         breached=dict(sorted(window.breached.items())),
         refused=dict(sorted(recorder.refusals.items())),
         endings=dict(sorted(accounts.endings.items())),
         came_again=recorder.came_again,
-        goodput_rps=window.good / now_s if now_s else 0.0,
+        goodput_rps=window.good / seconds,
         prompt_tokens=window.prompt_tokens,
         output_tokens=window.output_tokens,
         ttft=window.ttft,
         itl=window.itl,
         e2e=window.e2e,
         queue_wait=window.queue_wait,
-        replicas_mean=recorder.held_s / now_s if now_s else 0.0,
-        ready_mean=recorder.ready_s / now_s if now_s else 0.0,
+        replicas_mean=recorder.held_s / seconds,
+        ready_mean=recorder.ready_s / seconds,
         wanted_max=recorder.wanted_max,
         reversals=recorder.reversals,
         gpu_hours=recorder.held_s / 3600.0 * plan.gpu_count,
-        usd=recorder.usd,
+        cost_usd=recorder.usd,
         over_slo_s=bucket_s * sum(each.good < objective * each.offered for each in recorder.buckets),
         offered_over_time=tuple(each.offered for each in recorder.buckets),
         good_over_time=tuple(each.good for each in recorder.buckets),
         refused_over_time=tuple(each.refused for each in recorder.buckets),
+        ready_over_time=tuple(each.ready_s / bucket_s for each in recorder.buckets),
     )

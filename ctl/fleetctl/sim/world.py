@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fleetctl.sim.scenario import SimulationSpec
 
 EPOCH: Final = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+_PROGRESS_S = 60.0  # of simulated time between two words about it
 _NOTHING_CACHED: Final[dict[str, int]] = {}
 
 
@@ -62,6 +63,8 @@ class SimulatedWorld:
         )
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
         self.requests = 0
+        self.arrivals_s = 0.0  # for how long they came, once they do not come any more
+        self._counts_replicas = True
         self.open = 0  # requests that have not ended
         self._checker = Checker(desired.profile.capacity)
         self.unrouted = 0  # refused before they had a lane
@@ -96,18 +99,24 @@ class SimulatedWorld:
             found[lane.name] = engine_instance(plan, plan.lane(lane.name), capabilities, speed=speed)
         return found
 
-    def run(self, trace: Iterable[Arrival]) -> None:
+    def run(self, trace: Iterable[Arrival], on_progress: Callable[[float], None] = lambda at_s: None) -> None:
         """Let the trace's requests arrive, in its order, and what is under way end."""
         run, arrive, until_s = self.heap.run, self._arrive, self.spec.duration_s
-        last_s = 0.0
+        last_s = reported_s = 0.0
         for row in trace:
             if until_s is not None and row.at_s > until_s:
                 break
+            if row.at_s >= reported_s:
+                on_progress(row.at_s)
+                reported_s = row.at_s + _PROGRESS_S
             run(row.at_s)
             arrive(row)
             self.requests += 1
             last_s = row.at_s
-        run((last_s if until_s is None else until_s) + self.spec.tail_s)
+        self.arrivals_s = last_s if until_s is None else until_s
+        run(self.arrivals_s)
+        self._counts_replicas = False
+        run(self.arrivals_s + self.spec.tail_s)
 
     # Requests.
 
@@ -171,7 +180,8 @@ class SimulatedWorld:
             node.engine.settle()
         self.controller.tick()
         self._checker.ticked(self.controller.records, self.provider.nodes, heap.now_s)
-        self._count_replicas()
+        if self._counts_replicas:
+            self._count_replicas()
         heap.at(heap.now_s + spec.tick_s, self._tick)
 
     def _count_replicas(self) -> None:
@@ -182,6 +192,7 @@ class SimulatedWorld:
             recorder.usd += record.price_usd_per_hour * tick_s / 3600.0
             if record.state is ReplicaState.READY:
                 recorder.ready_s += tick_s
+                recorder.bucket(self.heap.now_s, self.spec.bucket_s).ready_s += tick_s
         for name, memory in self.controller.memory.lanes.items():
             recorders[name].wanted(memory.wanted)
 

@@ -230,7 +230,7 @@ def line_of(case: Case, result: SimulationResult, took_s: float) -> str:
     """Return a case's figures in one line."""
     shares = " ".join(f"{lane.lane} {100 * lane.good_share:6.2f} %" for lane in result.lanes if lane.offered)
     late = " ".join(f"{lane.lane} {lane.ttft.p99_s:.3f}" for lane in result.lanes if lane.ttft.count)
-    goodput = sum(lane.good for lane in result.lanes) / max(1.0, result.duration_s - 60.0)
+    goodput = sum(lane.good for lane in result.lanes) / max(1.0, result.duration_s)
     return (
         f"{case.name:18} {result.policy:10} seed {result.seed}: good {shares} | {goodput:.2f}/s good | "
         f"{result.replicas_mean:.2f} replicas | TTFT P99 {late} s | {result.requests / took_s:,.0f} requests/s"

@@ -1,0 +1,89 @@
+"""A simulation as people read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.output import View, lines, section
+from fleetctl.codec import to_plain
+from fleetctl.units import format_duration, format_fraction, format_usd
+from fleetctl.views.table import NOTHING, text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.cli.output import OutputSection
+    from fleetctl.operations.simulation import PolicyLane, SimulationReport
+
+_BAR = 30
+_LANES = (
+    "POLICY LANE >OFFERED >GOOD >WORST_SEED >REFUSED >GOODPUT_RPS >TTFT_P50 >TTFT_P95 >TTFT_P99 >ITL_P99 "
+    ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
+)
+_FIGURES: dict[str, Callable[[PolicyLane], str]] = {
+    "good": lambda lane: format_fraction(lane.good_share),
+    "refused": lambda lane: str(lane.refused),
+    "goodput rps": lambda lane: f"{lane.goodput_rps:.2f}",
+    "ttft p50": lambda lane: _seconds(lane.ttft_p50_s),
+    "ttft p95": lambda lane: _seconds(lane.ttft_p95_s),
+    "ttft p99": lambda lane: _seconds(lane.ttft_p99_s),
+    "itl p99": lambda lane: _seconds(lane.itl_p99_s),
+    "replicas": lambda lane: f"{lane.replicas_mean:.2f}",
+    "cost": lambda lane: format_usd(lane.cost_usd),
+    "reversals": lambda lane: f"{lane.reversals:g}",
+    "over slo": lambda lane: format_duration(lane.over_slo_s),
+}
+
+
+def progress_line(policy: str, seed: int, share: float) -> str:
+    """Return how far a run is."""
+    done = round(_BAR * share)
+    return f"{policy}, seed {seed} [{'#' * done}{' ' * (_BAR - done)}] {share:4.0%}"
+
+
+def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
+    """Return the report: every policy's lanes, below each other or side by side, and what was decided."""
+    shown = _beside(report) if side_by_side else section(text_table(_LANES, [_row(each) for each in report.comparison]))
+    run = report.runs[0]
+    head = (
+        f"{report.fleet}, requests from {report.source}: {run.requests} in {format_duration(run.duration_s)} "
+        f"of simulated time, {len({each.seed for each in report.runs})} seed(s)"
+    )
+    policies = tuple(dict.fromkeys(each.policy for each in report.runs))
+    sections = (lines(head), shown, _decisions(report, policies))
+    return View(value=to_plain(report), names=policies, sections=sections)
+
+
+def _row(lane: PolicyLane) -> tuple[str, ...]:
+    return (
+        lane.policy, lane.lane, str(lane.offered), format_fraction(lane.good_share), format_fraction(lane.good_share_min),
+        str(lane.refused), f"{lane.goodput_rps:.2f}", _seconds(lane.ttft_p50_s), _seconds(lane.ttft_p95_s),
+        _seconds(lane.ttft_p99_s), _seconds(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}",
+        format_usd(lane.cost_usd), f"{lane.reversals:g}", format_duration(lane.over_slo_s),
+    )  # fmt: skip
+
+
+def _beside(report: SimulationReport) -> OutputSection:
+    policies = tuple(dict.fromkeys(each.policy for each in report.comparison))
+    by_name = {(each.policy, each.lane): each for each in report.comparison}
+    rows = [
+        (lane, figure, *(show(by_name[policy, lane]) for policy in policies))
+        for lane in dict.fromkeys(each.lane for each in report.comparison)
+        for figure, show in _FIGURES.items()
+    ]
+    return section(text_table(f"LANE FIGURE {' '.join(f'>{policy}' for policy in policies)}", rows))
+
+
+def _decisions(report: SimulationReport, policies: tuple[str, ...]) -> OutputSection:
+    counts = {policy: Counter[str]() for policy in policies}
+    for run in report.runs:
+        counts[run.policy].update(run.decisions)
+    rows = [
+        (what, *(str(counts[policy][what]) for policy in policies)) for what in sorted(set().union(*counts.values()))
+    ]
+    return section(text_table(f"DECISION {' '.join(f'>{policy}' for policy in policies)}", rows))
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(seconds) if seconds else NOTHING

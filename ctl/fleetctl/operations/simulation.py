@@ -1,0 +1,240 @@
+"""Simulates a profile's fleet over a trace, under one policy or several."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from fleetctl import plugins
+from fleetctl.config.spot_trace import SpotRow, read_spot_rows
+from fleetctl.config.trace import summarize
+from fleetctl.errors import ConfigError, NotFoundError, SloBreachError
+from fleetctl.load.report import LoadSpec
+from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
+from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.operations.planning import offerings_now, plan_profile
+from fleetctl.sim.result import LaneResult, SimulationResult
+from fleetctl.sim.run import simulate
+from fleetctl.sim.scenario import Disturbance, SimulationSpec
+from fleetctl.sim.scenario_text import SYNTAX, parse_disturbance, read_disturbances
+from fleetctl.sim.world import EPOCH
+from fleetctl.spelling import suggest
+from fleetctl.units import format_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fleetctl.config.faults import ProfileSource
+    from fleetctl.model.profile import Profile
+    from fleetctl.operations.site import Site
+
+__all__ = [
+    "SYNTAX",
+    "LaneResult",
+    "PolicyLane",
+    "SimulationReport",
+    "SimulationRequest",
+    "SimulationResult",
+    "SimulationSpec",
+    "SpotRow",
+    "check_objective",
+    "simulate_profile",
+]  # fmt: skip
+_PROGRESS_S = 60.0  # of simulated time between two looks
+SEEDS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest:
+    """What is to be simulated, as a person asks for it."""
+
+    load: LoadSpec
+    policies: tuple[str, ...] = ()  # none: the profile's own
+    seeds: int = 1
+    scenario: tuple[str, ...] = ()  # files, or disturbances as SYNTAX has them
+    spot: str = ""  # a file of spot availability
+    start: tuple[str, ...] = ()  # LANE=N replicas that are ready when it begins; the plan's for lanes not named
+    is_fresh: bool = False  # no replica is there when it begins
+    spec: SimulationSpec = field(default_factory=SimulationSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyLane:
+    """One lane under one policy, over all seeds."""
+
+    policy: str
+    lane: str
+    offered: int
+    good_share: float  # of all offered
+    good_share_min: float  # of the worst seed
+    refused: int
+    goodput_rps: float
+    ttft_p50_s: float  # means over the seeds, as are the next
+    ttft_p95_s: float
+    ttft_p99_s: float
+    itl_p99_s: float
+    replicas_mean: float
+    gpu_hours: float
+    cost_usd: float
+    reversals: float
+    over_slo_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationReport:
+    """What came of every policy, seed by seed."""
+
+    fleet: str
+    source: str  # of the requests: a trace's path, or the profile's workload
+    scenario: tuple[str, ...]
+    spot: str
+    objective: float
+    runs: tuple[SimulationResult, ...]
+    comparison: tuple[PolicyLane, ...]
+
+
+def simulate_profile(
+    site: Site,
+    profile: Profile,
+    request: SimulationRequest,
+    *,
+    source: ProfileSource | None = None,
+    on_progress: Callable[[str, int, float], None] = lambda policy, seed, share: None,
+) -> SimulationReport:
+    """Plan a profile and run every policy over every seed; `on_progress` is told the policy, the seed and the share done.
+
+    Raises ConfigError for what cannot be read or be, NotFoundError, and whatever planning raises.
+    """
+    policies = _policies(request.policies or (profile.control.policy,))
+    if not 1 <= request.seeds <= SEEDS_MAX:
+        raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
+    load = replace(request.load, workload=profile.workload)
+    check_spec(load)
+    spec, start = _spec(profile, request), _start(profile, request)
+    duration_s = _duration_s(load)
+    plan = asyncio.run(plan_profile(site, profile, source=source))
+    desired = Desired(
+        fleet=profile.name, phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan, created_at=EPOCH,
+        changed_at=EPOCH,
+    )  # fmt: skip
+    settled = None if request.is_fresh else {lane.lane: lane.replicas for lane in plan.lanes} | start
+    offerings = () if spec.spot else asyncio.run(offerings_now(site, profile.provider))
+    runs = []
+    for name, seed in [(name, spec.seed + number) for name in policies for number in range(request.seeds)]:
+        runs.append(
+            simulate(
+                desired,
+                arrivals(load, random.Random(f"arrivals/{seed}")),
+                policy=plugins.load_policy(name),
+                policy_name=name,
+                spec=replace(spec, seed=seed, settled=settled),
+                offerings=offerings,
+                on_progress=_reporter(on_progress, name, seed, duration_s),
+            )
+        )
+    return SimulationReport(
+        fleet=profile.name,
+        source=load.trace or "the profile's workload",
+        scenario=request.scenario,
+        spot=request.spot,
+        objective=profile.objective.fraction,
+        runs=tuple(runs),
+        comparison=tuple(_compared(runs)),
+    )
+
+
+def check_objective(report: SimulationReport) -> None:
+    """Raise SloBreachError where a policy leaves a lane under the objective."""
+    missed = [
+        f"{each.lane} under {each.policy}: {format_fraction(each.good_share)} good"
+        for each in report.comparison
+        if each.offered and each.good_share < report.objective
+    ]
+    if missed:
+        raise SloBreachError(f"under the objective of {format_fraction(report.objective)}: {'; '.join(missed)}")
+
+
+def _policies(names: Sequence[str]) -> tuple[str, ...]:
+    known = plugins.installed(plugins.POLICIES)
+    for name in names:
+        if name not in known:
+            hint = f"installed: {', '.join(known)}"
+            raise NotFoundError(f"{name!r} is not an installed policy{suggest(name, known)}", hint=hint)
+    return tuple(dict.fromkeys(names))
+
+
+def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
+    lanes = [lane.name for lane in profile.lanes]
+    disturbances: list[Disturbance] = []
+    for written in request.scenario:
+        path = Path(written)
+        if "@" not in written or path.is_file():
+            disturbances += read_disturbances(path, lanes=lanes)
+        else:
+            disturbances.append(parse_disturbance(written, lanes=lanes))
+    spot = read_spot_rows(Path(request.spot)) if request.spot else ()
+    return replace(request.spec, disturbances=tuple(disturbances), spot=spot, tick_s=profile.control.tick_s)
+
+
+def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:
+    names, found = [lane.name for lane in profile.lanes], {}
+    for written in request.start:
+        lane, _, count = written.partition("=")
+        if lane not in names:
+            raise ConfigError(
+                f"--start {written}: no lane {lane!r}{suggest(lane, names)}; there are {', '.join(names)}"
+            )
+        if not count.isdigit():
+            raise ConfigError(f"--start {written}: {count!r} is no number of replicas", hint="write LANE=N")
+        found[lane] = int(count)
+    if found and request.is_fresh:
+        raise ConfigError(
+            "--fresh begins without replicas, so --start has nothing to say", hint="leave one of them out"
+        )
+    return found
+
+
+def _duration_s(load: LoadSpec) -> float:
+    given_s = arrival_duration_s(load)
+    if given_s is not None:
+        return given_s
+    return max(0.0, summarize(Path(load.trace)).duration_s - load.offset_s) / load.speed
+
+
+def _reporter(
+    on_progress: Callable[[str, int, float], None], policy: str, seed: int, duration_s: float
+) -> Callable[[float], None]:
+    return lambda at_s: on_progress(policy, seed, min(1.0, at_s / max(duration_s, 1.0)))
+
+
+def _compared(runs: Sequence[SimulationResult]) -> Iterator[PolicyLane]:
+    for policy in dict.fromkeys(run.policy for run in runs):
+        of_policy = [run for run in runs if run.policy == policy]
+        for number, first in enumerate(of_policy[0].lanes):
+            yield _over_seeds(policy, first.lane, [run.lanes[number] for run in of_policy])
+
+
+def _over_seeds(policy: str, lane: str, found: Sequence[LaneResult]) -> PolicyLane:
+    offered = sum(each.offered for each in found)
+    return PolicyLane(
+        policy=policy,
+        lane=lane,
+        offered=offered,
+        good_share=sum(each.good for each in found) / offered if offered else 1.0,
+        good_share_min=min(each.good_share for each in found),
+        refused=sum(sum(each.refused.values()) for each in found),
+        goodput_rps=fmean(each.goodput_rps for each in found),
+        ttft_p50_s=fmean(each.ttft.p50_s for each in found),
+        ttft_p95_s=fmean(each.ttft.p95_s for each in found),
+        ttft_p99_s=fmean(each.ttft.p99_s for each in found),
+        itl_p99_s=fmean(each.itl.p99_s for each in found),
+        replicas_mean=fmean(each.replicas_mean for each in found),
+        gpu_hours=fmean(each.gpu_hours for each in found),
+        cost_usd=fmean(each.cost_usd for each in found),
+        reversals=fmean(each.reversals for each in found),
+        over_slo_s=fmean(each.over_slo_s for each in found),
+    )

@@ -1,0 +1,89 @@
+"""`fleetctl simulate`: what it prints, what it writes, how it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.test_json_reference import differences
+
+pytestmark = pytest.mark.slow  # each plans and simulates a fleet
+
+SHORTLY = ("simulate", "quickstart", "--duration", "60s", "-q")
+
+
+def test_a_run_says_good_of_offered_by_lane(fleetctl):
+    ran = fleetctl(*SHORTLY)
+
+    assert ran.code == 0
+    for heading in ("POLICY", "LANE", "OFFERED", "GOOD", "REFUSED", "TTFT P99", "REPLICAS", "COST", "REVERSALS"):
+        assert heading in ran.out
+    assert "built-in" in ran.out
+
+
+def test_json_is_what_the_reference_says_and_the_same_every_time(fleetctl):
+    first, again = (fleetctl(*SHORTLY, "-o", "json", "--seeds", "2") for _ in range(2))
+
+    assert first.out == again.out
+    value = json.loads(first.out)
+    assert differences(value, "SimulationReport", "simulate") == []
+    assert [run["seed"] for run in value["runs"]] == [0, 1]
+    assert {lane["lane"] for lane in value["comparison"]} == {"short", "long", "batch"}
+
+
+def test_policies_stand_side_by_side(fleetctl):
+    ran = fleetctl(*SHORTLY, "--policy", "built-in", "--policy", "static", "--compare")
+
+    assert ran.code == 0
+    head = next(line for line in ran.out.splitlines() if line.startswith("LANE"))
+    assert head.split()[-2:] == ["built-in", "static"]
+
+
+def test_the_page_needs_nothing_from_elsewhere(fleetctl, tmp_path):
+    page = tmp_path / "page.html"
+    ran = fleetctl(*SHORTLY, "--scenario", "kill@20s,lane=short", "--report", str(page))
+
+    assert ran.code == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") >= 6
+    assert "kill@20s,lane=short" in text
+    for outside in ("http://", "https://", "<script", "@import", "src="):
+        assert outside not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--policy", "bilt-in"), 8, "did you mean 'built-in'"),
+        (("--scenario", "kill@5m,lane=shrot"), 3, "no lane 'shrot'"),
+        (("--scenario", "/nonexistent/storm"), 3, "/nonexistent/storm: cannot be read"),
+        (("--trace", "/nonexistent/trace.csv"), 8, "no trace at /nonexistent/trace.csv"),
+        (("--spot", "/nonexistent/spot.csv"), 8, "no spot trace at"),
+        (("--start", "long=two"), 3, "is no number of replicas"),
+        (("--start", "long=2", "--fresh"), 3, "--fresh begins without replicas"),
+        (("--seeds", "0"), 3, "--seeds is from 1"),
+        (("--report", "/nonexistent/page.html"), 3, "/nonexistent/page.html: cannot be written"),
+    ],
+)
+def test_bad_input_is_named(fleetctl, options, code, message):
+    ran = fleetctl(*SHORTLY, *options)
+
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err
+
+
+def test_a_broken_trace_names_its_line(fleetctl, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,10\n1,many,10\n")
+    ran = fleetctl("simulate", "quickstart", "--trace", str(trace))
+
+    assert ran.code == 3
+    assert f"{trace}:3: " in ran.err
+
+
+def test_check_slo_fails_where_a_lane_is_under_the_objective(fleetctl):
+    ran = fleetctl(*SHORTLY, "--fresh", "--boot", "50s", "--check-slo")
+
+    assert ran.code == 5
+    assert "under the objective" in ran.err
