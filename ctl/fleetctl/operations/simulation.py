@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl import plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
 from fleetctl.config.trace import summarize
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.errors import ConfigError, NotFoundError, SloBreachError
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
@@ -128,7 +129,7 @@ def simulate_profile(
         runs.append(
             simulate(
                 desired,
-                arrivals(load, random.Random(f"arrivals/{seed}")),
+                arrivals(load, random.Random(seed)),  # as `load --seed` does
                 policy=plugins.load_policy(name),
                 policy_name=name,
                 spec=replace(spec, seed=seed, settled=settled),
@@ -177,7 +178,10 @@ def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
         else:
             disturbances.append(parse_disturbance(written, lanes=lanes))
     spot = read_spot_rows(Path(request.spot)) if request.spot else ()
-    return replace(request.spec, disturbances=tuple(disturbances), spot=spot, tick_s=profile.control.tick_s)
+    emulated = all(plugins.load_engine(lane.engine).emulation(lane) for lane in profile.lanes)
+    hop_s = NETWORK_S + GATEWAY_S + (0.0 if emulated else FRONTEND_S)
+    tick_s = profile.control.tick_s
+    return replace(request.spec, disturbances=tuple(disturbances), spot=spot, tick_s=tick_s, hop_s=hop_s)
 
 
 def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:

@@ -163,7 +163,6 @@ class SimulatedObserver:
             excluded=record.id in self.excluded,
             in_flight=at_gateway.in_flight if at_gateway is not None else 0,
             consecutive_failures=consecutive,
-            errors_in_a_row=at_gateway.errors_in_a_row if at_gateway is not None else 0,
             is_stalled=is_stalled,
             silent_s=at_gateway.silent_s if at_gateway is not None else 0.0,
             unheard_s=at_gateway.unheard_s if at_gateway is not None else None,
