@@ -230,13 +230,20 @@ def test_refusals_ask_for_the_capacity_that_they_lack():
     assert decision.memory.lanes["short"].wanted == 7
 
 
-def test_a_lane_on_spot_keeps_one_more_than_the_load_needs():
-    for spot, wanted in ((0, 1), (1, 2)):
-        fleet = worlds.one_lane(3 - spot, spot)
-        memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=3, requested=3)})
-        three = (*TWO, observed("r3"))
-        memory = step(fleet, memory, 3600, *three, rps=0.5).memory
-        assert step(fleet, memory, 3800, *three, rps=0.5).memory.lanes["short"].wanted == wanted
+@pytest.mark.parametrize(("spot", "boot_s", "wanted"), [(0, 600.0, 1), (1, 600.0, 2), (1, 60.0, 1)])
+def test_a_lane_on_spot_keeps_one_more_than_the_load_needs_where_losses_would_break_its_promise(spot, boot_s, wanted):
+    fleet = worlds.one_lane(3 - spot, spot)
+    market = Market.SPOT if spot else Market.ON_DEMAND
+    three = (*TWO, observed("r3", record_market=market, record_offering=f"g6e.xlarge/zone-a/{market.value}"))
+    memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=3, requested=3)})
+    boots = {fleet.plan.lane("short").offering.key: boot_s}
+    reason = ""
+    for now_s in (3600, 3600 + 3 * 600):
+        gateway = snapshot(traffic("short", rps=0.5), now_s=now_s)
+        decision = decide(fleet, observation(*three, gateway=gateway, now_s=now_s, boot_s=boots), memory)
+        memory, reason = decision.memory, reason_of(decision, "short")
+    assert memory.lanes["short"].wanted == wanted
+    assert ("one spare: 1 on spot would leave it one short 1.1" in reason) is (wanted == 2)
 
 
 def test_it_gives_up_spot_before_on_demand_and_the_unready_before_all():

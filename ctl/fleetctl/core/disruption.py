@@ -10,22 +10,38 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Notice, NoticeKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from fleetctl.model.observation import ObservedReplica
+    from fleetctl.model.observation import Observation, ObservedReplica
+    from fleetctl.model.plan import Plan
     from fleetctl.model.replica import Replica
 
 # A notice of 120 s is best effort (ends after a few seconds were seen): be done well before it.
 _NOTICE_MARGIN_S = 10.0
 _NOTICE_MARGIN_SHARE = 0.2
+_WINDOWS_S = (300.0, 3600.0)  # over which the length of requests is measured
 # Streams are given so long to finish while nothing is known of how long they take.
 _FINISH_S = 25.0
 # A stream that another replica can continue loses nothing when it is cut; what is nearly done still finishes.
 _CONTINUED_S = 10.0
+
+
+def e2e_s_p99(plan: Plan, observation: Observation) -> dict[str, float]:
+    """Return how long requests take, P99, by lane: over the shortest window with samples enough, else as planned."""
+    found = {lane.lane: lane.forecast.e2e_p99_s for lane in plan.lanes}
+    gateway = observation.gateway
+    if gateway is None or observation.gateway_validity is not Validity.OK:
+        return found
+    for lane in gateway.lanes:
+        measured = [e2e for seconds in _WINDOWS_S if (e2e := lane.window(seconds).e2e).validity is Validity.OK]
+        if measured:
+            found[lane.name] = measured[0].p99_s
+    return found
 
 
 def notice_of(replica: ObservedReplica) -> datetime | None:
@@ -69,7 +85,12 @@ def drain_deadline(now: datetime, drain_timeout_s: float, notice: datetime | Non
 
 def serves_until(notice: datetime, *, finish_s: float) -> datetime:
     """Return when a replica leaves rotation for the node's end, so that its streams have `finish_s` before the margin."""
-    return notice - timedelta(seconds=_NOTICE_MARGIN_S + finish_s)
+    return notice - timedelta(seconds=leaves_before_s(finish_s))
+
+
+def leaves_before_s(finish_s: float) -> float:
+    """Return how long before its node's end a replica leaves rotation."""
+    return _NOTICE_MARGIN_S + finish_s
 
 
 def finish_s(record: Replica, e2e_s_p99: float | None, *, drain_timeout_s: float) -> float:

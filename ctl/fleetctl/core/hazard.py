@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # What is believed of an offering nothing is known of, worth so many node-hours.
 PRIOR_LOSSES_PER_H = 0.1
 _PRIOR_H = 5.0
+_PRIOR_UNANNOUNCED = 0.1
 # What was seen so long ago counts half: stock follows the hours of the day and the days of the week.
 _HALF_LIFE_H = 24.0
 # An order without stock says less than a node that was taken.
@@ -43,6 +44,12 @@ class Hazards:
     def per_h(self, offering: str) -> float:
         """Return the expected losses of one node an hour."""
         return hazard_per_h(self.records.get(offering), self.now)
+
+    def unannounced_share(self, offering: str) -> float:
+        """Return the share of losses that come without a notice; one in ten is believed of what nothing is known of."""
+        record = self.records.get(offering)
+        losses, unannounced = (record.losses, record.unannounced) if record is not None else (0.0, 0.0)
+        return (_PRIOR_UNANNOUNCED + unannounced) / (1.0 + losses)
 
     def is_avoided(self, offering: str) -> bool:
         """Whether a node was taken there so lately that another is not ordered there."""

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
 from fleetctl.core.bursts import dispersion
+from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
+from fleetctl.core.hazard import Hazards
 from fleetctl.core.pins import refused_by
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
 from fleetctl.core.slo.judge import judge_live
+from fleetctl.core.spot_spare import SpotSpare, spot_spare
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
@@ -58,6 +61,7 @@ class LaneView:
     batch_pressure: BatchPressure = field(default_factory=BatchPressure)  # on an interruptible lane
     verdict: SloVerdict = field(default_factory=SloVerdict)
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
+    spot_spare: SpotSpare = field(default_factory=SpotSpare)
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
@@ -93,6 +97,7 @@ def lane_views(
     }
     # Another lane's requests are not held back because this one's replicas are gone.
     waited_on = [(spec, pressures[spec.name]) for spec in specs if not spec.interruptible and spec.name not in absences]
+    hazards, e2e_s = Hazards(now=now, records=memory.offerings), e2e_s_p99(desired.plan, observation)
     views = {}
     for spec in specs:
         plan = desired.plan.lane(spec.name)
@@ -115,6 +120,7 @@ def lane_views(
             batch_pressure=batch_pressure(spec, waited_on),
             is_absence=spec.name in absences,
             verdict=verdicts[spec.name],
+            spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
         )
     return views
 

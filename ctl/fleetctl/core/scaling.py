@@ -135,11 +135,10 @@ def _needed_surely(view: LaneView) -> int:
 def _replicas(view: LaneView, rps: float) -> int:
     """Return the replicas for a load, inside the bounds.
 
-    One more where the plan has spot nodes and people wait: losing one must not break a promise.
+    One more where spot nodes are lost so often, and replaced so slowly, that being one short would break the promise.
     """
     need = replicas_needed(view.plan, rps, view.pressure.lengths)
-    spare = 1 if need and view.plan.spot and not view.spec.interruptible else 0
-    return view.bounded(need + spare)
+    return view.bounded(need + view.spot_spare.replicas if need else 0)
 
 
 def _load(view: LaneView) -> str:

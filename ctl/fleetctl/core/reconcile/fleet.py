@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.absence import Counts
+from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.hazard import Hazards, learned
 from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
@@ -20,7 +21,7 @@ from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
-from fleetctl.core.reconcile.notices import e2e_s_p99, leaves_rotation_at
+from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
@@ -246,6 +247,8 @@ def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
     reasons = [result.target.code.because(result.target.reason)]
     if result.ladder.reason:
         reasons.append(_ladder_code(result.ladder).because(result.ladder.reason))
+    if result.view.spot_spare.reason:
+        reasons.append(ReasonCode.SPOT_SPARE.because(result.view.spot_spare.reason))
     reasons += result.decided.notes
     if desired.profile.control.mode is Mode.SHADOW:
         reasons.append(ReasonCode.SHADOW.because("shadow: not acted on"))
@@ -269,6 +272,8 @@ def _inputs(result: _LaneResult) -> dict[str, float | str]:
         "unmet": round(pressure.unmet, 4),
         "step": result.ladder.memory.step.value,
     }
+    if result.view.spot_spare.short_share:
+        figures["spot_short_share"] = round(result.view.spot_spare.short_share, 6)
     if pressure.level is not None:
         figures["pressure"] = round(pressure.level, 4)
     if pressure.latency is not None:

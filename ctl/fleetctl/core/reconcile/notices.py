@@ -5,30 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import finish_s, notice_name, notice_of, serves_until
-from fleetctl.model.slo import Validity
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.core.reconcile.replica_step import ReconcileContext
-    from fleetctl.model.observation import Observation, ObservedReplica
-    from fleetctl.model.plan import Plan
-
-_WINDOWS_S = (300.0, 3600.0)
-
-
-def e2e_s_p99(plan: Plan, observation: Observation) -> dict[str, float]:
-    """Return how long requests take, P99, by lane: over the shortest window with samples enough, else as planned."""
-    found = {lane.lane: lane.forecast.e2e_p99_s for lane in plan.lanes}
-    gateway = observation.gateway
-    if gateway is None or observation.gateway_validity is not Validity.OK:
-        return found
-    for lane in gateway.lanes:
-        measured = [e2e for seconds in _WINDOWS_S if (e2e := lane.window(seconds).e2e).validity is Validity.OK]
-        if measured:
-            found[lane.name] = measured[0].p99_s
-    return found
+    from fleetctl.model.observation import ObservedReplica
 
 
 def leaves_rotation_at(replica: ObservedReplica, context: ReconcileContext) -> datetime | None:
