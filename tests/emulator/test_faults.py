@@ -132,6 +132,15 @@ def test_refusing_engine_says_503_to_work_only(engine):
     assert engine.chat(max_tokens=2)[0] == 200
 
 
+def test_poison_is_answered_500_and_nobody_else_is(engine):
+    engine.fault("poison")
+    assert engine.chat(max_tokens=2, user="poison")[0] == 500
+    assert engine.stream(max_tokens=2, user="poison").status == 500
+    assert engine.chat(max_tokens=2, user="somebody")[0] == 200
+    engine.heal()
+    assert engine.chat(max_tokens=2, user="poison")[0] == 200
+
+
 def test_refused_connections(start):
     engine: EngineProcess = start()
     engine.fault("refuse:connect")

@@ -34,6 +34,7 @@ KINDS: dict[str, FaultKind] = {
     "refuse": FaultKind(
         meaning="inference is answered 503; `refuse:connect` closes the port instead", spellings=("connect",)
     ),
+    "poison": FaultKind(meaning='inference is answered 500 where the body says "user": "poison", and well elsewhere'),
     "unhealthy": FaultKind(meaning="/health is 503 and everything else goes on"),
     "never-ready": FaultKind(meaning="start-up never ends", only_at_start=True),
     "truncate-streams": FaultKind(

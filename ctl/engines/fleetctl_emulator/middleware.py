@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from typing import TYPE_CHECKING
 
@@ -61,10 +62,16 @@ class EmulatorMiddleware:
             injector.count_request()
             if "refuse" in injector:
                 raise EngineRefusal(RefusalReason.REFUSING)
+            if "poison" in injector and _POISON.search(await request.read()):
+                raise EngineRefusal(RefusalReason.ENGINE_FAILED)
         return await handler(request)
 
     def _is_known(self, request: web.Request) -> bool:
         return secrets.compare_digest(_digest(request.headers.get("Authorization", "")), self._expected)
+
+
+# By OpenAI's name for who stands behind a request: the one thing in a body that changes no answer.
+_POISON = re.compile(rb'"user"\s*:\s*"poison"')
 
 
 def _digest(text: str) -> bytes:
