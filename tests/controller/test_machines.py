@@ -81,7 +81,7 @@ def test_replicas_share_a_machine_and_its_notice_drains_each_of_them_within_a_se
             while len(ready(cloud)) < 4 or len(routed(cloud)) < 4:
                 await cloud.clock.sleep(0.1)
             doomed.extend(ready(cloud, Market.SPOT))
-            await cloud.provider.interrupt(doomed[0].node_id, notice_s=120.0)
+            await cloud.provider.interrupt(doomed[0].node_id, notice_s=15.0)
             waits.append(await until_out_of_rotation(cloud, doomed))
 
         await beside(cloud, take, seconds=60)
@@ -99,7 +99,7 @@ def test_replicas_share_a_machine_and_its_notice_drains_each_of_them_within_a_se
     run_virtual(scenario())
 
 
-def test_maintenance_of_a_machine_drains_every_replica_on_it(tmp_path: Path) -> None:
+def test_maintenance_of_a_machine_drains_every_replica_on_it_once_others_are_ready(tmp_path: Path) -> None:
     async def scenario() -> None:
         cloud = on_shared_machines(tmp_path)
         doomed: list[Replica] = []
@@ -111,7 +111,7 @@ def test_maintenance_of_a_machine_drains_every_replica_on_it(tmp_path: Path) -> 
             deadline = cloud.clock.now() + timedelta(minutes=5)
             notice = Notice(kind=NoticeKind.MAINTENANCE, deadline=deadline, is_certain=True)
             cloud.provider.notify_machine(doomed[0].machine_id, notice)
-            assert await until_out_of_rotation(cloud, doomed) < 1.0
+            assert 1.0 < await until_out_of_rotation(cloud, doomed) < 20.0
 
         await beside(cloud, announce, seconds=60)
         assert len(doomed) == 3

@@ -76,7 +76,7 @@ def test_a_hung_store_delays_neither_rotation_nor_notices_and_is_caught_up_with(
         access.hang(reads=reads)
         gone = await lose_one(rig, kept)
         spot = next(r for r in rig.replicas(READY) if r.market.value == "spot" and r.id != gone)
-        await rig.provider.interrupt(spot.node_id, notice_s=120.0)
+        await rig.provider.interrupt(spot.node_id, notice_s=15.0)
         await rig.clock.sleep(1.0)
         assert spot.id not in kept.routed()
         await rig.clock.sleep(43)

@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from fleetctl.core.hazard import NOTHING_LEARNED
-from fleetctl.core.placement import ranked_offerings
+from fleetctl.core.placement import Ranking, ranked_offerings
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.decision import EntryKind, LaunchReplica
@@ -66,20 +66,23 @@ class Launcher:
                 self._refuse(action, ProviderError(self._blocked), ReasonCode.LAUNCH_BLOCKED)
             return
         begun: list[tuple[Replica, NodeRequest]] = []
+        placed: dict[str, str] = {}
         self._substitutes.intersection_update(r.id for r in self._records.all if r.state.is_live)
         for action in actions:
             try:
-                begun.append(self._begun(desired, action, [record for record, _ in begun]))
+                ranking = self._ranking(desired, action, [record for record, _ in begun])
+                begun.append(self._begun(desired, action, ranking.offerings))
             except FleetctlError as exc:
                 self._refuse(action, exc, ReasonCode.FAILED)
             else:
+                placed[begun[-1][0].id] = ranking.reason
                 self._substitutes.update(() if action.may_fall_back else (begun[-1][0].id,))
         if not begun:
             return
         intents = self._world.store.begin_replicas(tuple(begun), now=self._world.clock.now())
         for record, _ in begun:
             self._records.add(record)
-            self._note(record)
+            self._note(record, placed[record.id])
         self._creator.begin(desired, intents)
 
     def _refuse(self, action: LaunchReplica, why: FleetctlError, code: ReasonCode) -> None:
@@ -90,10 +93,12 @@ class Launcher:
         self._refused[action.lane] = why.message
         self._journal.failed(action.subject, "launch", why, code=code)
 
-    def _begun(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> tuple[Replica, NodeRequest]:
+    def _begun(
+        self, desired: Desired, action: LaunchReplica, offerings: tuple[Offering, ...]
+    ) -> tuple[Replica, NodeRequest]:
         world = self._world
         lane_plan = desired.plan.lane(action.lane)
-        offering, *others = self._choices(desired, action, begun)
+        offering, *others = offerings
         now = world.clock.now()
         record = Replica(
             id=f"r{world.store.next_replica_number()}",
@@ -146,7 +151,7 @@ class Launcher:
             continues_streams=engine.capabilities.continues_streams,
         )
 
-    def _choices(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> tuple[Offering, ...]:
+    def _ranking(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> Ranking:
         """Return where to launch, best first, and no more than the provider takes. Raises CapacityError."""
         ranking = ranked_offerings(
             desired.plan.lane(action.lane),
@@ -161,7 +166,7 @@ class Launcher:
         )
         if not ranking.offerings:
             raise CapacityError(ranking.reason, hint="it is tried again; raise the caps or allow more zones and GPUs")
-        return ranking.offerings
+        return ranking
 
     def _elsewhere(self, desired: Desired, intent: Intent, why: UnobtainableError) -> None:
         """Try the next offerings as a new replica: a token belongs to the offerings it was sent with."""
@@ -175,14 +180,16 @@ class Launcher:
         )
         self.launch(desired, [again])
 
-    def _note(self, record: Replica) -> None:
+    def _note(self, record: Replica, placed: str) -> None:
+        """Write where the node is ordered and why there, unless the launch has said so."""
+        where = "" if record.offering in record.reason else f"; on {placed}"
         inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
         self._journal.note(
             EntryKind.LIFECYCLE,
             Subject.replica(record.id),
             "request-node",
             ReasonCode.NODE_REQUESTED,
-            f"{record.reason}; on {record.offering}",
+            f"{record.reason}{where}",
             inputs=inputs,
         )
 

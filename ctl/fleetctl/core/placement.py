@@ -142,10 +142,10 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The offerings to order from, best first, all of one market; with none, why."""
+    """The offerings to order from, best first, all of one market; why the first is it, or why there is none."""
 
     offerings: tuple[Offering, ...]
-    reason: str = ""
+    reason: str
 
 
 def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
@@ -172,7 +172,9 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
     for tried, known in attempts:
         found: list[Offering] = []
         passed_over = set(avoid)
-        placed = next_offering(lane_plan, live, tried, offerings, capacity=capacity, avoid=passed_over, hazards=known)
+        first = placed = next_offering(
+            lane_plan, live, tried, offerings, capacity=capacity, avoid=passed_over, hazards=known
+        )
         why.append(placed.reason)
         while placed.offering is not None and len(found) < most:
             found.append(placed.offering)
@@ -181,7 +183,7 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
                 lane_plan, live, tried, offerings, capacity=capacity, avoid=passed_over, hazards=known
             )
         if found:
-            return Ranking(offerings=tuple(found))
+            return Ranking(offerings=tuple(found), reason=first.reason)
     return Ranking(offerings=(), reason="; ".join(dict.fromkeys(why)))
 
 
