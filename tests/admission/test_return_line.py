@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fleetctl.core.admission.drain_rate import ServiceTime, predicted_wait_s
+from fleetctl.core.admission.drain_rate import Departures, ServiceTime, predicted_wait_s
 from fleetctl.core.admission.return_line import RETURN_S_MAX, RETURN_S_MIN, ReturnLine
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ObedientBurst:
         self.returns: list[int] = []  # how often each client had come back when it was let in
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._line, self._service = ReturnLine(), ServiceTime()
+        self._line, self._service, self._departures = ReturnLine(), ServiceTime(), Departures()
         self._service.finished(SERVICE_S)
         self._queue: list[int] = []
         self._busy = 0
@@ -60,13 +60,15 @@ class ObedientBurst:
                 self.now_s,
                 queued=len(self._queue),
                 max_wait_s=self._max_wait_s,
-                rate_rps=rate_rps,
+                rate_rps=max(rate_rps or 0.0, self._departures.rate_rps(self.now_s)),
             )
             back_s = max(1, math.ceil(return_s)) if self._in_whole_seconds else return_s
             self._at(self.now_s + back_s, lambda: self._arrive(client, returns + 1))
 
     def _start(self, returns: int) -> None:
         self.returns.append(returns)
+        if not self._busy:
+            self._departures.began(self.now_s)
         self._busy += 1
         service_s = self.rng.expovariate(1 / SERVICE_S) if self._is_exponential else SERVICE_S
         self._at(self.now_s + service_s, lambda: self._end(service_s))
@@ -74,6 +76,7 @@ class ObedientBurst:
     def _end(self, service_s: float) -> None:
         self._busy -= 1
         self._service.finished(service_s)
+        self._departures.finished(self.now_s)
         self.done_s = self.now_s
         if self._queue:
             self._start(self._queue.pop(0))

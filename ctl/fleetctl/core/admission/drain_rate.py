@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 # Each finished request moves the mean by 5 %: about twenty requests are remembered.
 _WEIGHT = 0.05
+# Departures are counted for so long, in buckets of so long; over less than a second they are chance.
+_RECENT_S = 4.0
+_BUCKET_S = 0.1
+_BUSY_S_MIN = 1.0
 
 
 class ServiceTime:
@@ -29,6 +35,36 @@ class ServiceTime:
         if not in_flight or not self.mean_s:
             return None
         return in_flight / self.mean_s
+
+
+class Departures:
+    """How many requests a lane finished lately, as long as it had any."""
+
+    __slots__ = ("_busy_since_s", "_counts")
+
+    def __init__(self) -> None:
+        self._busy_since_s = 0.0
+        self._counts: deque[list[float]] = deque()  # from when, and how many within _BUCKET_S
+
+    def began(self, now_s: float) -> None:
+        """Note that the lane has a request again, and had none."""
+        self._busy_since_s = now_s
+
+    def finished(self, now_s: float) -> None:
+        """Count one."""
+        counts = self._counts
+        if counts and now_s - counts[-1][0] < _BUCKET_S:
+            counts[-1][1] += 1.0
+            return
+        counts.append([now_s, 1.0])
+        while counts[0][0] < now_s - _RECENT_S:
+            counts.popleft()
+
+    def rate_rps(self, now_s: float) -> float:
+        """Return how many a second, over the last seconds in which the lane worked without a break."""
+        from_s = max(now_s - _RECENT_S, self._busy_since_s)
+        finished = sum(count for at_s, count in self._counts if at_s >= from_s)
+        return finished / max(_BUSY_S_MIN, now_s - from_s)
 
 
 def predicted_wait_s(*, ahead: int, drain_rate_rps: float | None) -> float | None:

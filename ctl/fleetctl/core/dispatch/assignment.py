@@ -62,6 +62,8 @@ class Assignment:
             replica.busy_since_s = now_s
         candidate.in_flight += 1
         replica.requests += 1
+        if not request.lane.in_flight:
+            request.lane.departures.began(now_s)
         request.lane.in_flight += 1
         request.stopwatch.dispatched(now_s)
         request.exchange.send(candidate.id)
@@ -96,6 +98,7 @@ class Assignment:
             missed = request.stopwatch.has_missed
             replica.note_stream(request.tpot_s, now_s, dispatched_s=request.dispatched_s, missed=missed)
             request.lane.service.finished(now_s - request.dispatched_s)
+            request.lane.departures.finished(now_s)
         self.pass_on_room(replica)
 
     def pass_on_room(self, replica: DispatchReplica) -> None:

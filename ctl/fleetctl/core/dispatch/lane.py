@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
-from fleetctl.core.admission.drain_rate import ServiceTime
+from fleetctl.core.admission.drain_rate import Departures, ServiceTime
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.admission.return_line import ReturnLine
@@ -38,6 +38,7 @@ class DispatchLane(Generic[R]):
         "candidates",
         "degradation",
         "demand",
+        "departures",
         "displaced",
         "held_by_all",
         "in_flight",
@@ -63,6 +64,7 @@ class DispatchLane(Generic[R]):
         self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
         self.in_flight = 0
         self.service = ServiceTime()
+        self.departures = Departures()
         self.returns = ReturnLine()
         self.probe = ProbeGate()
         self.candidates: list[Candidate] = []
@@ -165,12 +167,14 @@ class DispatchLane(Generic[R]):
     def return_s(self, client: int, now_s: float) -> float:
         """Return when a refused client should come back: not before there is a replica, where one is on its way."""
         coming_s = self.route.replacement_s
+        # How many are held says little where it is the prompts that are bounded, and what left says little after a lull.
+        rate_rps = max(self.service.drain_rate_rps(self.in_flight) or 0.0, self.departures.rate_rps(now_s))
         return self.returns.place_s(
             client,
             now_s,
             queued=len(self.queue),
             max_wait_s=self.route.max_wait_s,
-            rate_rps=self.service.drain_rate_rps(self.in_flight),
+            rate_rps=rate_rps,
             not_before_s=0.0 if coming_s is None or self.has_replica else coming_s,
         )
 
