@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.reconcile import reconcile
-from fleetctl.model.bursts import BurstMemory, NeedPeak
+from fleetctl.model.bursts import BurstMemory, NeedLevel, NeedPeak
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -152,15 +152,15 @@ def observations(draw: st.DrawFn) -> Observation:
 
 @st.composite
 def burst_memories(draw: st.DrawFn) -> BurstMemory:
-    """Return a memory of falling needs, each seen later than the one before."""
-    needs = sorted(draw(st.sets(st.integers(0, 6), max_size=4)), reverse=True)
+    """Return a memory of rising needs, each since later than the one before, and of needs that have passed."""
+    needs = sorted(draw(st.sets(st.integers(0, 6), max_size=4)))
     times = sorted(draw(st.lists(st.floats(0, NOW_S), min_size=len(needs), max_size=len(needs))))
+    past = st.builds(
+        NeedPeak, need=st.integers(0, 6), at=st.floats(0, NOW_S).map(worlds.at), is_short=st.booleans(), is_burst=st.booleans()
+    )  # fmt: skip
     return BurstMemory(
-        peaks=tuple(NeedPeak(need=need, at=worlds.at(at_s)) for need, at_s in zip(needs, times, strict=True)),
-        counted_at=draw(instants),
-        count=draw(st.integers(0, 50)),
-        mean=draw(st.floats(0, 50)),
-        squares=draw(st.floats(0, 500)),
+        levels=tuple(NeedLevel(need=need, since=worlds.at(at_s)) for need, at_s in zip(needs, times, strict=True)),
+        peaks=tuple(draw(st.lists(past, max_size=4))),
         is_settling=draw(st.booleans()),
         planned_at=draw(instants),
         lowered_at=draw(instants),

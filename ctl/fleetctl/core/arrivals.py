@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 # Looked at every second; one false alarm in a few days of a steady Poisson stream.
 _SURE = 1e-6
@@ -11,18 +12,28 @@ _NEGLIGIBLE = 1e-9  # of the largest term: what is left out changes no decision
 _COMPARED_S_MIN = 10.0
 
 
-def arrival_rate_rps(*, short: int, short_s: float, long: int, long_s: float, dispersion: float = 1.0) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalRate:
+    """Requests a second, and over how long they were counted."""
+
+    rps: float = 0.0
+    window_s: float = 60.0
+    is_new: bool = False  # surely another rate than a minute ago
+
+
+def arrival_rate(*, short: int, short_s: float, long: int, long_s: float) -> ArrivalRate:
     """Return the rate now, from the counts of a short window and of a long one that ends with it.
 
-    The short window's where its count is next to impossible at the rate of the time before it, for arrivals whose
-    counts vary `dispersion` times as much as Poisson's; else the long window's, which carries less noise.
+    The short window's where its count is next to impossible for Poisson arrivals at the rate of the time before it; else
+    the long window's, which carries less noise.
     """
     before_s = long_s - short_s
     if before_s < _COMPARED_S_MIN:
-        return max(short / short_s, long / long_s)
+        return ArrivalRate(rps=max(short / short_s, long / long_s), window_s=long_s)
     expected = max(0, long - short) / before_s * short_s
-    is_another = is_improbable(short / dispersion, expected / dispersion)
-    return short / short_s if is_another else long / long_s
+    if is_improbable(short, expected):
+        return ArrivalRate(rps=short / short_s, window_s=short_s, is_new=True)
+    return ArrivalRate(rps=long / long_s, window_s=long_s)
 
 
 def is_improbable(count: float, expected: float) -> bool:

@@ -30,15 +30,18 @@ class MeanLengths:
 
 
 def mean_lengths(lane: LaneSnapshot) -> MeanLengths | None:
-    """Return the lengths over the shortest window that holds requests enough. None: too few to say."""
-    for seconds in _WINDOWS_S:
-        window = lane.window(seconds)
-        if window.finished >= _REQUESTS_MIN:
-            return MeanLengths(
-                prompt_tokens=window.prompt_tokens / window.finished,
-                output_tokens=window.output_tokens / window.finished,
-            )
-    return None
+    """Return the lengths of requests that finished lately. None: too few to say.
+
+    Prompts over the shortest window that holds requests enough; answers over the longest, for their tokens are counted
+    as they come, and while load rises more come than belong to finished requests.
+    """
+    windows = [window for seconds in _WINDOWS_S if (window := lane.window(seconds)).finished >= _REQUESTS_MIN]
+    if not windows:
+        return None
+    return MeanLengths(
+        prompt_tokens=windows[0].prompt_tokens / windows[0].finished,
+        output_tokens=windows[-1].output_tokens / windows[-1].finished,
+    )
 
 
 def request_cost(plan: LanePlan, lengths: MeanLengths | None) -> float:

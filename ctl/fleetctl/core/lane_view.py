@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
-from fleetctl.core.bursts import dispersion
 from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.hazard import Hazards
@@ -187,7 +186,6 @@ def _pressure(
         objective=desired.profile.objective.fraction,
         verdict=verdict,
         judged_s=judged_s(memory, now),
-        dispersion=dispersion(memory.bursts),
         stepped_s=None if memory.stepped_at is None else (now - memory.stepped_at).total_seconds(),
         refused_by=refused_by(memory, desired.overrides.step.get(spec.name), now),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
-from fleetctl.core.arrivals import arrival_rate_rps
+from fleetctl.core.arrivals import ArrivalRate, arrival_rate
 from fleetctl.core.demand import MeanLengths, mean_lengths
 from fleetctl.core.pins import RefusedBy
 from fleetctl.core.slo.binomial import chance_of_at_least
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 QUEUE_SHARE = 0.8
 # A percentile is read from the shortest window that holds enough samples; longer ones answer too late.
 _WINDOWS_S = (10.0, 60.0)
+_RATED_S_MIN = 5.0
 _BURN_WINDOW_S = 300.0
 _JUST_OVER = 0.01  # the sketches' relative error
 _UNMET = frozenset({
@@ -50,9 +51,8 @@ class LanePressure:
     """A lane's figures, reduced to what scaling and the ladder decide on."""
 
     validity: Validity  # OK: the gateway's figures are fresh; zero traffic is a figure too
-    offered_rps: float = 0.0  # over the last minute, or the last 10 s where these are surely another rate
-    arriving_rps: float = 0.0  # the same, with what an operator's step refuses
-    arrivals: int = 0  # in the last 10 s
+    offered: ArrivalRate = field(default_factory=ArrivalRate)  # without what an operator's step refuses
+    arriving: ArrivalRate = field(default_factory=ArrivalRate)  # all of it
     lengths: MeanLengths | None = None  # None: too few requests finished to say
     waiting: Ratio | None = None  # queue wait
     ttft: Ratio | None = None  # None: no samples that say anything
@@ -61,6 +61,11 @@ class LanePressure:
     burn: float | None = None  # error budget burn rate over 5 m
     queued: int = 0
     in_flight: int = 0
+
+    @property
+    def offered_rps(self) -> float:
+        """Return the requests a second that ask for capacity."""
+        return self.offered.rps
 
     @property
     def latency(self) -> Ratio | None:
@@ -105,7 +110,6 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     verdict: SloVerdict | None = None,
     judged_s: float | None = None,
     stepped_s: float | None = None,
-    dispersion: float = 1.0,
     refused_by: RefusedBy = RefusedBy.CONTROLLER,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
@@ -119,9 +123,8 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     unmet = _UNMET if refused_by is RefusedBy.CONTROLLER else _UNMET - _BY_STEP
     return LanePressure(
         validity=Validity.OK,
-        offered_rps=_rate_rps(lane, uptime_s, without=on_purpose, dispersion=dispersion),
-        arriving_rps=_rate_rps(lane, uptime_s, without=frozenset(), dispersion=dispersion),
-        arrivals=_offered(lane.window(_WINDOWS_S[0]), on_purpose),
+        offered=_rate(lane, uptime_s, without=on_purpose),
+        arriving=_rate(lane, uptime_s, without=frozenset()),
         lengths=mean_lengths(lane),
         waiting=_wait_ratio(spec, lane, judged_s),
         ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),
@@ -155,16 +158,15 @@ def wait_limit_s(spec: LaneSpec) -> float:
     return QUEUE_SHARE * min([spec.max_wait_s] + ([ttft.limit_s] if ttft else []))
 
 
-def _rate_rps(lane: LaneSnapshot, uptime_s: float, *, without: frozenset[Refusal], dispersion: float) -> float:
+def _rate(lane: LaneSnapshot, uptime_s: float, *, without: frozenset[Refusal]) -> ArrivalRate:
     short_s, long_s = _WINDOWS_S
-    # A window's first seconds are empty in a young gateway; below one second any rate would be noise.
-    known_s = max(1.0, uptime_s)
-    return arrival_rate_rps(
+    # A window's first seconds are empty in a young gateway; in its first any rate would be noise.
+    known_s = max(_RATED_S_MIN, uptime_s)
+    return arrival_rate(
         short=_offered(lane.window(short_s), without),
         short_s=min(short_s, known_s),
         long=_offered(lane.window(long_s), without),
         long_s=min(long_s, known_s),
-        dispersion=dispersion,
     )
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.core.bursts import (
     calm_s,
-    dispersion,
+    kept_s,
     needed_lately,
-    note_arrivals,
     note_lowered,
     note_need,
     note_raised,
+    note_wanted,
     without_old_regrets,
 )
 from fleetctl.core.demand import replicas_needed, request_cost
 from fleetctl.core.pressure import Ratio
+from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import ReasonCode
@@ -26,7 +27,7 @@ from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.core.lane_view import LaneView
-    from fleetctl.model.bursts import BurstMemory
+    from fleetctl.model.bursts import NeedPeak
 
 # After replicas were given up, the projected queue wait and KV cache use must stay under these shares of their limits.
 _SHRINK_BELOW = 0.8
@@ -34,7 +35,6 @@ _SHRINK_BELOW = 0.8
 _BURN_AT_ONCE = 5.0
 # A KV cache fuller than this preempts sequences soon: a fifth of it is planned to stay free.
 _KV_USAGE_MAX = 0.95
-_RATED_S = 60.0  # the window that offered load is read over
 # Load that is over what there is by less than one standard deviation of its own count may be noise.
 _DEVIATIONS = 1.0
 _GROWTH_MAX = 2.0  # times the replicas that serve, for what they refuse
@@ -80,23 +80,25 @@ def target(view: LaneView) -> Target:
 
 def _planned(view: LaneView) -> Target:
     wanted = view.bounded(view.plan.replicas)
-    bursts = replace(view.memory.bursts, peaks=(), is_settling=True, planned_at=view.now, lowered_at=None, regrets=0)
+    bursts = BurstMemory(is_settling=True, planned_at=view.now)
     fresh = replace(view.memory, wanted=wanted, planned=view.plan.replicas, up_since=None, bursts=bursts)
     return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan")
 
 
 def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
-    """Return the burst memory with this second's arrivals and need.
+    """Return the burst memory with what is needed now.
 
-    What is wanted counts as needed while the lane is late with it, until the planned replicas have all served, and where
+    There is use for what is wanted while the lane is late with it, until the planned replicas have all served, and where
     nothing is remembered yet.
     """
-    bursts = note_arrivals(memory.bursts, view.pressure.arrivals, view.now, planned_cv=view.plan.burst_cv)
+    bursts = without_old_regrets(memory.bursts, view.now)
     since_s = (view.now - (bursts.planned_at or view.now)).total_seconds()
     is_settling = bursts.is_settling and view.counts.ready < memory.wanted and since_s < view.control.start_timeout_s
-    is_known = bool(bursts.peaks) and not bursts.is_settling and _lateness(view) is None
-    need = _needed_now(view) if is_known else max(_needed_now(view), memory.wanted)
-    return note_need(without_old_regrets(replace(bursts, is_settling=is_settling), view.now), need, view.now)
+    if bursts.is_settling or not bursts.levels or _lateness(view) is not None:
+        # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
+        bursts = note_wanted(bursts, memory.wanted, view.now, is_burst=bursts.is_settling)
+    bursts = replace(bursts, is_settling=is_settling)
+    return note_need(bursts, _needed_now(view), view.now, calm=_shortest_calm_s(view))
 
 
 def _held(validity: Validity) -> str:
@@ -110,14 +112,13 @@ def _overridden(view: LaneView, override: int) -> Target:
     bounds = view.spec.replicas
     held = "" if wanted == override else f", held to the lane's bounds {bounds.min}-{bounds.max}"
     # Forgetting the plan's count makes the plan count afresh once the override ends.
-    bursts = replace(view.memory.bursts, peaks=(), lowered_at=None)
-    quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, bursts=bursts)
+    quiet = replace(view.memory, wanted=wanted, planned=-1, up_since=None, bursts=BurstMemory())
     return Target(wanted=wanted, memory=quiet, code=ReasonCode.OPERATOR, reason=f"{override} set by an operator{held}")
 
 
 def _needed_now(view: LaneView) -> int:
     """Return the replicas that what arrives needs, a person's refusals included: giving up is measured by it."""
-    return _replicas(view, view.pressure.arriving_rps)
+    return _replicas(view, view.pressure.arriving.rps)
 
 
 def _needed_surely(view: LaneView) -> int:
@@ -128,7 +129,7 @@ def _needed_surely(view: LaneView) -> int:
     rps = view.pressure.offered_rps
     if _has_none(view):
         return max(_replicas(view, rps), view.bounded(1) if view.pressure.queued else 0)
-    noise_rps = _DEVIATIONS * math.sqrt(rps * dispersion(view.memory.bursts) / _RATED_S)
+    noise_rps = _DEVIATIONS * math.sqrt(rps / max(1.0, view.pressure.offered.window_s))
     return _replicas(view, max(0.0, rps - noise_rps))
 
 
@@ -171,13 +172,17 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     if held_s < view.control.scale_up_after_s and not at_once:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD, reason=state)
     more = _more(view) if late and counts.ready >= memory.wanted else 0
+    if late or at_once:
+        memory = replace(memory, bursts=note_raised(memory.bursts, now=view.now, calm=_calm_s(view, memory)))
     return _raised(view, memory, max(need, memory.wanted + more), state + at_once)
 
 
 def _at_once(view: LaneView, late: Ratio | None) -> str:
-    """Return why growth does not wait: nobody serves or will, or the budget burns. Empty: it waits."""
+    """Return why growth does not wait: nobody serves or will, the load has surely changed, the budget burns. Empty: it waits."""
     if _has_none(view):
         return ", and nobody serves"
+    if view.pressure.offered.is_new:
+        return ", surely more than before"
     return _burns(view) if late else ""
 
 
@@ -201,8 +206,7 @@ def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Targ
             code=ReasonCode.LANE_LIMIT,
             reason=f"{state}; at the lane's bound {bound}",
         )
-    bursts = note_raised(memory.bursts, now=view.now, calm=_calm_s(view, memory))
-    raised = replace(memory, wanted=wanted, up_since=None, bursts=note_need(bursts, wanted, view.now))
+    raised = replace(memory, wanted=wanted, up_since=None, bursts=note_wanted(memory.bursts, wanted, view.now))
     return Target(wanted=wanted, memory=raised, code=ReasonCode.LOAD, reason=f"{memory.wanted} -> {wanted}: {state}")
 
 
@@ -229,7 +233,11 @@ def _burns(view: LaneView) -> str:
 
 def _calm_s(view: LaneView, memory: LaneMemory) -> float:
     """Return how long a need must have passed: no shorter than it takes to get a replica back."""
-    return calm_s(memory.bursts, shortest_s=max(view.control.scale_down_after_s, view.boot_s))
+    return calm_s(memory.bursts, shortest_s=_shortest_calm_s(view))
+
+
+def _shortest_calm_s(view: LaneView) -> float:
+    return max(view.control.scale_down_after_s, view.boot_s)
 
 
 def _shrink(view: LaneView, memory: LaneMemory) -> Target:
@@ -238,7 +246,7 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     lately = needed_lately(memory.bursts, view.now, calm)
     goal = view.bounded(lately.need)
     if goal >= memory.wanted:
-        return _kept(view, memory, calm)
+        return _kept(view, memory, lately, calm)
     blocked = _cannot_shrink(view, memory, goal)
     if blocked:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=blocked)
@@ -247,7 +255,7 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     return Target(wanted=goal, memory=lowered, code=ReasonCode.CALM, reason=reason)
 
 
-def _kept(view: LaneView, memory: LaneMemory, calm: float) -> Target:
+def _kept(view: LaneView, memory: LaneMemory, peak: NeedPeak, calm: float) -> Target:
     """Return the same count, and whether the load, the lane's minimum or the burst memory holds it."""
     need = _needed_now(view)
     if need >= memory.wanted:
@@ -256,20 +264,13 @@ def _kept(view: LaneView, memory: LaneMemory, calm: float) -> Target:
         if not is_minimum:
             reason = f"{_load(view)} needs {need} of {memory.wanted}"
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
-    peak = next(p for p in reversed(memory.bursts.peaks) if p.need >= memory.wanted)
     ago_s = (view.now - peak.at).total_seconds()
-    reason = (
-        f"{_load(view)} needs {need} of {memory.wanted}; {peak.need} were needed {format_duration(ago_s)} ago: "
-        f"given up after {format_duration(calm)}{_calm_causes(memory)}"
-    )
+    left_s = kept_s(peak, calm) - ago_s
+    what = f"{peak.need} were needed{' in a burst' if peak.is_burst else ''} {format_duration(ago_s)} ago"
+    regrets = memory.bursts.regrets
+    why = f" (given up too soon {regrets}x)" if regrets else ""
+    reason = f"{_load(view)} needs {need} of {memory.wanted}; {what}: given up in {format_duration(left_s)}{why}"
     return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.BURST_MEMORY, reason=reason)
-
-
-def _calm_causes(memory: LaneMemory) -> str:
-    varies, regrets = dispersion(memory.bursts), memory.bursts.regrets
-    why = [f"arrivals vary {varies:.2g}x Poisson's"] if varies >= 1.0 + _COST_SHOWN else []
-    why += [f"given up too soon {regrets}x"] if regrets else []
-    return f" ({', '.join(why)})" if why else ""
 
 
 def _cannot_shrink(view: LaneView, memory: LaneMemory, goal: int) -> str:

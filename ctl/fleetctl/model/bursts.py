@@ -1,4 +1,4 @@
-"""What a lane remembers of its arrivals: how bursty they are, and how many replicas they needed lately."""
+"""What a lane remembers of its need: since when it is what it is, what it was lately, and what giving up has cost."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedLevel:
+    """Since when at least so many replicas are needed."""
+
+    need: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NeedPeak:
-    """When at least so many replicas were last needed."""
+    """When so many replicas were last needed."""
 
     need: int
     at: datetime
+    is_short: bool = False  # over before replicas that were ordered for it could have served for long
+    is_burst: bool = False  # and followed by a calm that needs much less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstMemory:
     """Keeps scaling down from undoing what the next burst needs; instants, never tick counts."""
 
-    peaks: tuple[NeedPeak, ...] = ()  # the highest need first; each was seen later than the one before it
-    counted_at: datetime | None = None  # when arrivals were last counted
-    count: int = 0  # of 10 s, then
-    mean: float = 0.0  # of such counts, recent ones first
-    squares: float = 0.0  # mean of half the squared difference of one count from the next
+    levels: tuple[NeedLevel, ...] = ()  # rising to what is needed now, each since later than the one before it
+    peaks: tuple[NeedPeak, ...] = ()  # needs that have passed
     is_settling: bool = False  # the planned replicas have not all been ready yet
     planned_at: datetime | None = None  # when the plan last set the count
     lowered_at: datetime | None = None  # when replicas were last given up
-    regrets: int = 0  # how often what was given up was soon needed again
+    regrets: int = 0  # how often what was given up was soon lacking
     regretted_at: datetime | None = None

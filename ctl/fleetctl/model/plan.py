@@ -105,7 +105,6 @@ class LanePlan:
     reasons: tuple[str, ...] = ()
     gpu_spec: GpuSpec | None = None  # the card of this lane's instances
     output_tokens_mean: float = 0.0  # 0: planned before this was kept
-    burst_cv: float = 1.0  # of the planned inter-arrival times
     throughput: ReplicaThroughput | None = None  # None: planned before this was kept
 
     @property

@@ -20,6 +20,7 @@ TRACE_ENV = "FLEETCTL_LENGTHS_TRACE"  # a request trace whose lengths are drawn 
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): P50 and P99 of prompt and output tokens.
 PUBLISHED = ((1020.0, 4142.0), (129.0, 601.0))
 _Z99 = 2.3263478740408408
+_GAP_LEAST = 1e-12  # of a request: what is smaller would be walked through without end, half by half
 _LENGTH_MAX = 2.0  # of the P99, as its longest prompts are
 
 
@@ -98,7 +99,7 @@ def arrivals(
     while True:
         # A gap is drawn in units of expected requests and walked through a changing rate.
         due = dice.gammavariate(shape, 1.0 / shape)
-        while due > 0.0:
+        while due > _GAP_LEAST:
             step_s = min(1.0, due / max(rate.at(at_s), 1e-6))
             due -= step_s * max(rate.at(at_s + step_s / 2), 1e-6)
             at_s += step_s

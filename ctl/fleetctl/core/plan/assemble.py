@@ -42,7 +42,6 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
         rps=demand.rps,
         prompt_tokens_mean=demand.prompt.mean,
         output_tokens_mean=demand.output.mean,
-        burst_cv=demand.burst_cv,
         throughput=sizing.throughput,
         replicas=markets.replicas,
         on_demand=markets.on_demand,

@@ -116,6 +116,11 @@ def holds(lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel) -
     return found is not None and _failed_check(lane, found, replica) is None
 
 
+def keeps_promises(lane: LaneSpec, found: OperatingPoint) -> bool:
+    """Whether every promise is kept, whatever reserve the ceilings would leave."""
+    return _missed_target(lane, found) is None
+
+
 def failure(
     lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel, batch_slots: Constraint
 ) -> Failure | None:
@@ -148,13 +153,20 @@ def failure(
 
 
 def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) -> _FailedCheck | None:
+    missed = _missed_target(lane, found)
+    if missed is not None:
+        return missed
+    return _FailedCheck() if found.state.rps / replica.knee_rps > ceiling(lane) else None
+
+
+def _missed_target(lane: LaneSpec, found: OperatingPoint) -> _FailedCheck | None:
     for target in lane.slo.targets:
         if not found.keeps(target):
             return _FailedCheck(target=target)
         wait_s = found.ttft.wait_quantile_s(target.percentile)
         if target.metric is Metric.TTFT and wait_s > QUEUE_SHARE_MAX * target.limit_s:
             return _FailedCheck(target=target, queue_wait_s=wait_s)
-    return _FailedCheck() if found.state.rps / replica.knee_rps > ceiling(lane) else None
+    return None
 
 
 def saturation(replica: ReplicaModel, batch_slots: Constraint) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.checks import OperatingPoint, ceiling, holds
+from fleetctl.core.plan.checks import OperatingPoint, keeps_promises
 from fleetctl.core.plan.tail import ttft_tail
 from fleetctl.core.plan.workload import Lengths
 from fleetctl.model.plan import ReplicaThroughput
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from fleetctl.core.plan.sizing import SizingResult
     from fleetctl.model.profile import LaneSpec
 
-_BISECTIONS = 12  # of the range below the ceiling: a four-thousandth of it
+_BISECTIONS = 12  # of the range below the knee: a four-thousandth of it
+# Of the knee. The ceilings that a plan keeps are reserve for load that nobody answers; scaling answers it.
+_KNEE_SHARE_MAX = 0.9
 _LONGER = 1.1  # lengths are stretched by so much to see what they cost
 
 
@@ -33,7 +35,7 @@ def replica_throughput(lane: LaneSpec, result: SizingResult) -> ReplicaThroughpu
 def _rps_max(lane: LaneSpec, replica: ReplicaModel, replicas: int) -> float:
     """Return the rate at which a promise fails first; at least what the plan itself gives each replica."""
     low = replica.demand.rps / replicas
-    high = max(low, replica.knee_rps * ceiling(lane))
+    high = max(low, replica.knee_rps * _KNEE_SHARE_MAX)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if _keeps(lane, replica, replicas, middle) else (low, middle)
@@ -45,7 +47,7 @@ def _keeps(lane: LaneSpec, replica: ReplicaModel, replicas: int, rps: float) -> 
     if state is None or not replica.has_free_slot(state):
         return False
     point = OperatingPoint(replica=replica, replicas=replicas, state=state, ttft=ttft_tail(replica, state, replicas))
-    return holds(lane, point, replica)
+    return keeps_promises(lane, point)
 
 
 def _share(replica: ReplicaModel, *, prompt: float = 1.0, output: float = 1.0) -> float:
