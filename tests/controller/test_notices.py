@@ -73,7 +73,7 @@ def test_certain_maintenance_with_a_deadline_drains_as_an_interruption_does(on_r
             at = rig.clock.now() + timedelta(seconds=120)
             notice = Notice(kind=NoticeKind.MAINTENANCE, deadline=at, is_certain=True)
             rig.provider.notify(rig.token(warned.id), notice)
-            await rig.clock.sleep(2)
+            await rig.clock.sleep(10)
             (draining,) = rig.replicas(STATE.DRAINING)
             assert (draining.id, draining.notice_deadline) == (warned.id, at)
             assert draining.reason.startswith("maintenance notice: the node is taken in")
