@@ -35,7 +35,7 @@ lanes:
     max_wait: 300ms
     replicas: {{min: 1, max: 1}}
   long:
-    slo: {{ttft: {{p99: 2s}}, itl: {{p99: 80ms}}}}
+    slo: {{ttft: {{p99: 2s}}, itl: {{p99: 150ms}}}}
     max_wait: 1500ms
     replicas: {{min: 2, max: 2}}
     launch: {{max_num_batched_tokens: 512}}

@@ -80,7 +80,7 @@ def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callabl
 
 
 def level(rps: float, prompt: int, *, seconds: float = 240.0) -> Callable[[int, str], Iterable[Arrival]]:
-    """One kind of prompt at one rate, after a minute at half of what three engines carry."""
+    """One kind of prompt at one rate."""
     return lambda seed, _: arrivals(steps((seconds, rps)), seconds, fixed(prompt, 32), seed=seed, batch_share=0.0)
 
 
@@ -103,20 +103,30 @@ def six_engines() -> Desired:
     )  # fmt: skip
 
 
+_ONE_LANE = """
+apiVersion: fleetctl/v1
+name: engines
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: vllm
+provider: local
+workload:
+  peak_rps: 10
+  prompt_tokens: {p50: 2900, p99: 3100}
+  output_tokens: {p50: 32, p99: 33}
+lanes:
+  all:
+    slo: {ttft: {p99: 2s}, itl: {p99: 150ms}}
+    max_wait: 1500ms
+    replicas: {min: 3, max: 3}
+    spot: none
+    launch: {max_num_batched_tokens: 512, max_model_len: 16384}
+capacity: {gpus: [L40S], max_nodes: 3}
+"""
+
+
 def three_engines() -> Desired:
-    """Three L40S in one lane for everything; TTFT 2 s."""
-    profile = three_lanes(
-        precision="bf16",
-        gpu="L40S",
-        short_below=2,
-        itl="150ms",
-        rps=10,
-        prompt=(2900, 3100),
-        output=(32, 33),
-        batch=1,
-        launch="max_num_batched_tokens: 512",
-    )
-    return desired_for(profile)
+    """Three L40S in one lane; TTFT 2 s."""
+    return desired_for(parse_profile(_ONE_LANE, source="engines"))
 
 
 _STAIRCASE = """
@@ -200,7 +210,7 @@ CASES = (
     *(
         Case(
             f"level-{prompt}-{times:g}x", f"three engines, prompts of {prompt} tokens at {times:g} x {full:g} a second",
-            three_engines, level(full * times, prompt), {"short": 1, "long": 3, "batch": 1}, policy="static",
+            three_engines, level(full * times, prompt), {"all": 3}, policy="static",
         )
         for prompt, full in ((200, 110.0), (3000, 11.0), (8000, 3.2), (12000, 1.8))
         for times in (1.0, 1.2, 2.0, 4.0, 8.0)
@@ -208,7 +218,7 @@ CASES = (
     Case(
         "after-overload", "three engines: 11 a second, 44 for two minutes, 11 again", three_engines,
         lambda seed, _: arrivals(steps((120, 11), (120, 44), (120, 11)), 360, fixed(3000, 32), seed=seed, batch_share=0.0),
-        {"short": 1, "long": 3, "batch": 1}, policy="static",
+        {"all": 3}, policy="static",
     ),
 )  # fmt: skip
 NAMES = {case.name: case for case in CASES}
