@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.slo import Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 RELATIVE_ERROR = 0.01
 # DDSketch (Masson, Rim, Lee; VLDB 2019): bucket i holds (gamma^(i-1), gamma^i], so its middle is off by at most 1 %.
@@ -79,24 +79,29 @@ class QuantileSketch:
         for index, count in other._buckets.items():
             buckets[index] = buckets.get(index, 0) + count
 
-    def remove(self, gone: Iterable[QuantileSketch], rest: Iterable[QuantileSketch]) -> None:
+    def remove(self, gone: Iterable[QuantileSketch], rest: Sequence[QuantileSketch]) -> None:
         """Take out what `gone` had added; `rest` is all else that was merged into this one.
 
-        The result is the one that merging `rest` alone would give.
+        The result is the one that merging `rest` alone would give, but for the rounding of `sum_s`.
         """
-        buckets = self._buckets
+        buckets, had_ends = self._buckets, False
         for each in gone:
+            if not each.count:
+                continue
             self.count -= each.count
+            self.sum_s -= each.sum_s
+            had_ends = had_ends or each.min_s <= self.min_s or each.max_s >= self.max_s
             for index, count in each._buckets.items():  # noqa: SLF001  # a sketch's own
                 left = buckets[index] - count
                 if left:
                     buckets[index] = left
                 else:
                     del buckets[index]
-        filled = [each for each in rest if each.count]
-        self.sum_s = sum([each.sum_s for each in filled])
-        self.min_s = min([each.min_s for each in filled], default=0.0)
-        self.max_s = max([each.max_s for each in filled], default=0.0)
+        if had_ends:
+            filled = [each for each in rest if each.count]
+            self.sum_s = sum([each.sum_s for each in filled])
+            self.min_s = min([each.min_s for each in filled], default=0.0)
+            self.max_s = max([each.max_s for each in filled], default=0.0)
 
     def quantile(self, q: float) -> float:
         """Return the value at quantile `q` in [0, 1], seconds. Raises ValueError when empty: there is no figure."""

@@ -1,0 +1,94 @@
+"""How fast is the simulation on one core? python -m tests.bench.sim_rate --trace FILE.csv.gz [--replicas 6 100] [--seconds 60]
+
+First the whole trace through four long and two other replicas: requests a CPU second without and with a decision every
+simulated second. Then for each --replicas the CPU time of one such decision (observing, deciding, acting), under the
+trace sped up to what so many replicas carry. Last the memory after each fifth of a run of a thousand replicas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from fleetctl.core.reconcile import reconcile
+from fleetctl.core.static_policy import static
+from fleetctl.load.report import LoadSpec
+from fleetctl.load.trace import arrivals
+from fleetctl.sim.scenario import SimulationSpec
+from fleetctl.sim.world import SimulatedWorld
+from tests.sim.fleets import desired_for, offerings, three_lanes
+
+_NEVER_S = 1e9
+_TRACE_RPS = 5.6
+_REPLICA_RPS = 1.6  # what one of these replicas carries of the trace with ease
+
+
+def rate(trace: str, *, tick_s: float) -> float:
+    """Return requests a CPU second."""
+    rows = list(arrivals(LoadSpec(url="", trace=trace, batch_share=0.05), random.Random(1)))
+    spec = SimulationSpec(settled={"short": 1, "long": 4, "batch": 1}, tick_s=tick_s)
+    world = SimulatedWorld(desired_for(three_lanes()), static, spec, offerings=offerings())
+    began_s = time.process_time()
+    world.run(rows)
+    return len(rows) / (time.process_time() - began_s)
+
+
+def fleet_of(replicas: int, trace: str, seconds: float) -> tuple[SimulatedWorld, LoadSpec]:
+    short, batch = max(1, replicas // 5), max(1, replicas // 10)
+    profile = three_lanes(rps=60, short_max=2000, long_max=2000, batch_max=1000, max_nodes=4000)
+    spec = SimulationSpec(settled={"short": short, "long": replicas - short - batch, "batch": batch})
+    speed = replicas * _REPLICA_RPS / _TRACE_RPS
+    load = LoadSpec(url="", trace=trace, batch_share=0.05, speed=speed, duration_s=seconds)
+    return SimulatedWorld(desired_for(profile), reconcile, spec, offerings=offerings()), load
+
+
+def tick_s(replicas: int, trace: str, seconds: float) -> float:
+    """Return the median CPU seconds of one decision."""
+    world, load = fleet_of(replicas, trace, seconds)
+    decide, took_s = world.controller.tick, []
+
+    def timed() -> None:
+        began_s = time.process_time()
+        decide()
+        took_s.append(time.process_time() - began_s)
+
+    world.controller.tick = timed  # type: ignore[method-assign]
+    world.run(arrivals(load, random.Random(1)))
+    return median(took_s)
+
+
+def memory_mib(trace: str, seconds: float) -> list[int]:
+    """Return the resident memory of a thousand replicas' simulation after each fifth of it."""
+    world, load = fleet_of(1000, trace, seconds)
+    found: list[int] = []
+    for number in range(1, 6):
+        world.heap.at(
+            seconds * number / 5, lambda: found.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        )
+    world.run(arrivals(load, random.Random(1)))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", required=True)
+    parser.add_argument("--replicas", type=int, nargs="*", default=[6, 100])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    print(f"requests a CPU second: {rate(options.trace, tick_s=_NEVER_S):,.0f} without decisions, "
+          f"{rate(options.trace, tick_s=1.0):,.0f} with one a simulated second")  # fmt: skip
+    for replicas in options.replicas:
+        took_s = tick_s(replicas, options.trace, options.seconds)
+        print(f"one decision over {replicas} replicas: {1000 * took_s:.2f} ms of CPU (median)")
+    print(f"a thousand replicas: {memory_mib(options.trace, options.seconds)} MiB, after each fifth")
+
+
+if __name__ == "__main__":
+    main()
