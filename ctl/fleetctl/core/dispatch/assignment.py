@@ -95,8 +95,9 @@ class Assignment:
         elif request.has_answer:
             replica.heard_s = now_s
             replica.answered()
-            missed = request.stopwatch.has_missed
-            replica.note_stream(request.tpot_s, now_s, dispatched_s=request.dispatched_s, missed=missed)
+            tpot_s = request.tpot_s
+            if tpot_s is not None and request.dispatched_s >= replica.slow.until_s:
+                replica.pace.add(now_s, tpot_s, missed=request.stopwatch.has_missed)
             request.lane.service.finished(now_s - request.dispatched_s)
             request.lane.departures.finished(now_s)
         self.pass_on_room(replica)

@@ -158,11 +158,6 @@ class DispatchReplica:
     def _show_ejection(self) -> None:
         self.candidate.ejected_until_s = max(self.ejection.until_s, self.slow.until_s)
 
-    def note_stream(self, tpot_s: float | None, now_s: float, *, dispatched_s: float, missed: bool) -> None:
-        """Learn from a whole answer how fast it streams."""
-        if tpot_s is not None and dispatched_s >= self.slow.until_s:
-            self.pace.add(now_s, tpot_s, missed=missed)
-
     def began_to_answer(self) -> None:
         """Count a first token: it works, unless it is known to break its answers off."""
         self.answers += 1
