@@ -14,7 +14,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode, ReplicaBounds
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.slo import TargetCount, Validity
+from fleetctl.model.slo import LaneSlo, TargetCount, Validity
 from fleetctl.model.subject import Subject
 
 if TYPE_CHECKING:
@@ -127,9 +127,10 @@ def test_stale_figures_hold_the_step():
     assert of_kind(decision, SetStep) == []
 
 
-def batch_fleet(spill_to: tuple[str, ...] = ("batch",)) -> Desired:
-    batch = replace(worlds.lane_spec("long"), name="batch", interruptible=True)
-    short = worlds.lane_spec("short", spill_to=spill_to)
+def batch_fleet(*, lends: bool = True) -> Desired:
+    batch = replace(worlds.lane_spec("long"), name="batch", interruptible=True, lends=lends, max_wait_s=1000.0)
+    batch = replace(batch, slo=LaneSlo(targets=()))
+    short = worlds.lane_spec("short", lends=lends)
     return worlds.desired(short, batch, counts={"short": (1, 0), "batch": (1, 0)})
 
 
@@ -170,12 +171,28 @@ def test_batch_is_paused_by_waits_and_refusals(figures: dict[str, Any]) -> None:
 
 
 def test_batch_is_not_paused_where_that_would_give_nobody_a_replica_and_says_so():
-    fleet = batch_fleet(spill_to=())
+    fleet = batch_fleet(lends=False)
     gateway = snapshot(traffic("short", shed={"predicted-wait": 5}), traffic("batch"))
     decision = decide(fleet, observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway))
     assert [a for a in of_kind(decision, SetStep) if a.lane == "batch"] == []
     found = [r.message for r in decision.reasons[Subject.lane("batch")] if r.code is ReasonCode.BATCH_PRESSURE]
     assert found == ["not paused: short may use none of its replicas (50% of requests refused)"]
+
+
+def test_batch_is_paused_no_longer_than_its_own_promise_allows():
+    fleet, steps, memory = batch_fleet(), [], Memory()
+    for second, own_wait_s in enumerate((0.0, 350.0, 410.0, 300.0, 190.0)):
+        batch = traffic("batch", queued=5, oldest_wait_s=own_wait_s)
+        gateway = snapshot(traffic("short", wait_s=0.9), batch, now_s=3600 + second)
+        seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway, now_s=3600 + second)
+        decision = decide(fleet, seen, memory)
+        memory = decision.memory
+        steps += [(second, a.step, a.reason) for a in of_kind(decision, SetStep) if a.lane == "batch"]
+    # Its limit is 800 s, four fifths of its longest wait.
+    assert [(second, step) for second, step, _ in steps] == [
+        (0, STEP.PAUSE_BATCH), (2, STEP.NORMAL), (4, STEP.PAUSE_BATCH)
+    ]  # fmt: skip
+    assert steps[1][2] == "resumed for its own promise: oldest wait 6m50s <= 13m20s"
 
 
 def test_batch_resumes_only_well_below_the_line_that_paused_it_and_after_a_while():

@@ -140,7 +140,10 @@ def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePres
 
 
 def _shares_replicas(one: LaneSpec, other: LaneSpec) -> bool:
-    return other.name in one.spill_to or one.name in other.spill_to
+    """Whether requests of one lane may be sent to replicas of the other."""
+    is_alike = (one.engine, one.emulator.flavour) == (other.engine, other.emulator.flavour)
+    lends = is_alike and (one.lends or other.lends)
+    return lends or other.name in one.spill_to or one.name in other.spill_to
 
 
 def _most_pressed(found: Iterable[tuple[LaneSpec, LanePressure]]) -> tuple[str, float, str]:

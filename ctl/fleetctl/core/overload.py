@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.pressure import Ratio
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep, StepEffect, entries_up_to
 from fleetctl.model.profile import Mode
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # Published overload rules: cut context when P99 is over 200 % of its SLO for 10 s; break at 2x for 30 s.
 _OVERLOAD_RATIO = 2.0
 _FIRST_STEP_AFTER_S = 10.0
+# Of its own wait limit: a batch lane is not paused beyond the one, nor again before its queue has come down to the other.
+_RESUME_ABOVE = 0.5
+_PAUSE_BELOW = 0.25
 _CALM_AFTER_S = 10.0  # inside the SLO for this long: one step down
 
 
@@ -85,23 +89,41 @@ def _without_replicas(view: LaneView) -> StepDecision:
 
 
 def _pause_or_resume(view: LaneView) -> StepDecision:
-    found, memory, control = view.batch_pressure, view.memory, view.control
-    if found.level is None:
-        return _stay(view, memory)
-    paused = f"paused for {found.cause}, over {control.pause_batch_above:.0%} of its limit"
-    if memory.step < LadderStep.PAUSE_BATCH and found.level > control.pause_batch_above:
-        return _to(view, replace(memory, calm_since=None), LadderStep.PAUSE_BATCH, paused)
-    if memory.step is LadderStep.NORMAL:
-        return _stay(view, memory, found.not_helped)
-    if found.level >= control.resume_batch_below:
-        still = f"paused for {found.cause}; resumes below {control.resume_batch_below:g} of the limit"
+    if view.batch_pressure.level is None:
+        return _stay(view, view.memory)
+    if view.memory.step is LadderStep.NORMAL:
+        return _pause(view, view.batch_pressure.level)
+    return _resume(view, view.batch_pressure.level)
+
+
+def _pause(view: LaneView, level: float) -> StepDecision:
+    """Pause a lane that runs where that helps another, unless its own requests have waited for long."""
+    found, above = view.batch_pressure, view.control.pause_batch_above
+    if level <= above or _own_wait(view).ratio >= _PAUSE_BELOW:
+        return _stay(view, view.memory, found.not_helped)
+    reason = f"paused for {found.cause}, over {above:.0%} of its limit"
+    return _to(view, replace(view.memory, calm_since=None), LadderStep.PAUSE_BATCH, reason)
+
+
+def _resume(view: LaneView, level: float) -> StepDecision:
+    """Let a paused lane go on once nobody needs the pause any more, or its own promise no longer bears it."""
+    memory, own, below = view.memory, _own_wait(view), view.control.resume_batch_below
+    if own.ratio > _RESUME_ABOVE:
+        reason = f"resumed for its own promise: {own.message}"
+        return _to(view, replace(memory, calm_since=None), LadderStep.NORMAL, reason)
+    if level >= below:
+        still = f"paused for {view.batch_pressure.cause}; resumes below {below:g} of the limit"
         return _stay(view, replace(memory, calm_since=None), still)
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
     if calm_s < _CALM_AFTER_S:
         return _stay(view, replace(memory, calm_since=calm_since), "paused; pressure falling")
-    reason = f"resumed: pressure {found.level:.2f} < {control.resume_batch_below:g} for {format_duration(calm_s)}"
+    reason = f"resumed: pressure {level:.2f} < {below:g} for {format_duration(calm_s)}"
     return _to(view, replace(memory, calm_since=None), LadderStep.NORMAL, reason)
+
+
+def _own_wait(view: LaneView) -> Ratio:
+    return view.pressure.waiting or Ratio(ratio=0.0, message="")
 
 
 def _decide_interactive(view: LaneView) -> StepDecision:
