@@ -140,7 +140,7 @@ def status(profile: Profile) -> object:
 
 
 def decisions(profile: Profile) -> object:
-    """Return everything decided over ten minutes: overload, then calm, beside a replica that never gets ready.
+    """Return everything decided over an hour: overload, then calm, beside a replica that never gets ready.
 
     Requests of `long` wait meanwhile, and may use the replicas of `batch`.
     """
@@ -149,7 +149,7 @@ def decisions(profile: Profile) -> object:
     serving = [lane.name for lane in profile.lanes for _ in range(1 if lane.name == "long" else 2)]
     ready = [observed(f"r{number}", record_lane=lane) for number, lane in enumerate(serving, 1)]
     stuck = observed("r9", ReplicaState.BOOTING, record_lane="long", record_created_at=worlds.at(3590), healthy=False)
-    for passed_s in range(0, 600, 2):
+    for passed_s in (*range(0, 600, 2), *range(600, 4200, 60)):
         is_pressed = passed_s < 80
         latency_s = 0.9 if is_pressed else 0.01
         short = traffic("short", ttft_s=latency_s, rps=9.0 if is_pressed else 0.1)
