@@ -57,7 +57,7 @@ def test_the_page_needs_nothing_from_elsewhere(fleetctl, tmp_path):
     [
         (("--policy", "bilt-in"), 8, "did you mean 'built-in'"),
         (("--scenario", "kill@5m,lane=shrot"), 3, "no lane 'shrot'"),
-        (("--scenario", "/nonexistent/storm"), 3, "/nonexistent/storm: cannot be read"),
+        (("--scenario", "/nonexistent/storm"), 3, "'/nonexistent/storm' is no file and no disturbance"),
         (("--trace", "/nonexistent/trace.csv"), 8, "no trace at /nonexistent/trace.csv"),
         (("--spot", "/nonexistent/spot.csv"), 8, "no spot trace at"),
         (("--start", "long=two"), 3, "is no number of replicas"),

@@ -21,7 +21,7 @@ def test_every_key_of_a_disturbance_is_read():
     ("text", "message"),
     [
         ("kil@5m", "did you mean 'kill'"),
-        ("kill", "is no disturbance"),
+        ("kill", "is no file and no disturbance"),
         ("kill@soon", "soon"),
         ("kill@5m,lane=shirt", "no lane 'shirt'"),
         ("kill@5m,cuont=1", "did you mean 'count'"),

@@ -82,6 +82,8 @@ def _decisions(report: SimulationReport, policies: tuple[str, ...]) -> OutputSec
     rows = [
         (what, *(str(counts[policy][what]) for policy in policies)) for what in sorted(set().union(*counts.values()))
     ]
+    if not rows:
+        return lines("nothing was decided: no replica, no step changed")
     return section(text_table(f"DECISION {' '.join(f'>{policy}' for policy in policies)}", rows))
 
 

@@ -173,7 +173,7 @@ def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
     disturbances: list[Disturbance] = []
     for written in request.scenario:
         path = Path(written)
-        if "@" not in written or path.is_file():
+        if path.is_file():
             disturbances += read_disturbances(path, lanes=lanes)
         else:
             disturbances.append(parse_disturbance(written, lanes=lanes))

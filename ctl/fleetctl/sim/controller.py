@@ -200,7 +200,8 @@ class SimulatedController:
         record = self.records.get(replica_id)
         if record is None or record.state is not ReplicaState.PENDING:
             return
-        node = self._provider.create(record, self._engine(record.lane), now_s, now)
+        startup_s = self._instances[record.lane].startup_s
+        node = self._provider.create(record, self._engine(record.lane), now_s, now, startup_s=startup_s)
         if node is None:
             self._note(create_refused(record, fault="no stock", now=now, is_final=True))
             self._launch(action, now_s)

@@ -22,6 +22,7 @@ class EngineInstance:
     limits: EngineLimits
     model: StepModel
     speed: float = 1.0
+    startup_s: float = 0.0  # its process start to healthy, where that is known
 
 
 def engine_instance(

@@ -68,13 +68,20 @@ class SimulatedProvider:
         self._refused_at = {key: at for key, at in self._refused_at.items() if at > lately}
         return dict(self._refused_at)
 
-    def create(self, record: Replica, engine: SimulatedEngine, now_s: float, now: datetime) -> SimulatedNode | None:
-        """Return the node of an order; None: its zone has none left, and is left alone for a while."""
+    def create(
+        self, record: Replica, engine: SimulatedEngine, now_s: float, now: datetime, *, startup_s: float = 0.0
+    ) -> SimulatedNode | None:
+        """Return the node of an order; None: its zone has none left, and is left alone for a while.
+
+        `startup_s` is the engine's own start, after the node's; a given `boot_s` is both.
+        """
         if record.market is Market.SPOT and self._held(record.zone) >= self.spot.available(record.zone, now_s):
             self._refused_at[record.offering] = now
             return None
         requested_s = now_s - self.spec.create_s
         boot_s = boot_time_s(self.spec, self._by_key[record.offering], self._dice) if self.delivers else math.inf
+        if self.spec.boot_s is None:
+            boot_s += startup_s
         healthy_s = max(now_s, requested_s + boot_s)
         node = self.nodes[record.id] = SimulatedNode(
             record, requested_s=requested_s, healthy_s=healthy_s, engine=engine

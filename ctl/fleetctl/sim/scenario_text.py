@@ -41,7 +41,8 @@ def parse_disturbance(text: str, *, lanes: Iterable[str], where: str = "") -> Di
     head, *parts = text.split(",")
     kind, at, when = head.strip().partition("@")
     if not at or kind not in _KINDS:
-        message = f"{where}{text!r} is no disturbance{suggest(kind, _KINDS)}"
+        what = "no disturbance" if where else "no file and no disturbance"
+        message = f"{where}{text!r} is {what}{suggest(kind, _KINDS)}"
         raise ConfigError(message, hint=f"write {SYNTAX}; KIND is one of {', '.join(_KINDS)}")
     found = Disturbance(kind=DisturbanceKind(kind), at_s=_taken(when, parse_duration_s, where))
     for part in parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -96,7 +97,9 @@ class SimulatedWorld:
             emulation = engine_of(lane.engine).emulation(lane)
             capabilities = visible_engine(engine_of, lane).capabilities
             speed = emulation.speed if emulation is not None else 1.0
-            found[lane.name] = engine_instance(plan, plan.lane(lane.name), capabilities, speed=speed)
+            instance = engine_instance(plan, plan.lane(lane.name), capabilities, speed=speed)
+            startup_s = lane.emulator.startup_s if emulation is not None else 0.0
+            found[lane.name] = replace(instance, startup_s=startup_s)
         return found
 
     def run(self, trace: Iterable[Arrival], on_progress: Callable[[float], None] = lambda at_s: None) -> None:
