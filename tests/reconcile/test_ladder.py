@@ -105,6 +105,12 @@ def test_an_open_breaker_is_judged_by_its_probes_and_not_by_the_minute_before_it
     assert breaker_steps(9) == []
 
 
+def test_answers_that_are_late_by_their_wait_for_a_replica_to_start_open_no_breaker():
+    held = {"wait_s": 100.0, "ttft_s": 100.2}
+    steps, _ = passed(worlds.one_lane(2, bounds=(1, 2)), [(3600 + s, held) for s in range(60)])
+    assert max(step for _, step in steps) is STEP.SHED
+
+
 def test_waits_alone_never_open_the_breaker():
     spec = worlds.lane_spec(replicas=ReplicaBounds(min=1, max=2), max_wait_s=10.0)
     steps, _ = passed(worlds.desired(spec), [(3600 + s, {"wait_s": 3.0, "ttft_s": 0.2}) for s in range(90)])
@@ -326,7 +332,7 @@ def test_a_step_that_was_taken_ends_when_the_replicas_turn_out_to_be_missing():
 
 def test_a_lane_that_would_be_overloaded_with_all_its_replicas_takes_its_steps():
     steps, _ = outage(worlds.one_lane(2, bounds=(2, 2)), range(31), ready_at=60, figures={**LATE, "rps": 50.0})
-    assert steps[-1] == (30, STEP.BREAKER)
+    assert steps[-1][1] is STEP.SHED
 
 
 def test_replicas_that_were_ordered_and_never_served_are_not_missing():
@@ -341,7 +347,7 @@ def test_replicas_that_were_ordered_and_never_served_are_not_missing():
         )
         memory = decision.memory
         steps += [a.step for a in of_kind(decision, SetStep)]
-    assert steps[-1] is STEP.BREAKER
+    assert steps[-1] is STEP.SHED
 
 
 def test_what_is_not_replaced_for_long_is_missing_no_more():

@@ -141,8 +141,7 @@ def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     overloaded_s = (view.now - (memory.overloaded_since or view.now)).total_seconds()
     steps = _steps(view.spec)
     due = _due(steps, overloaded_s, view.control.breaker_after_s)
-    ttft = view.pressure.ttft
-    if due is LadderStep.BREAKER and (ttft is None or ttft.ratio <= _OVERLOAD_RATIO):
+    if due is LadderStep.BREAKER and not _engines_are_late(view):
         # Who waits is bounded by admission; only replicas that answer late although it is are spared by refusing all.
         due = steps[-2]
     step = max(memory.step, due)
@@ -150,6 +149,13 @@ def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     if step is memory.step:
         return _stay(view, memory, _held(memory, reason))
     return _to(view, memory, step, reason)
+
+
+def _engines_are_late(view: LaneView) -> bool:
+    """Whether first tokens come far too late, and not because requests were held for a replica to start."""
+    ttft, waiting = view.pressure.ttft, view.pressure.waiting
+    is_late = ttft is not None and ttft.ratio > _OVERLOAD_RATIO
+    return is_late and (waiting is None or waiting.ratio <= 1.0)
 
 
 def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: float) -> LadderStep:
