@@ -100,6 +100,8 @@ class Assignment:
                 replica.pace.add(now_s, tpot_s, missed=request.stopwatch.has_missed)
             request.lane.service.finished(now_s - request.dispatched_s)
             request.lane.departures.finished(now_s)
+            if replica.route.lane != request.lane.route.name:
+                request.lane.note_borrowed(replica.route.lane, now_s, missed=request.stopwatch.has_missed)
         self.pass_on_room(replica)
 
     def pass_on_room(self, replica: DispatchReplica) -> None:

@@ -10,6 +10,8 @@ _MEMORY_S = 15.0
 # Of a replica's time, what prompts of one lane may fill before their waits grow out of bounds.
 _LOAD_MAX = 0.85
 _SEEN_S_MIN = 2.0
+_DECAYS = 2.0  # exp(-2): of those who wait at all, one in seven waits longer, and may borrow in turn
+_LENGTHS_CV2 = 0.3  # squared coefficient of variation of what prompts take
 _ROUNDED = 0.01  # of a replica
 _NEWEST = 0.05  # what one prompt moves the mean length by
 # A lane whose own replicas were too busy for it lends none for so long.
@@ -44,10 +46,17 @@ class PrefillDemand:
         """Whether that was of late: then it needs all that it has."""
         return now_s < self._pressed_until_s
 
-    def replicas(self, now_s: float) -> int:
-        """Return how many replicas its own requests need; what a young lane has seen stands for what it has not."""
+    def replicas(self, now_s: float, *, own_s: float, budget_s: float) -> int:
+        """Return how many replicas its own requests need, of which one takes a replica `own_s` and may wait out `budget_s`.
+
+        As many as carry the load, and so many more that waits of Poisson arrivals end in time: in a queue before k servers
+        the share that waits longer than t falls as exp(-2 (k - load) t / (own_s (1 + cv^2))). What a young lane has seen
+        stands for what it has not.
+        """
         if self._begun_s < 0.0:
             return 0
         seen = 1.0 - math.exp(-max(_SEEN_S_MIN, now_s - self._begun_s) / _MEMORY_S)
         load = self.load * math.exp((self._at_s - now_s) / _MEMORY_S) / seen
-        return math.ceil(load / _LOAD_MAX - _ROUNDED)
+        slack_s = max(own_s, budget_s - own_s)
+        spare = _DECAYS * (1.0 + _LENGTHS_CV2) * own_s / (2.0 * slack_s)
+        return math.ceil(max(load / _LOAD_MAX, load + min(load, spare)) - _ROUNDED)

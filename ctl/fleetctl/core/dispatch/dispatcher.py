@@ -13,8 +13,9 @@ from fleetctl.core.admission.admit import Admission, admit
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.assignment import Assignment
 from fleetctl.core.dispatch.attribution import ErrorAttribution
+from fleetctl.core.dispatch.decode_watch import DecodeWatch
 from fleetctl.core.dispatch.endings import Endings
-from fleetctl.core.dispatch.failure import CONSEQUENCES, Avoidance, Consequence, Retry
+from fleetctl.core.dispatch.failure import CONSEQUENCES, Consequence, Retry
 from fleetctl.core.dispatch.outliers import OutlierDetector
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
@@ -45,7 +46,7 @@ class Dispatcher:
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
         self._limits = limits
         self._errors = ErrorAttribution()
-        self._outliers = OutlierDetector(self.routes)
+        self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch()
 
     @property
     def is_idle(self) -> bool:
@@ -153,7 +154,7 @@ class Dispatcher:
         request.move(failure)
         if consequence.is_answer:
             self._errors.note_error(request, self.routes, self.clock())
-        _avoid_replica(request, consequence.avoids)
+        request.avoid_replica(consequence.avoids)
         self._assignment.release(request, failed=consequence.counts, convicts=consequence.convicts)
         if consequence.retry is Retry.FREELY:
             self._assignment.place(request)
@@ -209,6 +210,7 @@ class Dispatcher:
         active = list(self._endings.active)
         note_heard(active, self.routes.replicas.values(), now_s)
         self._outliers.check(active, now_s)
+        self._decodes.check(active, now_s)
         for request in active:
             self._check(request, now_s, table)
         for lane in list(self.routes.lanes.values()):
@@ -235,16 +237,3 @@ class Dispatcher:
             if failure is not None:
                 request.exchange.cancel()
                 self.failed(request, failure)
-
-
-def _avoid_replica(request: ActiveRequest, avoidance: Avoidance) -> None:
-    replica = request.replica
-    if replica is None:
-        return
-    replica_id = replica.route.id
-    request.lane_continued = replica.candidate.continues and replica.route.lane == request.lane.route.name
-    request.avoided |= {replica_id}
-    if avoidance is Avoidance.FOR_GOOD:
-        request.tried |= {replica_id}
-    elif avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
-        request.stale_at = replica_id

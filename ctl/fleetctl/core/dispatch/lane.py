@@ -11,6 +11,7 @@ from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_o
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.admission.return_line import ReturnLine
 from fleetctl.core.dispatch.demand import PrefillDemand
+from fleetctl.core.routing.borrowed import BorrowedAnswers
 from fleetctl.core.routing.budget import BUDGET_SHARE, LINE_S_MAX
 from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
@@ -34,6 +35,7 @@ class DispatchLane(Generic[R]):
     __slots__ = (
         "accounts",
         "always_takes_slot",
+        "borrowed",
         "budget_s",
         "candidates",
         "degradation",
@@ -62,6 +64,7 @@ class DispatchLane(Generic[R]):
         self.late: LaneQueue[R] = LaneQueue(route.queue_max)
         self.demand = PrefillDemand()
         self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
+        self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
         self.in_flight = 0
         self.service = ServiceTime()
         self.departures = Departures()
@@ -101,6 +104,10 @@ class DispatchLane(Generic[R]):
     def may_borrow_of(self, other: DispatchLane[R]) -> bool:
         """Whether another lane's replicas may take a request of this one, now and then."""
         return other is not self and other.route.lends and other.route.engine == self.route.engine
+
+    def note_borrowed(self, owner: str, now_s: float, *, missed: bool) -> None:
+        """Learn from an answer that another lane's replica gave to a request of this one."""
+        self.borrowed.setdefault(owner, BorrowedAnswers()).note(now_s, missed=missed)
 
     def is_kept(self, candidate: Candidate, count: int) -> bool:
         """Whether a replica is among the first so many of its own that take requests."""

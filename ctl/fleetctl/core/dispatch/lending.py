@@ -22,15 +22,16 @@ def lent(request: ActiveRequest, owner: DispatchLane[ActiveRequest], now_s: floa
     The owner keeps as many replicas as its own requests need; of those, other lanes get only what it does not feel.
     """
     lane = request.lane
-    if not owner.candidates:
+    known = lane.borrowed.get(owner.route.name)
+    if not owner.candidates or (known is not None and not known.is_worth_it(now_s)):
         return []
-    is_pressed, kept = owner.demand.is_pressed(now_s), owner.demand.replicas(now_s)
+    is_pressed, own_s = owner.demand.is_pressed(now_s), owner.candidates[0].line.own_s(owner.demand.mean_tokens)
+    kept = owner.demand.replicas(now_s, own_s=own_s, budget_s=owner.budget_s)
     left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
     found = []
     pool = usable(owner.candidates, now_s=now_s, tried=request.avoided, must_continue=request.must_continue)
     for candidate in pool:
-        wait_s = candidate.line.wait_s(now_s)
-        taken_s = wait_s + candidate.line.own_s(request.prompt.uncached(candidate.id))
+        taken_s = candidate.line.wait_s(now_s) + candidate.line.own_s(request.prompt.uncached(candidate.id))
         if taken_s <= left_s and (
             not (is_pressed or owner.is_kept(candidate, kept))
             or taken_s + candidate.line.own_s(owner.demand.mean_tokens) <= KEPT_SHARE * owner.budget_s

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowance_s
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
+from fleetctl.core.routing.decode_limit import DecodeLimit
 from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.outlier import Pace, SlowEjection
 from fleetctl.core.routing.prefill_line import PrefillLine
@@ -26,7 +27,7 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "answers", "breaks", "busy_since_s", "candidate", "ejection", "errors", "errors_in_answer", "failures",
+        "_s_per_prefill_token", "answers", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
         "has_whole_requests", "heard_s", "is_stalled", "pace", "requests", "route", "signals_until_s",
         "slow", "whole_answers",
     )  # fmt: skip
@@ -35,6 +36,7 @@ class DispatchReplica:
         self.ejection = Ejection()
         self.slow = SlowEjection()
         self.pace = Pace()
+        self.decodes = DecodeLimit()
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
@@ -64,7 +66,7 @@ class DispatchReplica:
         if route.in_rotation and not candidate.in_rotation:
             self._readmit(now_s)
         candidate.in_rotation = route.in_rotation
-        candidate.concurrency_max = max(1, route.concurrency_max)
+        candidate.concurrency_max = self.decodes.of(max(1, route.concurrency_max))
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s)
         candidate.continues = route.continues
@@ -94,6 +96,12 @@ class DispatchReplica:
         """Learn from a first token how long prompts take here."""
         if tokens >= PREFILL_TOKENS_MEASURED_MIN:
             self._s_per_prefill_token = max(elapsed_s / tokens, _PREFILL_DECAY * self._s_per_prefill_token)
+
+    def note_gaps(self, *, gap_s: float, limit_s: float) -> None:
+        """Learn from the gaps of about a second how many streams it may have at once."""
+        ceiling = max(1, self.route.concurrency_max)
+        self.decodes.note(gap_s / limit_s, in_flight=self.candidate.in_flight, ceiling=ceiling)
+        self.candidate.concurrency_max = self.decodes.of(ceiling)
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens
+from fleetctl.core.dispatch.failure import Avoidance
 from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestState
 from fleetctl.core.slo.stopwatch import RequestStopwatch
@@ -40,6 +41,7 @@ class ActiveRequest:
     """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
 
     __slots__ = (
+        "_gaps_noted",
         "accusations",
         "avoided",
         "awaits_token",
@@ -112,6 +114,7 @@ class ActiveRequest:
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
         # At a replica.
         self.replica: DispatchReplica | None = None
+        self._gaps_noted = (0, 0.0)
         self.turn: PrefillTurn | None = None  # in its replica's line
         self.prefill_tokens = 0  # counted at the replica until its first token comes
         self.dispatched_s = 0.0
@@ -145,6 +148,26 @@ class ActiveRequest:
     def tpot_s(self) -> float | None:
         """The mean time per output token at its replica so far. None: it says too little, or has had several replicas."""
         return self.stopwatch.tpot_s if self.is_stream and not self.continuations and not self.is_paused else None
+
+    def take_gaps(self) -> tuple[int, float]:
+        """Return how many gaps between its tokens there were since the last call, and how long they took together."""
+        (gaps, last_s), (noted, noted_s) = self.stopwatch.gaps, self._gaps_noted
+        self._gaps_noted = (gaps, last_s)
+        watch = self.stopwatch
+        return gaps - noted, last_s - (noted_s or watch.started_s + (watch.ttft_s or 0.0))
+
+    def avoid_replica(self, avoidance: Avoidance) -> None:
+        """Go to another one after this one failed it."""
+        replica = self.replica
+        if replica is None:
+            return
+        replica_id = replica.route.id
+        self.lane_continued = replica.candidate.continues and replica.route.lane == self.lane.route.name
+        self.avoided |= {replica_id}
+        if avoidance is Avoidance.FOR_GOOD:
+            self.tried |= {replica_id}
+        elif avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
+            self.stale_at = replica_id
 
     def dequeue(self) -> None:
         """Leave the queue it waits in, if it does."""

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
+# An engine that was slow and is well again, or the other way round, is learned anew within a few samples.
+_LATELY = 0.8
+_CHANGED_BY = 1.6
+_DECAY_CHANGED = 0.8
 # What the plan says weighs as much as three samples, half of a prompt of 500 tokens, half of one of 1,000; it is forgotten
 # as they are, but for a rest that decides where all prompts are of one length.
 _PRIOR_N, _PRIOR_X, _PRIOR_XX = 1.0, 0.5 * 500 + 0.5 * 1000, 0.5 * 500**2 + 0.5 * 1000**2
@@ -38,7 +42,21 @@ class PrefillLine:
     """One engine's; the caller says when a prompt is sent, has its first token, or is given up."""
 
     __slots__ = (
-        "_free_s", "_heard_s", "_n", "_prior", "_tokens", "_turns", "_weight", "_x", "_xx", "_xy", "_y", "count", "fixed_s",
+        "_free_s",
+        "_heard_s",
+        "_lately_s",
+        "_n",
+        "_predicted_s",
+        "_prior",
+        "_tokens",
+        "_turns",
+        "_weight",
+        "_x",
+        "_xx",
+        "_xy",
+        "_y",
+        "count",
+        "fixed_s",
         "s_per_token",
     )  # fmt: skip
 
@@ -50,6 +68,7 @@ class PrefillLine:
         self._heard_s = 0.0  # the last first token
         # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
         self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._lately_s = self._predicted_s = 0.0  # of the last few samples, and what had been predicted of them
         self._prior = 0.0
         self._weight = _PRIOR_WEIGHT
         self.fixed_s = 0.0  # of a prompt's time, what does not depend on its length
@@ -124,16 +143,26 @@ class PrefillLine:
         self._tokens -= turn.tokens
 
     def _learn(self, tokens: float, seconds: float) -> None:
-        surprise_s = _SURPRISE_MAX * (self.fixed_s + tokens * self.s_per_token)
-        seconds = min(seconds, surprise_s)
+        predicted_s = self.fixed_s + tokens * self.s_per_token
+        seconds = min(seconds, _SURPRISE_MAX * predicted_s)
+        decay = self._decay(seconds, predicted_s)
         if self._weight > _PRIOR_WEIGHT_MIN:
-            self._weight *= _DECAY
-        self._n = self._n * _DECAY + 1.0
-        self._x = self._x * _DECAY + tokens
-        self._y = self._y * _DECAY + seconds
-        self._xx = self._xx * _DECAY + tokens * tokens
-        self._xy = self._xy * _DECAY + tokens * seconds
+            self._weight *= decay
+        self._n = self._n * decay + 1.0
+        self._x = self._x * decay + tokens
+        self._y = self._y * decay + seconds
+        self._xx = self._xx * decay + tokens * tokens
+        self._xy = self._xy * decay + tokens * seconds
         self._fit()
+
+    def _decay(self, seconds: float, predicted_s: float) -> float:
+        """Return what older samples are worth: little, where the last few were quite another than predicted."""
+        self._lately_s = self._lately_s * _LATELY + seconds
+        self._predicted_s = self._predicted_s * _LATELY + predicted_s
+        is_another = (
+            self._lately_s > _CHANGED_BY * self._predicted_s or self._predicted_s > _CHANGED_BY * self._lately_s
+        )
+        return _DECAY_CHANGED if is_another else _DECAY
 
     def _fit(self) -> None:
         """Fit both figures by least squares, the prior among the samples; neither is negative."""

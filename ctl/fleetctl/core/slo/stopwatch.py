@@ -73,6 +73,11 @@ class RequestStopwatch:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
+    @property
+    def gaps(self) -> tuple[int, float]:
+        """How many gaps between tokens there were, and when the last one ended."""
+        return self._gaps, self._last_token_s
+
     def more_tokens(self, last_s: float, count: int, *, gaps_over: int) -> None:
         """Note `count` more content events, the last at `last_s`, after gaps of which so many were over the limit.
 

@@ -1,0 +1,41 @@
+"""How many streams a replica may decode at once, found from the gaps between their tokens.
+
+Each stream in an engine's batch makes its steps longer, and the plan's `max_num_seqs` is for contexts of mean length and
+the lane's own prompts. So the number is moved until the mean gap keeps a margin to the strictest ITL promised there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+# Of the ITL limit, where the mean gap is held: steps differ by a tenth with the lengths of what runs.
+_HELD_AT: Final = 0.92
+# Beneath it by so much, a replica that uses what it may gets more.
+_RAISED_BELOW: Final = 0.85
+_LOWERED_MOST: Final = 0.9
+_RAISED_BY: Final = 1.05
+_RAISED_MOST: Final = 2.0  # in a second, after an engine was slow and is no longer
+# Fewer gaps say nothing.
+GAPS_MIN: Final = 20
+
+
+@dataclass(slots=True)
+class DecodeLimit:
+    """One replica's; infinite until its streams miss, or nearly do."""
+
+    streams: float = math.inf
+
+    def note(self, ratio: float, *, in_flight: int, ceiling: int) -> None:
+        """Take the mean gap of about a second over what is promised, and how many requests made it."""
+        if ratio > _HELD_AT:
+            self.streams = max(1.0, min(self.streams, in_flight) * max(_LOWERED_MOST, _HELD_AT / ratio))
+        elif ratio < _RAISED_BELOW and in_flight >= _LOWERED_MOST * self.of(ceiling):
+            factor = max(_RAISED_BY, min(_RAISED_MOST, _RAISED_BELOW / ratio))
+            raised = max(self.streams * factor, self.streams + 0.5)
+            self.streams = raised if raised < ceiling else math.inf
+
+    def of(self, ceiling: int) -> int:
+        """Return how many requests the replica may have, `ceiling` at most."""
+        return ceiling if self.streams >= ceiling else max(1, int(self.streams))
