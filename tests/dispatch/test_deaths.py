@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
-from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on, route, table
+from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 KILLS = 100
 KILL_EVERY_S = 3.0
 SEEDS = range(6)
+# A lane in a hurry would refuse those who cannot be in time.
+PATIENT = replace(CHAT, max_wait_s=30.0)
 WAIT_S_MAX = 2.0  # for the first token, on a busy machine
 
 
@@ -25,7 +28,7 @@ def outlived(seed: int, limits: DispatchLimits) -> list[list[str]]:
     versions = iter(range(1, 10 * KILLS))
 
     def publish() -> None:
-        dispatcher.apply(table(*map(route, living), version=next(versions)))
+        dispatcher.apply(table(*map(route, living), lanes=(PATIENT,), version=next(versions)))
 
     def arrive() -> None:
         # Some wait long for their first token: most are then still without one when their replica dies.
