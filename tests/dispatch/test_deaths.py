@@ -11,7 +11,7 @@ from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 KILLS = 100
-KILL_EVERY_S = 4.0
+KILL_EVERY_S = 3.2
 SEEDS = range(6)
 # A lane in a hurry would refuse those who cannot be in time.
 PATIENT = replace(CHAT, max_wait_s=30.0)
