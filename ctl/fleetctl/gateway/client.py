@@ -33,6 +33,10 @@ class ClientService(Protocol):
         """Note a connection; False: there are too many."""
         ...
 
+    def rested(self, client: ClientConnection) -> None:
+        """Note that one has been answered and waits for its next request."""
+        ...
+
     def closed(self, client: ClientConnection) -> None:
         """Note its end."""
         ...
@@ -181,6 +185,7 @@ class ClientConnection(asyncio.Protocol):
         if not self._keeps_alive:
             self.close()
         else:
+            self._service.rested(self)
             self._serve_next()
 
     def close(self) -> None:

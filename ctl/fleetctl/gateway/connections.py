@@ -49,6 +49,12 @@ class OpenConnections:
             return True
         return False
 
+    def rested(self, client: ClientConnection) -> None:
+        """Count one whose request has ended as new, where room is getting short: it is likelier to ask again than others."""
+        if len(self._open) > self._connections_max // 2 and client in self._open:
+            del self._open[client]
+            self._open[client] = None
+
     def discard(self, client: ClientConnection) -> None:
         """Forget one that has closed."""
         self._open.pop(client, None)

@@ -57,6 +57,7 @@ class Frontend:
         self._started_at: datetime = clock.now()
         self._started_s = clock.monotonic_s()
         self._clients = OpenConnections(limits.connections_max)
+        self.rested = self._clients.rested
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
         self._checks: set[asyncio.Task[None]] = set()
