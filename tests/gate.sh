@@ -20,10 +20,11 @@ bash -n install.sh tests/gate.sh .ci/run
 step "pytest: unit, property and process tests, three at a time"
 python -m pytest -q -n 3 --dist loadgroup -m "not e2e and not engines and not live"
 if [ "$engines" = true ]; then
-    step "pytest: whole fleets and real engines, three files at a time"
-    python -m pytest -q -n 3 --dist loadfile -m "(e2e or engines) and not live"
+    # Fleets keep deadlines in seconds: no more of them at a time than there are cores.
+    step "pytest: whole fleets and real engines, two files at a time"
+    python -m pytest -q -n 2 --dist loadfile -m "(e2e or engines) and not live"
 else
-    step "pytest: whole fleets, three files at a time"
-    python -m pytest -q -n 3 --dist loadfile -m "e2e and not engines and not live"
+    step "pytest: whole fleets, two files at a time"
+    python -m pytest -q -n 2 --dist loadfile -m "e2e and not engines and not live"
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
 fi
