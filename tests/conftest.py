@@ -8,3 +8,6 @@ import signal
 # then interrupt; a handler of ours is reset to the default when they are executed.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So is SIGHUP under nohup, and a terminal that hangs up would end nobody.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -324,7 +324,8 @@ async def test_a_replica_whose_engine_core_stands_still_is_out_in_seconds_and_lo
         lambda status: victim not in {r.record.id for r in live_replicas(status)},
         timeout_s=HUNG_ENDED_S_MAX,
     )
-    assert len([r for r in live_replicas(seen) if r.record.lane == "short"]) == 2  # its substitute is on the way
+    # Its substitute is on the way; and one more, where loading it has kept the other from answering for so long.
+    assert len([r for r in live_replicas(seen) if r.record.lane == "short"]) >= 2
     assert not core.is_running()
 
 
