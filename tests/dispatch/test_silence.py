@@ -59,6 +59,16 @@ def test_a_stream_on_a_hung_replica_moves_within_the_lanes_limit_where_another_i
     assert (snapshot.consecutive_failures, snapshot.is_stalled) == (3, True)
 
 
+def test_all_that_stands_still_until_the_stall_timeout_convicts_its_replica_too():
+    # A lane that promises a slow ITL has no limit below the timeout.
+    heap, dispatcher = heap_with(route("r1"), stall_timeout_s=2.0)
+    exchange = submit(heap, dispatcher, {"r1": HUNG})
+    dispatcher.apply(replace(table(route("r1"), route("r2"), version=2), stall_timeout_s=2.0))
+    heap.run(4.0)
+    assert exchange.sent_to == ["r1", "r2"]
+    assert dispatcher.routes.replicas["r1"].snapshot(heap.now_s).is_stalled
+
+
 def test_a_stream_on_the_only_replica_waits_for_it_until_the_stall_timeout():
     heap, dispatcher = heap_with(route("r1"))
     exchange = submit(heap, dispatcher, {"r1": HUNG})

@@ -83,7 +83,7 @@ CAUSES: dict[str, Callable[[Watched, Witness], None]] = {
     "controller and gateway stopped for a while": standstill.both_stopped_for_a_while,
 }
 # A gateway that is killed takes what it has in flight along; the witness has one request at a time.
-LOST = {cause: 1 for cause in CAUSES if cause.startswith(("gateway", "controller and gateway"))}
+LOST = {cause: 1 for cause in CAUSES if cause.startswith((DISK_FULL, "gateway", "controller and gateway"))}
 
 
 def _beyond(found: list[str], lost: int) -> list[str]:

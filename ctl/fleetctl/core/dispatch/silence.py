@@ -57,12 +57,13 @@ def _is_stalled(
     limit_s = stall_limit_s(request.lane.route.slo, timeout_s)
     if request.awaits_token and _has_spoken(replica, now_s, limit_s):
         return False  # Its prompt waits behind those of others; how long a request may take is bounded elsewhere.
-    if silent_s > timeout_s:
-        return True
-    if silent_s <= limit_s or not _is_hung(request, replica, now_s, limit_s) or not routes.has_other(request):
+    is_timed_out = silent_s > timeout_s
+    if silent_s <= limit_s or not (is_timed_out or routes.has_other(request)):
         return False
-    replica.eject_at_next_failure()
-    return True
+    if _is_hung(request, replica, now_s, limit_s):
+        replica.eject_at_next_failure()
+        return True
+    return is_timed_out
 
 
 def _is_hung(request: ActiveRequest, replica: DispatchReplica, now_s: float, limit_s: float) -> bool:
