@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.observation import Observation
 from tests.reconcile import worlds
-from tests.reconcile.worlds import at, decide, observation, observed, of_kind, one_lane, snapshot, traffic
+from tests.reconcile.worlds import at, decide, observation, observed, of_kind, one_lane, reason_of, snapshot, traffic
 
 STEP = LadderStep
 STATE = ReplicaState
@@ -364,3 +364,26 @@ def test_batch_is_not_paused_because_another_lanes_replicas_are_gone():
     replicas = (observed("r1", STATE.BOOTING, record_ready_at=at(0)), observed("r31", record_lane="batch"))
     decision = decide(batch_fleet(), observation(*replicas, gateway=gateway), memory)
     assert of_kind(decision, SetStep) == []
+
+
+def test_requests_held_for_the_first_replica_are_no_overload_once_it_serves():
+    fleet = worlds.one_lane(2, bounds=(2, 8))
+    memory, steps, reasons = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)}), [], []
+    for second in range(90):
+        now_s = 3600.0 + second
+        is_up = second >= 20
+        # Who came in the first 20 s was held, and is worked off by 50 s.
+        oldest_s = second - max(0.0, second - 20) * 20 / 30
+        waits: dict[str, Any] = {"queued": 9, "oldest_wait_s": oldest_s, "ttft_s": 20.0}
+        if second >= 50:
+            waits = {"ttft_s": 20.0 if second < 60 else 0.1}
+        state = STATE.READY if is_up else STATE.BOOTING
+        seen = (observed("r1", state), observed("r2", state))
+        gateway = snapshot(traffic("short", rps=1.5, **waits), now_s=now_s)
+        decision = decide(fleet, observation(*seen, gateway=gateway, now_s=now_s), memory)
+        memory = decision.memory
+        steps += [(second, a.step) for a in of_kind(decision, SetStep)]
+        reasons.append(reason_of(decision, "short"))
+        assert memory.lanes["short"].wanted == 2, (second, reasons[-1])
+    assert steps == []
+    assert "requests still wait that came before its replicas were ready" in reasons[35]

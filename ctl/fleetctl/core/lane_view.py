@@ -76,7 +76,11 @@ def lane_views(
     given_up_s = desired.profile.control.start_timeout_s
     memories = {
         spec.name: note_absence(
-            memory.lanes.get(spec.name, LaneMemory()), counts[spec.name], now, given_up_s=given_up_s
+            memory.lanes.get(spec.name, LaneMemory()),
+            counts[spec.name],
+            now,
+            given_up_s=given_up_s,
+            oldest_wait_s=_oldest_wait_s(observation, spec.name),
         )
         for spec in specs
     }
@@ -162,6 +166,11 @@ def current_traffic(observation: Observation, lane: str) -> LaneSnapshot | None:
     if observation.gateway is None or observation.gateway_validity is not Validity.OK:
         return None
     return next((each for each in observation.gateway.lanes if each.name == lane), None)
+
+
+def _oldest_wait_s(observation: Observation, lane: str) -> float | None:
+    traffic = current_traffic(observation, lane)
+    return None if traffic is None else traffic.oldest_wait_s
 
 
 def _verdict(desired: Desired, observation: Observation, spec: LaneSpec, memory: Memory, now: datetime) -> SloVerdict:

@@ -80,7 +80,10 @@ def _let_go(view: LaneView) -> StepDecision:
 def _without_replicas(view: LaneView) -> StepDecision:
     """Return the lane to its normal step: nothing is overloaded, so nothing that others asked for is to be cut."""
     memory = replace(view.memory, overloaded_since=None, calm_since=None)
-    lost_s = (view.now - (memory.lost_since or view.now)).total_seconds()
+    if memory.lost_since is None:
+        reason = "requests still wait that came before its replicas were ready: a boot is answered by no step"
+        return replace(_to(view, memory, LadderStep.NORMAL, reason), code=ReasonCode.REPLICAS_MISSING)
+    lost_s = (view.now - memory.lost_since).total_seconds()
     reason = (
         f"{view.counts.ready} of {max(1, memory.had_ready)} replicas serve, for {format_duration(lost_s)}: "
         "answered by their replacement, the queue and lawful spill, not by the ladder"

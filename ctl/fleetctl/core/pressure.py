@@ -184,9 +184,13 @@ def _refused(window: LaneWindow, reasons: frozenset[Refusal]) -> int:
 
 
 def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio:
-    """Return queue wait over its limit; the oldest waiting request is a fact at any sample count."""
+    """Return queue wait over its limit; the oldest waiting request is a fact at any sample count.
+
+    One that has waited since before the lane had its replicas waited for a boot, which no other replica would have ended.
+    """
     limit_s = wait_limit_s(spec)
-    waits = [(lane.oldest_wait_s, "oldest wait")] if lane.queued else []
+    is_fact = lane.queued and (judged_s is None or lane.oldest_wait_s <= judged_s)
+    waits = [(lane.oldest_wait_s, "oldest wait")] if is_fact else []
     window = _enough(lane, "queue_wait", judged_s)
     if window is not None:
         waits.append((window.queue_wait.p99_s, "wait P99"))
@@ -200,7 +204,8 @@ def _ttft_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None, step
         return None
     shortest_s = _WINDOWS_S[0]
     # The shortest window is never older than what it shows; a minute remembers the load from before the step.
-    eligible_s = judged_s if stepped_s is None else min(max(stepped_s, shortest_s), judged_s or math.inf)
+    known_s = math.inf if judged_s is None else judged_s
+    eligible_s = judged_s if stepped_s is None else min(max(stepped_s, shortest_s), known_s)
     window = _enough(lane, "ttft", eligible_s)
     if window is not None:
         name = f"TTFT P{target.percentile * 100:.3g}"

@@ -333,6 +333,7 @@ class LaneMemory:
     had_ready: int = 0  # replicas that serve when none is missing
     lost_since: datetime | None = None  # fewer serve than had, or none at all, since
     recovered_at: datetime | None = None  # when that last ended
+    caught_up_at: datetime | None = None  # when nobody waited any more who had come before that
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
     failed_generation: int = 0  # of the fleet's record by which they failed; 0: none has
