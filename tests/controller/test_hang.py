@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from tests.controller.rig import FLEET, Rig
+
+if TYPE_CHECKING:
+    from fleetctl.model.replica import Replica
 
 OUT_WITHIN_S = 10.0
 AT_WORK = "running 2\nwaiting 0\nkv_usage 0.2\nprompt_tokens 900\noutput_tokens 4711"
@@ -27,6 +32,15 @@ async def out_of_rotation_s(rig: Rig, replica_id: str, *, patience_s: float = 30
     return None
 
 
+async def victim_in_short(rig: Rig, page: str) -> Replica:
+    """Return a replica of the lane whose engine shows this page of metrics, once that has been seen."""
+    await rig.clock.sleep(15.0)
+    victim = next(r for r in rig.replicas() if r.lane == "short")
+    rig.engines.pages[victim.port] = page
+    await rig.clock.sleep(6.0)
+    return victim
+
+
 def codes(rig: Rig, replica_id: str) -> set[ReasonCode]:
     return {entry.code for entry in rig.store.journal(FLEET, subjects=(Subject.replica(replica_id),))}
 
@@ -36,10 +50,7 @@ def test_a_hung_engine_is_out_of_rotation_within_ten_seconds_and_replaced(on_rig
     async def scenario(rig: Rig) -> None:
         rig.up()
         async with rig.controller():
-            await rig.clock.sleep(15.0)
-            victim = next(r for r in rig.replicas() if r.lane == "short")
-            rig.engines.pages[victim.port] = AT_WORK if at_work else IDLE
-            await rig.clock.sleep(6.0)
+            victim = await victim_in_short(rig, AT_WORK if at_work else IDLE)
             rig.engines.hung.add(victim.port)
             if at_work:
                 rig.gateway.in_flight[victim.id] = 2
@@ -59,10 +70,7 @@ def test_one_that_stood_still_proves_itself_by_an_answer_longer_than_a_warm_up(o
     async def scenario(rig: Rig) -> None:
         rig.up()
         async with rig.controller():
-            await rig.clock.sleep(15.0)
-            victim = next(r for r in rig.replicas() if r.lane == "short")
-            rig.engines.pages[victim.port] = IDLE
-            await rig.clock.sleep(6.0)
+            victim = await victim_in_short(rig, IDLE)
             rig.engines.stuck_after[victim.port] = 5
             rig.gateway.stalled.add(victim.id)
             assert await out_of_rotation_s(rig, victim.id) is not None
@@ -84,9 +92,7 @@ def test_a_canary_tells_a_broken_engine_from_requests_that_break_engines(on_rig,
     async def scenario(rig: Rig) -> None:
         rig.up()
         async with rig.controller():
-            await rig.clock.sleep(15.0)
-            victim = next(r for r in rig.replicas() if r.lane == "short")
-            rig.engines.pages[victim.port] = IDLE
+            victim = await victim_in_short(rig, IDLE)
             rig.gateway.errors[victim.id] = 12
             if is_broken:
                 rig.engines.cold.add(victim.port)

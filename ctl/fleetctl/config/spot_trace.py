@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import math
-import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.config.csv_rows import number_from_zero, read_csv_rows
+from fleetctl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _COLUMNS = ("t_s", "zone", "available")
@@ -32,44 +28,14 @@ def read_spot_rows(path: Path) -> tuple[SpotRow, ...]:
 
     Raises ConfigError naming file and line, NotFoundError.
     """
-    if not path.is_file():
-        raise NotFoundError(f"no spot trace at {path}", hint=f"it is a CSV or CSV.gz of {','.join(_COLUMNS)}")
-    with _open_text(path) as stream:
-        try:
-            rows = tuple(_parse(stream, path))
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-            raise ConfigError(f"{path}: cannot be read as CSV: {error}") from error
+    rows = [
+        SpotRow(
+            at_s=number_from_zero(cells["t_s"], "t_s", where),
+            zone=cells["zone"],
+            available=int(number_from_zero(cells["available"], "available", where)),
+        )
+        for where, cells in read_csv_rows(path, _COLUMNS, what="spot trace")
+    ]
     if not rows:
         raise ConfigError(f"{path}: holds no rows")
     return tuple(sorted(rows, key=lambda row: row.at_s))
-
-
-def _open_text(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
-def _parse(stream: TextIO, path: Path) -> Iterator[SpotRow]:
-    reader = csv.DictReader(stream)
-    missing = [column for column in _COLUMNS if column not in (reader.fieldnames or [])]
-    if missing:
-        raise ConfigError(
-            f"{path}:1: no column {', '.join(missing)}", hint=f"the first line names {','.join(_COLUMNS)}"
-        )
-    for cells in reader:
-        where = f"{path}:{reader.line_num}"
-        if None in cells or None in cells.values():
-            raise ConfigError(f"{where}: has another number of cells than the first line")
-        at_s, available = _number(cells["t_s"], "t_s", where), _number(cells["available"], "available", where)
-        yield SpotRow(at_s=at_s, zone=cells["zone"].strip(), available=int(available))
-
-
-def _number(text: str, column: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{where}: {column} {text!r} is no number from 0 on")
-    return value

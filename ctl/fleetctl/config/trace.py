@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
-import zlib
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.config.csv_rows import number_from_zero, read_csv_rows
+from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Distribution
 
 if TYPE_CHECKING:
@@ -49,15 +47,16 @@ class TraceSummary:
 
 def read_rows(path: Path) -> Iterator[TraceRow]:
     """Yield the rows in order, holding one at a time. Raises ConfigError naming file and line, NotFoundError."""
-    if not path.is_file():
-        raise NotFoundError(
-            f"no trace at {path}", hint="a trace is a CSV or CSV.gz of arrival_s,prompt_tokens,output_tokens"
-        )
-    with _open_text(path) as stream:
-        try:
-            yield from _parse(stream, path)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-            raise ConfigError(f"{path}: cannot be read as CSV: {error}") from error
+    before_s = -math.inf
+    for where, cells in read_csv_rows(path, _REQUIRED, what="trace"):
+        row = _row(cells, where)
+        if row.arrival_s < before_s:
+            raise ConfigError(
+                f"{where}: arrival_s {row.arrival_s:g} is before the row above ({before_s:g})",
+                hint="sort the trace by arrival_s",
+            )
+        before_s = row.arrival_s
+        yield row
 
 
 def summarize(path: Path) -> TraceSummary:
@@ -88,39 +87,9 @@ def summarize(path: Path) -> TraceSummary:
     )
 
 
-def _open_text(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
-def _parse(stream: TextIO, path: Path) -> Iterator[TraceRow]:
-    reader = csv.DictReader(stream)
-    header = reader.fieldnames or []
-    missing = [column for column in _REQUIRED if column not in header]
-    if missing:
-        raise ConfigError(
-            f"{path}:1: no column {', '.join(missing)}", hint=f"the first line must name {', '.join(_REQUIRED)}"
-        )
-    before_s = -math.inf
-    for cells in reader:
-        where = f"{path}:{reader.line_num}"
-        row = _row(cells, where)
-        if row.arrival_s < before_s:
-            raise ConfigError(
-                f"{where}: arrival_s {row.arrival_s:g} is before the row above ({before_s:g})",
-                hint="sort the trace by arrival_s",
-            )
-        before_s = row.arrival_s
-        yield row
-
-
-def _row(cells: dict[str, str | None], where: str) -> TraceRow:
-    if None in cells or None in cells.values():
-        raise ConfigError(f"{where}: has another number of cells than the first line")
-    text = {column: (cell or "").strip() for column, cell in cells.items()}
+def _row(text: dict[str, str], where: str) -> TraceRow:
     return TraceRow(
-        arrival_s=_seconds(text["arrival_s"], where),
+        arrival_s=number_from_zero(text["arrival_s"], "arrival_s", where),
         prompt_tokens=_tokens(text["prompt_tokens"], "prompt_tokens", where, at_least=1),
         output_tokens=_tokens(text["output_tokens"], "output_tokens", where, at_least=0),
         client=text.get("client", ""),
@@ -131,16 +100,6 @@ def _row(cells: dict[str, str | None], where: str) -> TraceRow:
         lane=text.get("lane") or None,
         stream=_truth(text.get("stream", ""), where),
     )
-
-
-def _seconds(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{where}: arrival_s {text!r} is not a time in seconds from 0 on")
-    return value
 
 
 def _tokens(text: str, column: str, where: str, *, at_least: int) -> int:

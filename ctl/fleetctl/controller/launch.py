@@ -7,13 +7,12 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from fleetctl.core.hazard import NOTHING_LEARNED
+from fleetctl.core.pending import pending_replica
 from fleetctl.core.placement import Ranking, ranked_offerings
-from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.decision import EntryKind, LaunchReplica
 from fleetctl.model.node import NodeRequest
 from fleetctl.model.reason import ReasonCode
-from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.ports.engine import visible_engine
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.errors import UnobtainableError
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.desired import Desired
+    from fleetctl.model.replica import Replica
     from fleetctl.ports.store import Intent
 
 
@@ -99,23 +99,14 @@ class Launcher:
         world = self._world
         lane_plan = desired.plan.lane(action.lane)
         offering, *others = offerings
-        now = world.clock.now()
-        record = Replica(
-            id=f"r{world.store.next_replica_number()}",
-            fleet=world.fleet,
-            lane=action.lane,
-            engine=lane_plan.engine,
-            state=ReplicaState.PENDING,
-            market=offering.market,
-            offering=offering.key,
-            gpu=offering.gpu,
-            price_usd_per_hour=offering.price_usd_per_hour * lane_plan.node_count,
-            node_count=lane_plan.node_count,
-            created_at=now,
-            changed_at=now,
-            reason=action.reason,
-            capacity=self._capacity(desired, action.lane),
-            launch_digest=launch_digest(desired.profile.lane(action.lane), lane_plan),
+        engine = visible_engine(world.engine_of, desired.profile.lane(action.lane))
+        record = pending_replica(
+            f"r{world.store.next_replica_number()}",
+            desired,
+            action,
+            offering,
+            continues_streams=engine.capabilities.continues_streams,
+            now=world.clock.now(),
         )
         request = NodeRequest(
             token=token_of(world.store.owner, record),
@@ -140,16 +131,6 @@ class Launcher:
             },
         )
         return record, request
-
-    def _capacity(self, desired: Desired, lane: str) -> ReplicaCapacity:
-        launch = desired.plan.lane(lane).launch
-        engine = visible_engine(self._world.engine_of, desired.profile.lane(lane))
-        return ReplicaCapacity(
-            max_model_len=launch.max_model_len,
-            max_num_seqs=launch.max_num_seqs,
-            precision=launch.quantization,
-            continues_streams=engine.capabilities.continues_streams,
-        )
 
     def _ranking(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> Ranking:
         """Return where to launch, best first, and no more than the provider takes. Raises CapacityError."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.table import build_table
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.overload import effective_step
+from fleetctl.core.pending import pending_replica
 from fleetctl.core.transitions import create_refused, is_lawful, node_created, notice_seen, stop_taken, transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
@@ -23,7 +24,7 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.reason import ReasonCode
-from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.engine import SimulatedEngine
 
@@ -209,34 +210,16 @@ class SimulatedController:
         self._note(node_created(record, node.listed(record, now_s, now), reason="created", now=now))
 
     def _requested(self, action: LaunchReplica) -> Replica | None:
-        lane, now = action.lane, self._observer.at(self._heap.now_s)
+        now = self._observer.at(self._heap.now_s)
         hazards = Hazards(now=now, records=self.memory.offerings)
         offering = self._provider.choose(self.desired, action, tuple(self.records.values()), hazards)
         if offering is None:
             return None
         self._launched += 1
-        planned = self.desired.plan.lane(lane)
-        engine = visible_engine(self._engine_of, self.desired.profile.lane(lane))
-        return Replica(
-            id=f"r{self._launched}",
-            fleet=self.desired.fleet,
-            lane=lane,
-            engine=planned.engine,
-            state=ReplicaState.PENDING,
-            market=offering.market,
-            offering=offering.key,
-            gpu=offering.gpu,
-            price_usd_per_hour=offering.price_usd_per_hour * planned.node_count,
-            node_count=planned.node_count,
-            created_at=now,
-            changed_at=now,
-            reason=action.reason,
-            capacity=ReplicaCapacity(
-                max_model_len=planned.launch.max_model_len,
-                max_num_seqs=planned.launch.max_num_seqs,
-                precision=planned.launch.quantization,
-                continues_streams=engine.capabilities.continues_streams,
-            ),
+        engine = visible_engine(self._engine_of, self.desired.profile.lane(action.lane))
+        continues = engine.capabilities.continues_streams
+        return pending_replica(
+            f"r{self._launched}", self.desired, action, offering, continues_streams=continues, now=now
         )
 
     def _engine(self, lane: str) -> SimulatedEngine:

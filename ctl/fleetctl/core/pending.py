@@ -1,0 +1,53 @@
+"""A replica's record when its node is requested, live and simulated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.plan.launch_identity import launch_digest
+from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.decision import LaunchReplica
+    from fleetctl.model.desired import Desired
+
+
+def pending_replica(
+    replica_id: str,
+    desired: Desired,
+    action: LaunchReplica,
+    offering: Offering,
+    *,
+    continues_streams: bool,
+    now: datetime,
+) -> Replica:
+    """Return the PENDING record of a launch on an offering. Raises KeyError for a lane the plan does not have.
+
+    `continues_streams`: whether another replica of its engine may go on with a stream that it began.
+    """
+    lane = desired.plan.lane(action.lane)
+    return Replica(
+        id=replica_id,
+        fleet=desired.fleet,
+        lane=action.lane,
+        engine=lane.engine,
+        state=ReplicaState.PENDING,
+        market=offering.market,
+        offering=offering.key,
+        gpu=offering.gpu,
+        price_usd_per_hour=offering.price_usd_per_hour * lane.node_count,
+        node_count=lane.node_count,
+        created_at=now,
+        changed_at=now,
+        reason=action.reason,
+        capacity=ReplicaCapacity(
+            max_model_len=lane.launch.max_model_len,
+            max_num_seqs=lane.launch.max_num_seqs,
+            precision=lane.launch.quantization,
+            continues_streams=continues_streams,
+        ),
+        launch_digest=launch_digest(desired.profile.lane(action.lane), lane),
+    )
