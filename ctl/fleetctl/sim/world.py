@@ -44,6 +44,12 @@ _PROGRESS_S = 60.0  # of simulated time between two words about it
 _NOTHING_CACHED: Final[dict[str, int]] = {}
 
 
+def live_dispatcher(world: SimulatedWorld) -> Dispatcher:
+    """Return the dispatcher that the gateway has, on a world's heap; a world may be given another one to compare with."""
+    chance = random.Random(f"dispatch/{world.spec.seed}")
+    return Dispatcher(world.heap.clock, world.heap.at, chance, DispatchLimits())
+
+
 class SimulatedWorld:
     """Drives the dispatcher and the policy by a heap of events; an ExchangeWorld to the requests."""
 
@@ -55,13 +61,12 @@ class SimulatedWorld:
         *,
         offerings: tuple[Offering, ...],
         engine_of: Callable[[str], Engine] = plugins.load_engine,
+        dispatcher_of: Callable[[SimulatedWorld], Dispatcher] | None = None,
     ) -> None:
         self.spec = spec
         self.hop_s = spec.hop_s
         self.heap = EventHeap()
-        self.dispatcher = Dispatcher(
-            self.heap.clock, self.heap.at, random.Random(f"dispatch/{spec.seed}"), DispatchLimits()
-        )
+        self.dispatcher = (dispatcher_of or live_dispatcher)(self)
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
