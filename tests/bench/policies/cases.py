@@ -45,6 +45,7 @@ class Case:
     disturbances: tuple[Disturbance, ...] = ()
     policy: str = "built-in"  # where none is asked for: fixed fleets keep their count
     spec: dict[str, float] = field(default_factory=dict)
+    boot_s: float = 120.0
 
 
 def chat(rate: Rate, seconds: float, **options: float) -> Callable[[int, str], Iterable[Arrival]]:
@@ -198,7 +199,7 @@ CASES = (
     Case("no-nodes", "nodes never come, 8 rps on 2 long replicas", l4_fleet, flat(8, 1800), {"short": 1, "long": 2, "batch": 1}, (Disturbance(kind=KIND.NO_NODES, at_s=0.0),)),
     Case("bursty", "gamma gaps with CV 13 at 4 rps", l4_fleet, flat(4, 3600, cv=13.0), {"short": 1, "long": 2, "batch": 1}),
     Case("from-zero", "3 rps on a fleet that is just being started", l4_fleet, flat(3, 900), {}),
-    Case("s1", "the llm-d staircase, 2-4-6-8-10-4-1 rps", staircase, staircase_load, {"all": 3}),
+    Case("s1", "the llm-d staircase, 2-4-6-8-10-4-1 rps", staircase, staircase_load, {"all": 3}, boot_s=100.0),
     *(
         Case(
             f"six-{name}-{'-'.join(map(str, cut))}", f"six fixed engines: {long} long and {short} short a second, cut {cut}",
@@ -229,10 +230,9 @@ def run_case(case: Case, *, policy: str = "", seed: int = 7, trace: str = "") ->
     name = policy or case.policy
     spec = SimulationSpec(seed=seed, settled=case.settled or None, disturbances=case.disturbances)
     spec = replace(spec, **case.spec)  # type: ignore[arg-type]
-    boot_s = 100.0 if case.name == "s1" else 120.0
     return simulate(
         case.desired(), case.trace(seed, trace), policy=plugins.load_policy(name), policy_name=name, spec=spec,
-        offerings=offerings(boot_s=boot_s),
+        offerings=offerings(boot_s=case.boot_s),
     )  # fmt: skip
 
 

@@ -59,7 +59,12 @@ def conversation(trace: str = "") -> Callable[[random.Random], tuple[int, int]]:
     if path:
         known = _lengths_of(path)
         return lambda dice: known[dice.randrange(len(known))]
-    return lambda dice: (_lognormal(dice, *PUBLISHED[0]), _lognormal(dice, *PUBLISHED[1]))
+    return lognormal(*PUBLISHED)
+
+
+def lognormal(prompt: tuple[float, float], output: tuple[float, float]) -> Callable[[random.Random], tuple[int, int]]:
+    """Lengths by the P50 and P99 of prompt and output tokens."""
+    return lambda dice: (_lognormal(dice, *prompt), _lognormal(dice, *output))
 
 
 def scaled(
