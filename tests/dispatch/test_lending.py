@@ -104,6 +104,23 @@ def test_the_owner_takes_back_what_it_lent_as_soon_as_it_is_pressed():
     assert [fleet.send("long", 16_000).sent_to for _ in range(3)] == [["l1"], ["l1"], []]
 
 
+def test_a_prompt_too_long_for_its_own_replicas_goes_to_one_that_is_faster_at_prompts():
+    fleet = Fleet(("l1", "long"))
+    fleet.dispatcher.apply(
+        replace(
+            table(
+                route("l1", "long", concurrency_max=64),
+                replace(route("b1", "batch", concurrency_max=64), prefill_tokens_per_s=2 * RATE),
+                lanes=(SHORT, LONG, BATCH),
+            ),
+            version=2,
+        )
+    )
+    assert fleet.send("long", 50_000).sent_to == ["b1"]  # 2.5 s at its own, 1.25 there
+    assert fleet.send("long", 50_000).sent_to == ["l1"]  # late everywhere, and latest there
+    assert fleet.send("long", 4_000).sent_to == ["b1"]
+
+
 def test_batch_uses_what_is_idle_and_nobody_feels_it():
     fleet = Fleet(("b1", "batch"), ("l1", "long"))
     for _ in range(8):

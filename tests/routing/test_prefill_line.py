@@ -87,6 +87,38 @@ def test_an_answer_that_came_whole_says_nothing_of_its_prompt_alone():
     assert line.own_s(1000) == before_s
 
 
+@pytest.mark.parametrize("per_stream", [0.0, 0.045])
+def test_what_streams_beside_add_to_a_prompt_is_learned(per_stream):
+    line, rng, now_s = PrefillLine(5_000.0), random.Random(5), 0.0
+    line.plan(5_000.0, 40)
+    for _ in range(400):
+        beside, tokens = rng.randrange(20), rng.choice((1000, 3000, 8000))
+        line.carries(beside)
+        turn = line.join(tokens, now_s)
+        line.carries(beside + 1)
+        now_s += (0.01 + tokens / 4_000.0) * (1.0 + per_stream * beside)
+        line.done(turn, now_s)
+        now_s += 5.0
+    for beside in (0, 5, 18):
+        line.carries(beside)
+        assert line.own_s(8000) == pytest.approx((0.01 + 2.0) * (1.0 + per_stream * beside), rel=0.12)
+
+
+def test_answers_that_come_whole_slow_no_forecast_down():
+    line, now_s = PrefillLine(10_000.0), 0.0
+    for _ in range(100):
+        whole = line.join(1000, now_s, is_heard=False)  # computed in .1 s, answered much later
+        heard = line.join(500, now_s + 0.4)
+        line.done(heard, now_s + 0.45)
+        line.done(whole, now_s + 9.0, is_first_token=False)
+        now_s += 10.0
+    assert line.own_s(1000) == pytest.approx(0.1, rel=0.1)
+    line.join(2000, now_s, is_heard=False)
+    assert line.wait_s(now_s + 0.1) == pytest.approx(0.1, rel=0.2)
+    assert line.wait_s(now_s + 0.5) == 0.0
+    assert line.count == 0
+
+
 def candidate(id_: str, *waiting: int) -> Candidate:
     found = Candidate(
         id=id_, in_rotation=True, concurrency_max=8, prefill_tokens_per_s=10_000.0, line=PrefillLine(10_000.0)
@@ -107,6 +139,8 @@ def test_only_who_is_done_in_time_takes_a_prompt_and_an_idle_engine_takes_any():
     assert ids(1000, left_s=1.1) == ["short", "long", "idle"]
     assert ids(4000, left_s=0.5) == ["idle"]  # late anywhere, latest where others wait
     assert ids(1000, left_s=9.0, line_s_max=0.5) == ["short", "idle"]
+    hurried = in_time((short, idle), PromptLoad(6000, {}), left_s=0.5, line_s_max=10.0, now_s=0.0, or_idle=False)
+    assert hurried == []
 
 
 def test_a_cached_prefix_takes_no_time():

@@ -57,10 +57,11 @@ class Assignment:
         request.has_answer = False
         request.dispatched_s = request.heard_s = now_s
         candidate.prefill_tokens += request.prefill_tokens
-        request.turn = candidate.line.join(request.prefill_tokens, now_s)
+        request.turn = candidate.line.join(request.prefill_tokens, now_s, is_heard=request.is_stream)
         if not candidate.in_flight:
             replica.busy_since_s = now_s
         candidate.in_flight += 1
+        candidate.line.carries(candidate.in_flight)
         replica.requests += 1
         if not request.lane.in_flight:
             request.lane.departures.began(now_s)
@@ -88,6 +89,7 @@ class Assignment:
         request.prefill_tokens = 0
         if request.turn is not None:
             self._end_turn(request, replica, now_s)
+        replica.candidate.line.carries(replica.candidate.in_flight)
         request.lane.in_flight -= 1
         if failed:
             may_eject = convicts or self._routes.may_eject(replica)

@@ -75,8 +75,8 @@ class OutlierDetector:
 
 def _slow_at_prompts_by(replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> float:
     """Return how many times as long as its peers' median it takes over a prompt, as learned from first tokens."""
-    peers = [other.candidate.line.own_s(_PROMPT_TOKENS) for other in replicas if other is not replica]
-    return replica.candidate.line.own_s(_PROMPT_TOKENS) / median(peers)
+    peers = [other.candidate.line.alone_s(_PROMPT_TOKENS) for other in replicas if other is not replica]
+    return replica.candidate.line.alone_s(_PROMPT_TOKENS) / median(peers)
 
 
 def _judge_probes(

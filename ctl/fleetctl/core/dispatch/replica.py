@@ -68,7 +68,7 @@ class DispatchReplica:
         candidate.in_rotation = route.in_rotation
         candidate.concurrency_max = self.decodes.of(max(1, route.concurrency_max))
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
-        candidate.line.plan(route.prefill_tokens_per_s)
+        candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
         candidate.continues = route.continues
         candidate.node_ready = route.node_ready
         candidate.max_model_len = route.max_model_len

@@ -125,18 +125,14 @@ class RoutingState:
         """
         lane = request.lane
         tried, must_continue, needed = request.avoided, request.must_continue, request.needed_tokens
-        found = usable(
-            lane.candidates, now_s=now_s, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue
-        )
+        own = lane.candidates
+        found = usable(own, now_s=now_s, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue)
         if needed > lane.held_by_all:
             found = [c for c in found if c.holds(needed)]
-        if found and not beyond_limit:
-            left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
-            found = in_time(found, request.prompt, left_s=left_s, line_s_max=lane.line_s_max, now_s=now_s)
-            if not found:
-                lane.demand.pressed(now_s)
-        if not found and lane.lenders:
-            found = [c for owner in lane.lenders for c in lent(request, owner, now_s) if c.holds(needed)]
+        if not beyond_limit:
+            found = self._in_time(request, found, now_s)
+        elif not found:
+            found = self._lent(request, now_s)
         if not found:
             for pool in self._other_pools(request):
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
@@ -144,11 +140,31 @@ class RoutingState:
                 if found:
                     break
         if not found:
-            found = least_bad(lane.candidates, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue)
+            found = least_bad(own, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue)
             found = [c for c in found if c.holds(needed)]
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng, now_s) if found else None
+
+    def _in_time(self, request: ActiveRequest, free: list[Candidate], now_s: float) -> list[Candidate]:
+        """Return who answers in time: of these, its lane's own, else of those that are lent; else whoever is idle.
+
+        A prompt too long for the promise is late at any of its own. Another lane's may be faster at prompts.
+        """
+        lane = request.lane
+        idle: list[Candidate] = []
+        if free:
+            left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+            bounds = {"left_s": left_s, "line_s_max": lane.line_s_max, "now_s": now_s}
+            if found := in_time(free, request.prompt, or_idle=False, **bounds):
+                return found
+            if not (idle := [c for c in free if not c.line.count]):
+                lane.demand.pressed(now_s)
+        return self._lent(request, now_s) or idle
+
+    def _lent(self, request: ActiveRequest, now_s: float) -> list[Candidate]:
+        needed = request.needed_tokens
+        return [c for owner in request.lane.lenders for c in lent(request, owner, now_s) if c.holds(needed)]
 
     def note_demand(self, request: ActiveRequest, now_s: float) -> None:
         """Count what an arrival asks of its lane's replicas."""

@@ -17,20 +17,26 @@ LINE_S_MAX = 1.0
 
 
 def in_time(
-    candidates: Iterable[Candidate], prompt: PromptLoad, *, left_s: float, line_s_max: float, now_s: float
+    candidates: Iterable[Candidate],
+    prompt: PromptLoad,
+    *,
+    left_s: float,
+    line_s_max: float,
+    now_s: float,
+    or_idle: bool = True,
 ) -> list[Candidate]:
     """Return those whose first token is predicted within `left_s`, by a line no longer than `line_s_max`.
 
-    One that computes no prompt takes any: no other could be sooner, and a prompt too long for the promise is answered late.
+    `or_idle`: one that computes no prompt takes any: none of its kind could be sooner, and a prompt too long for the
+    promise is answered late.
     """
     tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
     found = []
     for candidate in candidates:
         line = candidate.line
-        if not line.count:
-            found.append(candidate)
-            continue
         wait_s = line.wait_s(now_s)
-        if wait_s <= line_s_max and wait_s + line.own_s(tokens - cached.get(candidate.id, 0)) <= left_s:
+        if (or_idle and not line.count) or (
+            wait_s <= line_s_max and wait_s + line.own_s(tokens - cached.get(candidate.id, 0)) <= left_s
+        ):
             found.append(candidate)
     return found

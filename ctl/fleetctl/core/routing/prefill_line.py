@@ -2,11 +2,15 @@
 
 An engine computes prompts in the order they came. So the time between two first tokens is what the second one's prompt
 took, decodes that share its steps included, wherever it was there already when the first one came; else the time since it
-was sent. These times are fitted by `fixed + tokens x slope`, old ones forgotten, from the plan's figure on.
+was sent. These times are fitted by `fixed + tokens x slope`, old ones forgotten, from the plan's figure on, and stretched by
+what each stream that decodes beside adds, which is learned too: a long prompt is in time beside five and late beside ten.
+
+Of an answer that comes whole nobody hears the first token: its prompt leaves the line when the forecast has it computed.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -25,6 +29,12 @@ _TOKENS_PER_S_UNPLANNED = 10_000.0
 _SLOPE_SHARE_MIN = 0.05
 # One pause of the engine or of the machine is not taken at its word; one that lasts is, within a few samples.
 _SURPRISE_MAX = 4.0
+# Until it is learned, prompts are taken to need twice as long beside as many streams as the engine may have. That weighs as
+# much as so many samples beside a quarter of them; five times as much is more than any engine was seen to need.
+_STRETCH_PRIOR_N = 4.0
+_STRETCH_MAX = 5.0
+# Of shorter prompts a step's own length says more than what runs beside.
+_STRETCH_TOKENS_MIN = 256
 # A line that is late by its own forecast is not over: this share of it is taken to be left.
 _LATE_SHARE = 0.25
 
@@ -35,6 +45,7 @@ class PrefillTurn:
 
     tokens: int
     since_s: float
+    due_s: float = math.inf  # when it is taken to be computed, where its first token is not heard
     is_gone: bool = False
 
 
@@ -42,6 +53,9 @@ class PrefillLine:
     """One engine's; the caller says when a prompt is sent, has its first token, or is given up."""
 
     __slots__ = (
+        "_beside_most",
+        "_beside_xx",
+        "_beside_xy",
         "_free_s",
         "_heard_s",
         "_lately_s",
@@ -57,7 +71,10 @@ class PrefillLine:
         "_y",
         "count",
         "fixed_s",
+        "per_stream",
         "s_per_token",
+        "streams",
+        "stretch",
     )  # fmt: skip
 
     def __init__(self, tokens_per_s: float = 0.0) -> None:
@@ -73,24 +90,36 @@ class PrefillLine:
         self._weight = _PRIOR_WEIGHT
         self.fixed_s = 0.0  # of a prompt's time, what does not depend on its length
         self.s_per_token = 0.0
+        self.streams = 0  # requests that the engine has, those in the line included
+        self.stretch = 1.0  # what a prompt takes beside them, over what it takes alone
+        self.per_stream = 0.0  # what each adds to that
+        self._beside_most = 1  # streams that the engine may have
+        self._beside_xx = self._beside_xy = 0.0  # of the samples: streams beside squared, and times what they added
         self.plan(tokens_per_s)
 
-    def plan(self, tokens_per_s: float) -> None:
-        """Take the plan's rate as what is known before anything was measured; 0: it is not known."""
+    def plan(self, tokens_per_s: float, streams_max: int = 0) -> None:
+        """Take the plan's figures as what is known before anything was measured; 0: it is not known."""
+        if streams_max and streams_max != self._beside_most:
+            self._beside_most = streams_max
+            self._fit_stretch()
         s_per_token = 1.0 / (tokens_per_s or _TOKENS_PER_S_UNPLANNED)
         if s_per_token != self._prior:
             self._prior = s_per_token
             self._fit()
 
-    def join(self, tokens: int, now_s: float) -> PrefillTurn:
-        """Stand at the end of the line."""
-        turn = PrefillTurn(tokens, now_s)
+    def join(self, tokens: int, now_s: float, *, is_heard: bool = True) -> PrefillTurn:
+        """Stand at the end of the line; `is_heard`: its first token will be told of."""
+        self._free_s = max(now_s, self._free_s) + self.own_s(tokens)
+        turn = PrefillTurn(tokens, now_s, math.inf if is_heard else self._free_s)
         self._turns.append(turn)
         self.count += 1
         self._tokens += tokens
-        free_s = max(now_s, self._free_s)
-        self._free_s = free_s + self.fixed_s + tokens * self.s_per_token
         return turn
+
+    def carries(self, streams: int) -> None:
+        """Note how many requests the engine has now."""
+        self.streams = streams
+        self.stretch = 1.0 + self.per_stream * streams
 
     def leave(self, turn: PrefillTurn, now_s: float) -> None:
         """Give up: the engine is told, or is lost."""
@@ -110,32 +139,45 @@ class PrefillLine:
             first = turns.popleft()
             if not first.is_gone:
                 self._drop(first)
-                tokens += first.tokens
-                number += 1
-                begun_s = min(begun_s, first.since_s)
+                if first.due_s > turn.since_s:
+                    tokens += first.tokens
+                    number += 1
+                    begun_s = min(begun_s, first.since_s)
             if first is turn:
                 break
-        if is_first_token:
+        if is_first_token and number:
             self._learn(tokens / number, (now_s - max(begun_s, self._heard_s)) / number)
             self._heard_s = now_s
-        self._free_s = now_s + self.count * self.fixed_s + self._tokens * self.s_per_token
+        self._free_s = now_s + self._left_s()
 
     def wait_s(self, now_s: float) -> float:
         """Return how long a prompt that joins now waits until its own turn comes."""
+        turns = self._turns
+        while turns and (turns[0].is_gone or turns[0].due_s <= now_s):
+            first = turns.popleft()
+            if not first.is_gone:
+                self._drop(first)
         if not self.count:
             return 0.0
         ahead_s = self._free_s - now_s
         if ahead_s > 0.0:
             return ahead_s
-        return _LATE_SHARE * (self.count * self.fixed_s + self._tokens * self.s_per_token)
+        return _LATE_SHARE * self._left_s()
 
     def own_s(self, tokens: float) -> float:
-        """Return how long the engine takes over a prompt of so many tokens itself."""
+        """Return how long the engine takes over a prompt of so many tokens itself, beside what it has now."""
+        return self.alone_s(tokens) * self.stretch
+
+    def alone_s(self, tokens: float) -> float:
+        """Return how long it would take over the prompt if it had nothing else."""
         return self.fixed_s + tokens * self.s_per_token
 
     def work_s(self, tokens: float) -> float:
         """Return what a prompt takes of the engine where others share its steps: without what each takes alone."""
-        return tokens * self.s_per_token
+        return tokens * self.s_per_token * self.stretch
+
+    def _left_s(self) -> float:
+        return (self.count * self.fixed_s + self._tokens * self.s_per_token) * self.stretch
 
     def _drop(self, turn: PrefillTurn) -> None:
         turn.is_gone = True
@@ -143,11 +185,18 @@ class PrefillLine:
         self._tokens -= turn.tokens
 
     def _learn(self, tokens: float, seconds: float) -> None:
-        predicted_s = self.fixed_s + tokens * self.s_per_token
+        beside = max(0, self.streams - 1 - self.count)
+        stretch, alone_s = 1.0 + self.per_stream * beside, self.alone_s(tokens)
+        predicted_s = alone_s * stretch
         seconds = min(seconds, _SURPRISE_MAX * predicted_s)
         decay = self._decay(seconds, predicted_s)
         if self._weight > _PRIOR_WEIGHT_MIN:
             self._weight *= decay
+        if tokens >= _STRETCH_TOKENS_MIN:
+            self._beside_xx = self._beside_xx * _DECAY + beside * beside
+            self._beside_xy = self._beside_xy * _DECAY + beside * (seconds / alone_s - 1.0)
+            self._fit_stretch()
+        seconds /= stretch
         self._n = self._n * decay + 1.0
         self._x = self._x * decay + tokens
         self._y = self._y * decay + seconds
@@ -163,6 +212,14 @@ class PrefillLine:
             self._lately_s > _CHANGED_BY * self._predicted_s or self._predicted_s > _CHANGED_BY * self._lately_s
         )
         return _DECAY_CHANGED if is_another else _DECAY
+
+    def _fit_stretch(self) -> None:
+        """Fit what each stream beside adds, what is expected of it among the samples."""
+        expected = 1.0 / self._beside_most
+        weight = _STRETCH_PRIOR_N * (self._beside_most / 4.0) ** 2
+        fitted = (weight * expected + self._beside_xy) / (weight + self._beside_xx)
+        self.per_stream = min(max(0.0, fitted), _STRETCH_MAX * expected)
+        self.carries(self.streams)
 
     def _fit(self) -> None:
         """Fit both figures by least squares, the prior among the samples; neither is negative."""
