@@ -321,3 +321,46 @@ def test_a_young_gateway_rates_are_over_its_own_life():
     gateway = replace(snapshot(traffic("short", rps=0.5), now_s=3600), started_at=at(3595))
     decision = decide(fleet, observation(*TWO, gateway=gateway), PLANNED)
     assert decision.inputs["short"]["offered_rps"] == pytest.approx(6.0)
+
+
+def test_a_refusal_within_what_the_objective_allows_orders_no_replica():
+    fleet = worlds.one_lane(2)
+    memory, busy = PLANNED, {"rps": 1.9, "ttft_s": 0.1}
+    # One of 19 in ten seconds, and none of the hundreds in the minutes before: the objective is 99.5 %.
+    for second in range(0, 30, 2):
+        shed = {10.0: {"predicted-wait": 1}} if second < 12 else {}
+        memory = step(fleet, memory, 3600 + second, *TWO, shed_in=shed, **busy).memory
+        assert memory.lanes["short"].wanted == 2
+    many = {300.0: {"predicted-wait": 9}}
+    memory = step(fleet, memory, 3640, *TWO, shed_in=many, **busy).memory
+    decision = step(fleet, memory, 3650, *TWO, shed_in=many, **busy)
+    assert "1.6% of requests refused over 5m" in of_kind(decision, LaunchReplica)[0].reason
+
+
+def test_what_fewer_replicas_were_late_with_orders_no_more_once_another_serves():
+    fleet = worlds.one_lane(2)
+    late = {"wait_s": 1.8, "samples_count": 200, "rps": 1.5}
+    memory = step(fleet, PLANNED, 3600, *TWO, **late).memory
+    memory = step(fleet, memory, 3611, *TWO, **late).memory
+    assert memory.lanes["short"].wanted == 3
+    three = (*TWO, observed("r3"))
+    for second in (3700, 3705, 3709):
+        decision = step(fleet, memory, second, *three, **late)
+        memory = decision.memory
+        assert of_kind(decision, LaunchReplica) == []
+    for second in (3711, 3722):
+        memory = step(fleet, memory, second, *three, **late).memory
+    assert memory.lanes["short"].wanted == 4
+
+
+def test_replicas_are_not_given_up_before_it_is_known_what_requests_cost():
+    fleet = worlds.one_lane(2, bounds=(1, 4))
+    measured = ReplicaThroughput(rps=1.0, prompt_share=0.5, output_share=0.5)
+    lanes = tuple(
+        replace(lane, throughput=measured, prompt_tokens_mean=1.0, output_tokens_mean=1.0) for lane in fleet.plan.lanes
+    )
+    fleet = replace(fleet, plan=replace(fleet.plan, lanes=lanes))
+    memory = PLANNED
+    for second in range(0, 300, 10):
+        memory = step(fleet, memory, 3600 + second, *TWO, rps=0.8, samples_count=10).memory
+    assert memory.lanes["short"].wanted == 2

@@ -142,17 +142,18 @@ def traffic(
     oldest_wait_s: float = 0.0,
     in_flight: int = 0,
     shed: dict[str, int] | None = None,
+    shed_in: dict[float, dict[str, int]] | None = None,
     bad: int = 0,
     late: dict[LatencyTarget, float] | None = None,
 ) -> LaneSnapshot:
-    """Return a lane's figures, the same in every window; `late` targets are missed by every sample, at these seconds."""
+    """Return a lane's figures, the same in every window, but for what was refused `shed_in` some; `late` targets are missed by every sample, at these seconds."""
     windows = tuple(
         LaneWindow(
             seconds=seconds,
             offered=round(rps * seconds),
             good=samples_count - bad,
             breached={"ttft": bad} if bad else {},
-            shed=shed or {},
+            shed=shed or (shed_in or {}).get(seconds, {}),
             finished=samples_count,
             ttft=quantiles(ttft_s, samples_count) if ttft_s is not None else Quantiles(),
             queue_wait=quantiles(wait_s, samples_count) if wait_s is not None else Quantiles(),

@@ -31,6 +31,8 @@ def note_absence(
     What scaling gave up is not missing, nor is what was ordered and has never served. After `given_up_s` without a
     replacement the lane has what it has. An unknown `oldest_wait_s` (None) ends no wait.
     """
+    if counts.ready > memory.had_ready > 0:
+        memory = replace(memory, joined_at=now)
     had = max(counts.ready, min(memory.had_ready, memory.wanted))
     if counts.ready >= max(1, had):
         if memory.lost_since is not None:
@@ -67,10 +69,11 @@ def is_absence(memory: LaneMemory, plan: LanePlan, counts: Counts, pressure: Lan
 
 
 def judged_s(memory: LaneMemory, now: datetime) -> float | None:
-    """Return for how long the lane has had its replicas back, and nobody who waited for them: no longer window says how it does.
+    """Return for how long the lane has had the replicas it has, and nobody who waited for one: no longer window is judged.
 
-    None: for ever.
+    What fewer replicas were late with orders no more of them once another serves. None: for ever.
     """
     if is_catching_up(memory):
         return 0.0
-    return None if memory.caught_up_at is None else (now - memory.caught_up_at).total_seconds()
+    known = [at for at in (memory.caught_up_at, memory.joined_at) if at is not None]
+    return (now - max(known)).total_seconds() if known else None

@@ -17,6 +17,10 @@ _KNEE_SHARE = 0.7
 # Requests whose mean lengths are believed: of lognormal lengths as in the public traces it is known to 6-10 %.
 _REQUESTS_MIN = 200
 _WINDOWS_S = (60.0, 300.0)
+# Of fewer, from here on, the mean is believed with its standard error on top, where that is the careful side.
+_REQUESTS_FEW = 20
+# Where next to nothing has finished: what the public traces' long prompts cost over what their percentiles promise, and more.
+_COST_UNKNOWN = 2.0
 # A request is reckoned to cost between this share of a planned one and its inverse: lengths are a hint, not a bill.
 _COST_MIN = 0.25
 
@@ -27,27 +31,49 @@ class MeanLengths:
 
     prompt_tokens: float
     output_tokens: float
+    requests: int = _REQUESTS_MIN
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether they are believed as they are."""
+        return self.requests >= _REQUESTS_MIN
 
 
 def mean_lengths(lane: LaneSnapshot) -> MeanLengths | None:
-    """Return the lengths of requests that finished lately. None: too few to say.
+    """Return the lengths of requests that finished lately. None: too few to say anything.
 
     Prompts over the shortest window that holds requests enough; answers over the longest, for their tokens are counted
     as they come, and while load rises more come than belong to finished requests.
     """
     windows = [window for seconds in _WINDOWS_S if (window := lane.window(seconds)).finished >= _REQUESTS_MIN]
     if not windows:
+        windows = [window for seconds in _WINDOWS_S[-1:] if (window := lane.window(seconds)).finished >= _REQUESTS_FEW]
+    if not windows:
         return None
     return MeanLengths(
         prompt_tokens=windows[0].prompt_tokens / windows[0].finished,
         output_tokens=windows[-1].output_tokens / windows[-1].finished,
+        requests=windows[0].finished,
     )
 
 
 def request_cost(plan: LanePlan, lengths: MeanLengths | None) -> float:
     """Return what a request costs a replica now, over what a planned one does; 1 where neither is known."""
+    return _cost(plan, lengths) if lengths is not None and lengths.is_known else 1.0
+
+
+def request_cost_at_most(plan: LanePlan, lengths: MeanLengths | None) -> float:
+    """Return what a request may well cost a replica now: replicas are not given up on a cost that is not known."""
+    if lengths is None:
+        return _COST_UNKNOWN if plan.throughput is not None else 1.0
+    if lengths.is_known:
+        return request_cost(plan, lengths)
+    return max(1.0, _cost(plan, lengths) * (1.0 + 1.0 / math.sqrt(lengths.requests)))
+
+
+def _cost(plan: LanePlan, lengths: MeanLengths) -> float:
     known = plan.throughput
-    if lengths is None or known is None or not plan.prompt_tokens_mean or not plan.output_tokens_mean:
+    if known is None or not plan.prompt_tokens_mean or not plan.output_tokens_mean:
         return 1.0
     prompt = lengths.prompt_tokens / plan.prompt_tokens_mean - 1.0
     output = lengths.output_tokens / plan.output_tokens_mean - 1.0
@@ -65,9 +91,12 @@ def rps_per_replica(plan: LanePlan) -> float:
     return max(planned, _KNEE_SHARE * plan.forecast.knee_rps / max(1, plan.replicas))
 
 
-def replicas_needed(plan: LanePlan, offered_rps: float, lengths: MeanLengths | None = None) -> int:
-    """Return how many replicas carry this demand inside the SLO; 0 without demand."""
-    each = rps_per_replica(plan) / request_cost(plan, lengths)
+def replicas_needed(
+    plan: LanePlan, offered_rps: float, lengths: MeanLengths | None = None, *, at_most: bool = False
+) -> int:
+    """Return how many replicas carry this demand inside the SLO; 0 without demand. `at_most`: whatever is not known of it."""
+    cost = request_cost_at_most(plan, lengths) if at_most else request_cost(plan, lengths)
+    each = rps_per_replica(plan) / cost
     if offered_rps <= 0:
         return 0
     # Rates are measured: a demand of exactly n replicas must not become n + 1 by the last bit.

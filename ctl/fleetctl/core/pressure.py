@@ -31,6 +31,9 @@ _WINDOWS_S = (10.0, 60.0)
 _RATED_S_MIN = 5.0
 _BURN_WINDOW_S = 300.0
 _JUST_OVER = 0.01  # the sketches' relative error
+# A refusal in a busy 10 s is within what the objective allows, and no reason to pause or to order; three a minute are.
+_LIKELY = 0.95
+_SHOWN_WHOLE = 0.02  # a share from here on is named in whole percents
 _UNMET = frozenset({
     Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
     Refusal.NO_REPLICA, Refusal.FROM_ZERO,
@@ -58,6 +61,7 @@ class LanePressure:
     ttft: Ratio | None = None  # None: no samples that say anything
     missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
     unmet: float = 0.0  # share of the last 10 s' requests that were refused
+    refused: Ratio | None = None  # refusals beyond what the objective allows, and hardly by chance
     burn: float | None = None  # error budget burn rate over 5 m
     queued: int = 0
     in_flight: int = 0
@@ -73,20 +77,13 @@ class LanePressure:
         return _worst(self.waiting, self.ttft)
 
     @property
-    def refused(self) -> Ratio | None:
-        """Return the refusals: they press beyond the limit, whatever the latency of the rest."""
-        if self.unmet <= 0:
-            return None
-        return Ratio(ratio=1.0 + self.unmet, message=f"{self.unmet:.0%} of requests refused")
-
-    @property
     def worst(self) -> Ratio | None:
         """Return what presses most."""
         return _worst(self.missed, self.latency, self.refused)
 
     @property
     def shortage(self) -> Ratio | None:
-        """Return what shows that the lane lacks capacity now: waits, refusals, a promise that is surely missed.
+        """Return what shows that the lane lacks capacity now: waits, a promise that is surely missed, more than chance refusals.
 
         Not a TTFT near its limit: a plan puts it there, for fewer replicas would break it.
         """
@@ -120,7 +117,8 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     if lane is None or validity is not Validity.OK:
         return LanePressure(validity=Validity.NONE if validity is Validity.OK else validity)
     on_purpose = _BY_STEP if refused_by is RefusedBy.OPERATOR else frozenset[Refusal]()
-    unmet = _UNMET if refused_by is RefusedBy.CONTROLLER else _UNMET - _BY_STEP
+    reasons = _UNMET if refused_by is RefusedBy.CONTROLLER else _UNMET - _BY_STEP
+    latest = lane.window(_WINDOWS_S[0])
     return LanePressure(
         validity=Validity.OK,
         offered=_rate(lane, uptime_s, without=on_purpose),
@@ -129,7 +127,8 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
         waiting=_wait_ratio(spec, lane, judged_s),
         ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
-        unmet=_unmet(lane.window(10.0), unmet) if judged_s is None or judged_s >= _WINDOWS_S[0] else 0.0,
+        unmet=_unmet(latest, reasons) if judged_s is None or judged_s >= latest.seconds else 0.0,
+        refused=_refusals(lane, reasons, judged_s, allowed=1.0 - objective),
         burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
         queued=lane.queued,
         in_flight=lane.in_flight,
@@ -174,12 +173,35 @@ def _offered(window: LaneWindow, without: frozenset[Refusal]) -> int:
     return max(0, window.offered - _refused(window, without))
 
 
+def _refusals(
+    lane: LaneSnapshot, reasons: frozenset[Refusal], judged_s: float | None, *, allowed: float
+) -> Ratio | None:
+    """Return the refusals as pressure beyond the limit, whatever the latency of the rest, where they are not chance."""
+    for seconds in (_WINDOWS_S[0], _BURN_WINDOW_S):
+        if judged_s is not None and judged_s < seconds:
+            return None
+        window = lane.window(seconds)
+        count = _refused(window, reasons)
+        if _is_more(count, window.offered, allowed=allowed, confidence=_LIKELY):
+            share = _unmet(window, reasons)
+            over = "" if seconds == _WINDOWS_S[0] else f" over {format_duration(seconds)}"
+            return Ratio(
+                ratio=1.0 + share, message=f"{share:.{0 if share >= _SHOWN_WHOLE else 1}%} of requests refused{over}"
+            )
+    return None
+
+
 def _unmet(window: LaneWindow, reasons: frozenset[Refusal]) -> float:
-    """Return the share of arrivals refused for want of capacity; a client's own fault is no demand."""
     return min(1.0, _refused(window, reasons) / window.offered) if window.offered else 0.0
 
 
+def _is_more(count: int, samples: int, *, allowed: float, confidence: float) -> bool:
+    """Whether so many of so few are more than the allowed share."""
+    return count > 0 and chance_of_at_least(count, max(count, samples), allowed) <= 1.0 - confidence
+
+
 def _refused(window: LaneWindow, reasons: frozenset[Refusal]) -> int:
+    """Return the arrivals refused for such reasons; a client's own fault is no demand, and not among those that press."""
     return sum(count for reason, count in window.shed.items() if reason in reasons)
 
 
@@ -222,7 +244,7 @@ def _ttft_of_few(window: LaneWindow, target: LatencyTarget) -> Ratio | None:
     message = f"TTFT of {found.over} of {found.samples} requests > {format_duration(target.limit_s)}"
     if found.over <= found.samples * allowed:
         return Ratio(ratio=min(1.0, found.measured_s / target.limit_s), message=message)
-    is_sure = chance_of_at_least(found.over, found.samples, allowed) <= 1.0 - LIVE_CONFIDENCE
+    is_sure = _is_more(found.over, found.samples, allowed=allowed, confidence=LIVE_CONFIDENCE)
     return Ratio(ratio=max(1.0, found.measured_s / target.limit_s) if is_sure else 1.0, message=message)
 
 

@@ -117,8 +117,8 @@ def _overridden(view: LaneView, override: int) -> Target:
 
 
 def _needed_now(view: LaneView) -> int:
-    """Return the replicas that what arrives needs, a person's refusals included: giving up is measured by it."""
-    return _replicas(view, view.pressure.arriving.rps)
+    """Return the replicas that what arrives may need, a person's refusals included: giving up is measured by it."""
+    return _replicas(view, view.pressure.arriving.rps, at_most=True)
 
 
 def _needed_surely(view: LaneView) -> int:
@@ -133,12 +133,12 @@ def _needed_surely(view: LaneView) -> int:
     return _replicas(view, max(0.0, rps - noise_rps))
 
 
-def _replicas(view: LaneView, rps: float) -> int:
+def _replicas(view: LaneView, rps: float, *, at_most: bool = False) -> int:
     """Return the replicas for a load, inside the bounds.
 
     One more where spot nodes are lost so often, and replaced so slowly, that being one short would break the promise.
     """
-    need = replicas_needed(view.plan, rps, view.pressure.lengths)
+    need = replicas_needed(view.plan, rps, view.pressure.lengths, at_most=at_most)
     return view.bounded(need + view.spot_spare.replicas if need else 0)
 
 
@@ -147,7 +147,7 @@ def _load(view: LaneView) -> str:
     cost = request_cost(view.plan, view.pressure.lengths)
     lengths = view.pressure.lengths
     shown = f"{view.pressure.offered_rps:.3g} rps offered"
-    if lengths is None or abs(cost - 1.0) <= _COST_SHOWN:
+    if lengths is None or not lengths.is_known or abs(cost - 1.0) <= _COST_SHOWN:
         return shown
     tokens = f"{lengths.prompt_tokens:.0f} + {lengths.output_tokens:.0f} tokens"
     return f"{shown}, {tokens} each cost {cost:.2g}x a planned one,"

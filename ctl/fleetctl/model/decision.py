@@ -331,6 +331,7 @@ class LaneMemory:
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
     had_ready: int = 0  # replicas that serve when none is missing
+    joined_at: datetime | None = None  # when one more than ever before last began to serve
     lost_since: datetime | None = None  # fewer serve than had, or none at all, since
     recovered_at: datetime | None = None  # when that last ended
     caught_up_at: datetime | None = None  # when nobody waited any more who had come before that
