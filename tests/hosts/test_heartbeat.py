@@ -87,8 +87,8 @@ def convicted_after_s(watch: StallWatch) -> int | None:
     ("states", "shares", "after_s"),
     [
         ("SSS", {}, 4),  # asleep though a beat is due: it waits for what does not come
-        ("RSS", {"cpu_share": 1.0}, 3),  # it turns round and round
-        ("RSS", {"cpu_share": 0.5}, 5),  # the same with half a processor
+        ("RSS", {"cpu_share": 1.0}, 2),  # it turns round and round
+        ("RSS", {"cpu_share": 0.5}, 4),  # the same with half a processor
         ("TTT", {}, 3),
         # What the machine withholds speaks against nobody for a minute.
         ("RSS", {"cpu_share": 0.02, "delay_share": 0.98}, 61),

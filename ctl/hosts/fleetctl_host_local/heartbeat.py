@@ -27,7 +27,7 @@ STOPPED_S = 2.0
 # its leave waits for a locked state.
 HUNG_S = 3.0
 # Of a processor, not of the clock. Nothing that a loop of ours does at a stretch takes a second of it.
-COMPUTING_S = 2.0
+COMPUTING_S = 1.5
 # Whatever the machine does meanwhile: a process that had neither processor nor disk for so long serves nobody.
 LOST_S = 60.0
 # A watcher that was away itself, with the whole machine perhaps, has seen no more than this of what went on meanwhile.
