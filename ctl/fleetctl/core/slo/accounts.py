@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.lane_stats import LaneStats
-from fleetctl.core.slo.windows import WINDOWS_S, SlidingWindows
+from fleetctl.core.slo.windows import SlidingWindows
 from fleetctl.model.budget import RequestTotals
 
 if TYPE_CHECKING:
@@ -151,4 +151,4 @@ class LaneAccounts:
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""
         self.fold(now_s)
-        return tuple(self.windows.over(seconds, now_s).window(seconds, self.slo) for seconds in WINDOWS_S)
+        return tuple(stats.window(seconds, self.slo) for seconds, stats in self.windows.sums(now_s))

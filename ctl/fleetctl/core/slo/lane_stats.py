@@ -65,10 +65,10 @@ class LaneStats:
             _subtract(self.shed, each.shed)
             self.prompt_tokens -= each.prompt_tokens
             self.output_tokens -= each.output_tokens
-        self.ttft.remove([each.ttft for each in gone], [each.ttft for each in rest])
-        self.itl.remove([each.itl for each in gone], [each.itl for each in rest])
-        self.e2e.remove([each.e2e for each in gone], [each.e2e for each in rest])
-        self.queue_wait.remove([each.queue_wait for each in gone], [each.queue_wait for each in rest])
+        self.ttft.remove((each.ttft for each in gone), (each.ttft for each in rest))
+        self.itl.remove((each.itl for each in gone), (each.itl for each in rest))
+        self.e2e.remove((each.e2e for each in gone), (each.e2e for each in rest))
+        self.queue_wait.remove((each.queue_wait for each in gone), (each.queue_wait for each in rest))
 
     def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
         """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""

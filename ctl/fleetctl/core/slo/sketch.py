@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.slo import Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 RELATIVE_ERROR = 0.01
 # DDSketch (Masson, Rim, Lee; VLDB 2019): bucket i holds (gamma^(i-1), gamma^i], so its middle is off by at most 1 %.
@@ -79,7 +79,7 @@ class QuantileSketch:
         for index, count in other._buckets.items():
             buckets[index] = buckets.get(index, 0) + count
 
-    def remove(self, gone: Iterable[QuantileSketch], rest: Sequence[QuantileSketch]) -> None:
+    def remove(self, gone: Iterable[QuantileSketch], rest: Iterable[QuantileSketch]) -> None:
         """Take out what `gone` had added; `rest` is all else that was merged into this one.
 
         The result is the one that merging `rest` alone would give, but for the rounding of `sum_s`.
