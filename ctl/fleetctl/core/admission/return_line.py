@@ -52,7 +52,7 @@ class ReturnLine:
 
     def arrived(self, client: int) -> None:
         """Note a request: it claims its client's next place, if it has one."""
-        places = self._clients.get(client)
+        places = self._clients.get(client) if self._clients else None
         if places is not None and places.claimed < places.given:
             places.claimed += 1
 

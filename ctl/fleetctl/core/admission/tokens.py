@@ -70,7 +70,7 @@ class RequestTokens(msgspec.Struct, frozen=True, gc=False):
 
     def needed(self, max_model_len: int) -> int:
         """Return the tokens to ask of an engine in a lane that holds so many: all of the request, where any holds it."""
-        expected = self.expected
+        expected = self.prompt + (self.output or 1)  # the property, spelt out: this is asked of every request
         return expected if expected <= max_model_len or not max_model_len else self.least
 
 

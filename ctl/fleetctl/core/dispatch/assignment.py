@@ -41,6 +41,8 @@ class Assignment:
         self._routes = routes
         self._endings = endings
         self._limits = limits
+        # Whether anybody may wait in some lane: most of the time nobody does, and nobody has to be looked for.
+        self._may_wait = False
 
     # Slots.
 
@@ -48,7 +50,8 @@ class Assignment:
         """Give the request a slot of this replica, and send it there."""
         routes = self._routes
         replica = routes.replicas[candidate.id]
-        routes.prefixes.record(request.hashes, candidate.id)
+        if request.hashes:
+            routes.prefixes.record(request.hashes, candidate.id)
         self._endings.active[request] = None
         request.move(_DISPATCHED)
         request.replica = replica
@@ -63,9 +66,10 @@ class Assignment:
         candidate.in_flight += 1
         candidate.line.carries(candidate.in_flight)
         replica.requests += 1
-        if not request.lane.in_flight:
-            request.lane.departures.began(now_s)
-        request.lane.in_flight += 1
+        lane = request.lane
+        if not lane.in_flight:
+            lane.departures.began(now_s)
+        lane.in_flight += 1
         request.stopwatch.dispatched(now_s)
         request.exchange.send(candidate.id)
 
@@ -84,13 +88,17 @@ class Assignment:
         if replica is None:
             return
         now_s = self._clock()
-        replica.candidate.in_flight -= 1
-        replica.candidate.prefill_tokens -= request.prefill_tokens
+        candidate, lane = replica.candidate, request.lane
+        candidate.in_flight -= 1
+        candidate.prefill_tokens -= request.prefill_tokens
         request.prefill_tokens = 0
-        if request.turn is not None:
-            self._end_turn(request, replica, now_s)
-        replica.candidate.line.carries(replica.candidate.in_flight)
-        request.lane.in_flight -= 1
+        turn, request.turn = request.turn, None
+        if turn is not None and request.has_answer:
+            candidate.line.done(turn, now_s, is_first_token=False)
+        elif turn is not None:
+            candidate.line.leave(turn, now_s)
+        candidate.line.carries(candidate.in_flight)
+        lane.in_flight -= 1
         if failed:
             may_eject = convicts or self._routes.may_eject(replica)
             replica.failed(now_s, in_answer=not request.awaits_token, convicts=convicts, may_eject=may_eject)
@@ -100,33 +108,27 @@ class Assignment:
             tpot_s = request.tpot_s
             if tpot_s is not None and request.dispatched_s >= replica.slow.until_s:
                 replica.pace.add(now_s, tpot_s, missed=request.stopwatch.has_missed)
-            request.lane.service.finished(now_s - request.dispatched_s)
-            request.lane.departures.finished(now_s)
-            if replica.route.lane != request.lane.route.name:
-                request.lane.note_borrowed(replica.route.lane, now_s, missed=request.stopwatch.has_missed)
+            lane.service.finished(now_s - request.dispatched_s)
+            lane.departures.finished(now_s)
+            if replica.route.lane != lane.route.name:
+                lane.note_borrowed(replica.route.lane, now_s, missed=request.stopwatch.has_missed)
         self.pass_on_room(replica)
 
     def pass_on_room(self, replica: DispatchReplica) -> None:
         """Give what has become free at a replica to those who wait for it, its own lane's first."""
-        for lane in self._routes.served_by.get(replica.route.lane, ()):
-            if lane.queue.size or lane.late.size or lane.displaced.size:
-                self.dispatch_queued(lane)
-
-    @staticmethod
-    def _end_turn(request: ActiveRequest, replica: DispatchReplica, now_s: float) -> None:
-        turn, request.turn = request.turn, None
-        if turn is None:
+        if not self._may_wait:
             return
-        if request.has_answer:
-            replica.candidate.line.done(turn, now_s, is_first_token=False)
-        else:
-            replica.candidate.line.leave(turn, now_s)
+        for lane in self._routes.served_by.get(replica.route.lane, ()):
+            if lane.has_queued:
+                self.dispatch_queued(lane)
+        self._may_wait = any(lane.has_queued for lane in self._routes.lanes.values())
 
     # Queues.
 
     def enqueue(self, request: ActiveRequest, now_s: float, *, is_late: bool = False) -> None:
         """Let a new request wait at the end of its lane's queue, which has room, or of those who cannot be in time."""
         lane = request.lane
+        self._may_wait = True
         # Those held for the first replica are late: whoever can still be in time goes first once it is there.
         request.queue = lane.late if is_late or lane.holds_from_zero else lane.queue
         wait_s = lane.max_wait_s
@@ -162,6 +164,7 @@ class Assignment:
         if wait_s <= 0.0:
             self._endings.expire(request)
             return
+        self._may_wait = True
         request.queue = lane.displaced
         request.ticket = lane.displaced.requeue(request, now_s=now_s, wait_max_s=wait_s)
         self._wake(lane, request.ticket.deadline_s)
@@ -211,6 +214,7 @@ class Assignment:
         if ticket is None or not lane.waits_late or lane.late.is_full:
             self._endings.refuse(request, Refusal.PREDICTED_WAIT, RequestEvent.EXPIRED)
             return
+        self._may_wait = True
         request.queue = lane.late
         request.ticket = lane.late.offer(request, now_s=now_s, wait_max_s=ticket.deadline_s - now_s)
 

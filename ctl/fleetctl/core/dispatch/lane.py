@@ -46,6 +46,7 @@ class DispatchLane(Generic[R]):
         "in_flight",
         "late",
         "lenders",
+        "line_s_max",
         "probe",
         "queue",
         "returns",
@@ -90,11 +91,8 @@ class DispatchLane(Generic[R]):
         limits = self.accounts.limits
         # From arrival to the first token, as far as it may be planned; infinite where none is promised.
         self.budget_s = BUDGET_SHARE * limits.ttft_s if limits.ttft_s is not None else math.inf
-
-    @property
-    def line_s_max(self) -> float:
-        """Return the longest line of prompts that one of this lane may join."""
-        return LINE_S_MAX if math.isinf(self.budget_s) else math.inf
+        # The longest line of prompts that one of this lane may join.
+        self.line_s_max = LINE_S_MAX if math.isinf(self.budget_s) else math.inf
 
     @property
     def waits_late(self) -> bool:
@@ -123,7 +121,12 @@ class DispatchLane(Generic[R]):
     @property
     def is_idle(self) -> bool:
         """Whether it carries and keeps no request."""
-        return not self.in_flight and not self.queue and not self.late and not self.displaced
+        return not self.in_flight and not self.has_queued
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self.queue.size or self.late.size or self.displaced.size)
 
     @property
     def may_spill(self) -> bool:
@@ -168,8 +171,7 @@ class DispatchLane(Generic[R]):
     def arrived(self, client: int, now_s: float) -> None:
         """Count a request that arrives."""
         self.accounts.offered(now_s)
-        if self.returns:
-            self.returns.arrived(client)
+        self.returns.arrived(client)
 
     def return_s(self, client: int, now_s: float) -> float:
         """Return when a refused client should come back: not before there is a replica, where one is on its way."""

@@ -180,9 +180,10 @@ class DispatchReplica:
         self._recovered()
 
     def _recovered(self) -> None:
-        if self.ejection.failures or self.ejection.is_ejected:
+        ejection = self.ejection
+        if ejection.failures or ejection.until_s > 0.0:
             self.is_stalled = self.candidate.is_convicted = False
-            self.ejection.answered()
+            ejection.answered()
             self._show_ejection()
 
     def snapshot(self, now_s: float) -> ReplicaSnapshot:

@@ -34,7 +34,7 @@ def in_time(
     found = []
     for candidate in candidates:
         line = candidate.line
-        wait_s = line.wait_s(now_s)
+        wait_s = line.wait_s(now_s) if line.count else 0.0
         if (or_idle and not line.count) or (
             wait_s <= line_s_max and wait_s + line.own_s(tokens - cached.get(candidate.id, 0)) <= left_s
         ):

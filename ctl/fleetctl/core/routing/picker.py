@@ -38,7 +38,11 @@ class Picker:
             candidates = keep(candidates, prompt) or candidates
         if len(candidates) < 2:
             return candidates[0] if candidates else None
-        columns = [(weight, score(candidates, prompt, now_s)) for score, weight in self._scorers]
+        columns = []
+        for score, weight in self._scorers:
+            scores = score(candidates, prompt, now_s)
+            if scores:
+                columns.append((weight, scores))
         best, tied = -1.0, []
         for index, candidate in enumerate(candidates):
             total = 0.0

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
@@ -39,8 +40,8 @@ _STRETCH_TOKENS_MIN = 256
 _LATE_SHARE = 0.25
 
 
-@dataclass(slots=True, eq=False)
-class PrefillTurn:
+# One for every request, and no cycle passes through it: not for the garbage collector to track.
+class PrefillTurn(msgspec.Struct, eq=False, gc=False):
     """One prompt in the line."""
 
     tokens: int

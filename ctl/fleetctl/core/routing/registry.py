@@ -14,7 +14,8 @@ from fleetctl.core.routing.scorers.prefix_affinity import prefix_affinity
 if TYPE_CHECKING:
     from fleetctl.model.profile import RoutingRules
 
-# One score in [0, 1] for each candidate, in their order; the time is on the dispatcher's clock.
+# One score in [0, 1] for each candidate, in their order, or none at all where nothing tells them apart; the time is on
+# the dispatcher's clock.
 Scorer: TypeAlias = Callable[[Sequence[Candidate], PromptLoad, float], list[float]]
 # Some of the candidates, in their order.
 Filter: TypeAlias = Callable[[Sequence[Candidate], PromptLoad], list[Candidate]]

@@ -82,25 +82,16 @@ def _late_kind(measured: RequestMeasurements, limits: Limits) -> BreachKind | No
     """Return which of its limits a request has passed, the gravest first. None: none."""
     if limits.total_s is not None and measured.total_s > limits.total_s:
         return BreachKind.TIMEOUT
-    if _was_late(measured, limits):
-        return BreachKind.TTFT
-    return BreachKind.ITL if measured.streamed and _jittered(measured, limits) else None
-
-
-def _was_late(measured: RequestMeasurements, limits: Limits) -> bool:
     if limits.queue_wait_s is not None and measured.queue_wait_s > limits.queue_wait_s:
-        return True
+        return BreachKind.TTFT
     if not measured.streamed:
-        return False
+        return None
     waited_s = measured.total_s if measured.ttft_s is None else measured.ttft_s
-    return limits.ttft_s is not None and waited_s > limits.ttft_s
-
-
-def _jittered(measured: RequestMeasurements, limits: Limits) -> bool:
-    if limits.itl_s is None:
-        return False
+    if limits.ttft_s is not None and waited_s > limits.ttft_s:
+        return BreachKind.TTFT
     # The epsilon: 1 - 0.9 is a little less than 0.1 in binary, and exactly the allowed share is allowed.
-    return measured.gaps_over > limits.jitter_share * measured.gaps + 1e-9
+    is_jittery = limits.itl_s is not None and measured.gaps_over > limits.jitter_share * measured.gaps + 1e-9
+    return BreachKind.ITL if is_jittery else None
 
 
 def _limit(slo: LaneSlo, metric: Metric) -> float | None:

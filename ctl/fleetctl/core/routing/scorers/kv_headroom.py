@@ -14,12 +14,12 @@ def kv_headroom(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: floa
     """Score by the free share of the KV cache; a full one preempts what it runs, whatever its queue looks like.
 
     A replica whose figure is not known gets the mean of the others, so that a missing figure neither draws requests nor
-    drives them away. None known: all score 0.
+    drives them away. None known: none is scored.
     """
     del prompt, now_s
     free = [1.0 - c.engine.kv_usage if c.engine is not None else None for c in candidates]
     known = [share for share in free if share is not None]
     if not known:
-        return [0.0] * len(candidates)
+        return []
     mean = sum(known) / len(known)
     return [share if share is not None else mean for share in free]

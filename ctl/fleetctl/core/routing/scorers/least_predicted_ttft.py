@@ -22,7 +22,8 @@ def least_predicted_ttft(candidates: Sequence[Candidate], prompt: PromptLoad, no
     predicted = []
     for c in candidates:
         line = c.line
-        ttft_s = _RESOLUTION_S + (line.fixed_s + (tokens - cached.get(c.id, 0)) * line.s_per_token) * line.stretch
+        own_tokens = tokens - cached.get(c.id, 0) if cached else tokens
+        ttft_s = _RESOLUTION_S + (line.fixed_s + own_tokens * line.s_per_token) * line.stretch
         if line.count:
             ttft_s += line.wait_s(now_s)
         predicted.append(ttft_s * (1.0 + c.in_flight / c.concurrency_max))

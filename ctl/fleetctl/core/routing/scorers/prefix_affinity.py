@@ -14,10 +14,10 @@ LOAD_BOUND = 1.25
 
 
 def prefix_affinity(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: float) -> list[float]:
-    """Score by the share of the prompt found in the prefix cache, 0 for replicas over the load bound."""
+    """Score by the share of the prompt found in the prefix cache, 0 for replicas over the load bound. Nothing cached: none."""
     del now_s
     if not prompt.cached_tokens:
-        return [0.0] * len(candidates)
+        return []
     share = LOAD_BOUND * (sum([c.in_flight for c in candidates]) + 1) / len(candidates)
     bound = share - 1 if share > 1.0 else 0.0
     total, cached = prompt.prompt_tokens or 1, prompt.cached_tokens
