@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.demand import replicas_needed
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def note_absence(
     if counts.ready >= max(1, had):
         if memory.lost_since is not None:
             memory = replace(memory, lost_since=None, recovered_at=now, caught_up_at=None)
-        return _note_caught_up(replace(memory, had_ready=had), now, oldest_wait_s)
+        return _note_caught_up(changed(memory, had_ready=had), now, oldest_wait_s)
     since = memory.lost_since or now
     if counts.ready and (now - since).total_seconds() > given_up_s:
         return replace(memory, had_ready=counts.ready, lost_since=None, recovered_at=now, caught_up_at=now)
-    return replace(memory, had_ready=had, lost_since=since)
+    return changed(memory, had_ready=had, lost_since=since)
 
 
 def _note_caught_up(memory: LaneMemory, now: datetime, oldest_wait_s: float | None) -> LaneMemory:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.model.bursts import BurstMemory, NeedLevel, NeedPeak
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def note_need(memory: BurstMemory, need: int, now: datetime, *, calm: float) -> 
     peaks = [
         replace(peak, is_burst=True) if _is_burst(peak, need, now, calm) else peak for peak in (*memory.peaks, *passed)
     ]
-    return replace(memory, levels=tuple(levels), peaks=_undominated(peaks, now))
+    return changed(memory, levels=tuple(levels), peaks=_undominated(peaks, now))
 
 
 def _is_burst(peak: NeedPeak, need: int, now: datetime, calm: float) -> bool:

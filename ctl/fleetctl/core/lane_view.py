@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
+from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.hazard import Hazards
@@ -110,7 +111,7 @@ def lane_views(
             spec=spec,
             plan=plan,
             control=desired.profile.control,
-            memory=before if traffic is None else replace(before, breach=verdicts[spec.name].record),
+            memory=before if traffic is None else changed(before, breach=verdicts[spec.name].record),
             pressure=pressures[spec.name],
             counts=counts[spec.name],
             now=now,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.pressure import Ratio
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep, StepEffect, entries_up_to
@@ -134,7 +135,7 @@ def _decide_interactive(view: LaneView) -> StepDecision:
     if latency is not None and latency.ratio > _OVERLOAD_RATIO:
         overloaded = replace(memory, overloaded_since=memory.overloaded_since or view.now, calm_since=None)
         return _escalate(view, overloaded, latency.message)
-    memory = replace(memory, overloaded_since=None)
+    memory = changed(memory, overloaded_since=None)
     if latency is not None and latency.ratio >= 1.0:
         return _stay(view, replace(memory, calm_since=None), _held(memory, latency.message))
     return _relax(view, memory, latency.message if latency else "no samples")
@@ -175,7 +176,7 @@ def _due(steps: tuple[LadderStep, ...], overloaded_s: float, breaker_after_s: fl
 def _relax(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
     """Return the step below once the figures since this one show no overload; the normal one where nothing is refused."""
     if memory.step is LadderStep.NORMAL:
-        return _stay(view, replace(memory, calm_since=None))
+        return _stay(view, changed(memory, calm_since=None))
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
     stepped_s = calm_s if memory.stepped_at is None else (view.now - memory.stepped_at).total_seconds()

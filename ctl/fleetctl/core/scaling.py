@@ -16,6 +16,7 @@ from fleetctl.core.bursts import (
     note_wanted,
     without_old_regrets,
 )
+from fleetctl.core.changed import changed
 from fleetctl.core.demand import replicas_needed, request_cost
 from fleetctl.core.pressure import Ratio
 from fleetctl.model.bursts import BurstMemory
@@ -66,16 +67,16 @@ def target(view: LaneView) -> Target:
     memory = view.memory
     if memory.planned != view.plan.replicas:
         return _planned(view)
-    memory = replace(memory, wanted=view.bounded(memory.wanted))
+    memory = changed(memory, wanted=view.bounded(memory.wanted))
     if view.pressure.validity is not Validity.OK:
         return Target(
             wanted=memory.wanted,
-            memory=replace(memory, up_since=None),
+            memory=changed(memory, up_since=None),
             code=ReasonCode.SIGNALS_UNFIT,
             reason=_held(view.pressure.validity),
         )
-    memory = replace(memory, bursts=_noted(view, memory))
-    return _grow(view, memory) or _shrink(view, replace(memory, up_since=None))
+    memory = changed(memory, bursts=_noted(view, memory))
+    return _grow(view, memory) or _shrink(view, changed(memory, up_since=None))
 
 
 def _planned(view: LaneView) -> Target:
@@ -97,7 +98,7 @@ def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
     if bursts.is_settling or not bursts.levels or _lateness(view) is not None:
         # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
         bursts = note_wanted(bursts, memory.wanted, view.now, is_burst=bursts.is_settling)
-    bursts = replace(bursts, is_settling=is_settling)
+    bursts = changed(bursts, is_settling=is_settling)
     return note_need(bursts, _needed_now(view), view.now, calm=_shortest_calm_s(view))
 
 

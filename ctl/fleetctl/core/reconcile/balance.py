@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.excess import (
@@ -17,7 +18,14 @@ from fleetctl.core.reconcile.excess import (
     why_slow,
 )
 from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
-from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, capacity_if_shadow, capacity_of, with_steps
+from fleetctl.core.reconcile.lane_state import (
+    LaneDecision,
+    LaneState,
+    capacity_if_shadow,
+    capacity_of,
+    with_memory,
+    with_steps,
+)
 from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
 from fleetctl.core.reconcile.markets import (
     MarketChoice,
@@ -45,8 +53,8 @@ _FAILURES_BEFORE_DRAINING_ANYWAY = 3
 
 def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> LaneDecision:
     """Return what brings the lane to its target, inside the fleet's caps."""
-    lane = replace(lane, memory=_count_failures(lane, context))
-    lane = replace(lane, memory=_count_early_deaths(lane, context))
+    lane = with_memory(lane, _count_failures(lane, context))
+    lane = with_memory(lane, _count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
     lane = _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
@@ -156,6 +164,8 @@ def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
     """Give up what is over the target; in shadow mode only what is over the order is really given up."""
     over_requested = (len(capacity_if_shadow(lane)) - lane.requested) if lane.shadow else 0
     order = excess(lane, at_least=over_requested)
+    if not order:
+        return lane
     over_requested = over_requested if lane.shadow else len(order)
     changed = [
         way_out(o, context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}{fallback_note(lane, o)}")
@@ -215,6 +225,8 @@ def _plan_launches(
 ) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
     """Return the launches that fit, the headroom they leave, and why there are no more."""
     launches: list[LaunchReplica] = []
+    if not acted and not shadowed:
+        return launches, headroom, ()
     leaving = [o.id for o in lane.steps if _is_leaving(o) or o.is_convicted]
     left = headroom
     have = capacity_of(lane)
@@ -281,7 +293,7 @@ def _decided(
     unreplaced = _unreplaced(lane)
     replaced = [o.id for o in _drained_by_operator(lane) if o not in unreplaced]
     replaced += [o.id for o in unreplaced[: really if lane.shadow else None]]
-    memory = replace(lane.memory, requested=min(lane.requested, made), replaced=tuple(replaced))
+    memory = changed(lane.memory, requested=min(lane.requested, made), replaced=tuple(replaced))
     return LaneDecision(steps=lane.steps, launches=tuple(launches), memory=memory, headroom=headroom, notes=notes)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.absence import Counts
+from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.hazard import Hazards, learned
 from fleetctl.core.lane_view import LaneView, lane_views
@@ -181,7 +182,7 @@ def _decide_lane(  # a lane's decision, from what each of them says
     scaling: Scaling,
 ) -> _LaneResult:
     ladder = decide_step(view)
-    aim = scaling(replace(view, memory=ladder.memory))
+    aim = scaling(changed(view, memory=ladder.memory))
     memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, context.now)
     lane = LaneState(
         spec=view.spec,

@@ -29,6 +29,14 @@ class MarketView:
     capacity: CapacitySpec = field(default_factory=CapacitySpec)
 
 
+@dataclass(slots=True)
+class KnownCapacity:
+    """What `capacity_of` has found of these steps: it is asked six times for each lane in a decision."""
+
+    of: tuple[ReplicaStep, ...] | None = None
+    found: tuple[ReplicaStep, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneState:
     """A lane's replicas beside what it should have. In shadow mode only what an operator requested is done."""
@@ -44,6 +52,7 @@ class LaneState:
     blocked: str = ""  # why no node may be ordered now
     boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
     market: MarketView = field(default_factory=MarketView)
+    known: KnownCapacity = field(default_factory=KnownCapacity, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +68,15 @@ class LaneDecision:
 
 def capacity_of(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will, once everything decided is done."""
-    return [
-        o for o in lane.steps if _counts(o, o.state) and notice_of(o.replica) is None and slow_reason(o.replica) is None
-    ]
+    known = lane.known
+    if known.of is not lane.steps:
+        known.of = lane.steps
+        known.found = tuple(
+            o
+            for o in lane.steps
+            if _counts(o, o.state) and notice_of(o.replica) is None and slow_reason(o.replica) is None
+        )
+    return list(known.found)
 
 
 def capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
@@ -77,6 +92,11 @@ def _counts(step: ReplicaStep, state: ReplicaState) -> bool:
     """
     record = step.replica.record
     return state.counts_as_capacity and not record.drain_requested and not record.is_recovering_in(state)
+
+
+def with_memory(lane: LaneState, memory: LaneMemory) -> LaneState:
+    """Return the lane with another memory."""
+    return lane if memory is lane.memory else replace(lane, memory=memory)
 
 
 def with_steps(lane: LaneState, changed: list[ReplicaStep]) -> LaneState:

@@ -23,6 +23,9 @@ _INDEX_MIN = math.ceil(math.log(SMALLEST_S) * _PER_LOG)
 _INDEX_MAX = math.ceil(math.log(LARGEST_S) * _PER_LOG)
 
 _MIDDLE = (1.0 + _GAMMA) / 2.0  # a bucket's upper end over its middle
+# Of every bucket there can be: a snapshot asks for two hundred of them.
+_MIDDLES_S = [math.exp(index / _PER_LOG) / _MIDDLE for index in range(_INDEX_MIN, _INDEX_MAX + 1)]
+_NO_VALUES = Quantiles()
 _ROUNDING = 1e-9  # 0.95 * 20 is a little more than 19 in binary
 
 _log, _ceil, _INFINITY = math.log, math.ceil, math.inf
@@ -142,7 +145,7 @@ class SketchReading:
         if not self.count or not 0.0 <= q <= 1.0:
             raise ValueError(f"no quantiles {q} of {self.count} values")
         # The nearest rank: the value that q of all are at or under, so the P99 of few is the longest of them.
-        found = _middle(self._indexes[bisect_left(self._seen, q * self.count - _ROUNDING)])
+        found = _MIDDLES_S[self._indexes[bisect_left(self._seen, q * self.count - _ROUNDING)] - _INDEX_MIN]
         return min(max(found, self._min_s), self._max_s)
 
     def count_at_most(self, limit_s: float) -> int:
@@ -157,10 +160,6 @@ class SketchReading:
     def summary(self) -> Quantiles:
         """Return the percentiles everything else shows; all zero with `count` 0 when empty."""
         if not self.count:
-            return Quantiles()
+            return _NO_VALUES
         p50, p95, p99 = self.quantile(0.5), self.quantile(0.95), self.quantile(0.99)
         return Quantiles(count=self.count, p50_s=p50, p95_s=p95, p99_s=p99, max_s=self._max_s)
-
-
-def _middle(index: int) -> float:
-    return math.exp(index / _PER_LOG) / _MIDDLE
