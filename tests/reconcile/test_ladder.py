@@ -206,6 +206,16 @@ def test_batch_resumes_only_well_below_the_line_that_paused_it_and_after_a_while
     assert steps == [(0, STEP.PAUSE_BATCH), (13, STEP.NORMAL)]
 
 
+def test_batch_that_has_to_be_paused_again_and_again_stays_paused_longer_each_time():
+    # Pressed for three seconds of every forty.
+    steps, memory = batch_steps(batch_fleet(), [0.9 if second % 40 < 3 else 0.1 for second in range(600)])
+    begun = [second for second, step in steps if step is STEP.PAUSE_BATCH]
+    assert begun == [0, 40, 80]
+    assert memory.lanes["batch"].pauses == 3
+    steps, _ = batch_steps(batch_fleet(), [0.9 if second % 700 < 3 else 0.1 for second in range(1500)])
+    assert [second for second, _ in steps] == [0, 13, 700, 713, 1400, 1413]
+
+
 def test_a_paused_lane_is_not_grown_for_waiting():
     fleet = batch_fleet()
     memory = Memory(

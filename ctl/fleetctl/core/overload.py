@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ _FIRST_STEP_AFTER_S = 10.0
 _RESUME_ABOVE = 0.5
 _PAUSE_BELOW = 0.25
 _CALM_AFTER_S = 10.0  # inside the SLO for this long: one step down
+# A lane that is paused again so soon after it went on was let go too early: the next calm has to last twice as long. At
+# worst it is paused and let go a dozen times an hour.
+_PAUSED_AGAIN_S = 600.0
+_PAUSES_MAX = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +110,21 @@ def _pause(view: LaneView, level: float) -> StepDecision:
     found, above = view.batch_pressure, view.control.pause_batch_above
     if level <= above or _own_wait(view).ratio >= _PAUSE_BELOW:
         return _stay(view, view.memory, found.not_helped)
-    reason = f"paused for {found.cause}, over {above:.0%} of its limit"
-    return _to(view, replace(view.memory, calm_since=None), LadderStep.PAUSE_BATCH, reason)
+    pauses = _pauses(view)
+    again = f"; the {pauses}. pause in a row, until {format_duration(_calm_s(pauses))} of calm" if pauses > 1 else ""
+    reason = f"paused for {found.cause}, over {above:.0%} of its limit{again}"
+    return _to(view, replace(view.memory, calm_since=None, pauses=pauses), LadderStep.PAUSE_BATCH, reason)
+
+
+def _pauses(view: LaneView) -> int:
+    """Return which pause in a row one that begins now is."""
+    before = view.memory
+    went_on_s = math.inf if before.stepped_at is None else (view.now - before.stepped_at).total_seconds()
+    return min(_PAUSES_MAX, before.pauses + 1) if went_on_s < _PAUSED_AGAIN_S else 1
+
+
+def _calm_s(pauses: int) -> float:
+    return _CALM_AFTER_S * 2.0 ** (max(1, pauses) - 1)
 
 
 def _resume(view: LaneView, level: float) -> StepDecision:
@@ -120,7 +138,7 @@ def _resume(view: LaneView, level: float) -> StepDecision:
         return _stay(view, replace(memory, calm_since=None), still)
     calm_since = memory.calm_since or view.now
     calm_s = (view.now - calm_since).total_seconds()
-    if calm_s < _CALM_AFTER_S:
+    if calm_s < _calm_s(memory.pauses):
         return _stay(view, replace(memory, calm_since=calm_since), "paused; pressure falling")
     reason = f"resumed: pressure {level:.2f} < {below:g} for {format_duration(calm_s)}"
     return _to(view, replace(memory, calm_since=None), LadderStep.NORMAL, reason)

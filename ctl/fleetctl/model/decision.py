@@ -328,6 +328,7 @@ class LaneMemory:
     bursts: BurstMemory = field(default_factory=BurstMemory)
     step: LadderStep = LadderStep.NORMAL
     stepped_at: datetime | None = None  # when `step` last changed
+    pauses: int = 0  # in a row, each soon after the one before
     overloaded_since: datetime | None = None  # P99 over 2x its SLO since
     calm_since: datetime | None = None
     had_ready: int = 0  # replicas that serve when none is missing
