@@ -69,9 +69,9 @@ def test_a_pool_is_saturated_at_five_waiting_or_four_fifths_of_the_cache_on_aver
     assert pool_saturation([0, 0], [0.8, 0.4]) == pytest.approx(0.75)
 
 
-def test_a_cap_on_requests_under_way_refuses_once_nobody_has_a_place():
-    assert not InFlightCap(14).refuses(candidates(14, 13), 0.0)
-    assert InFlightCap(14).refuses(candidates(14, 14), 0.0)
+def test_a_cap_on_requests_under_way_leaves_those_below_it():
+    assert [c.id for c in InFlightCap(14).open_to(candidates(14, 13), 0.0)] == ["r1"]
+    assert not InFlightCap(14).open_to(candidates(14, 14), 0.0)
 
 
 def test_the_picker_decides_on_figures_up_to_fifty_milliseconds_old():

@@ -13,7 +13,7 @@ from fleetctl.sim.scenario import SimulationSpec
 from tests.bench.policies.__main__ import main
 from tests.bench.policies.cases import level
 from tests.bench.policies.clairvoyant import ScheduleSettings, _ahead, _needed, keeps_promise, schedule, work_by_second
-from tests.bench.policies.laboratory import Contender, LaboratoryRun, LaneFigures, append_run, read_runs
+from tests.bench.policies.laboratory import Contender, LaboratoryRun, LaneFigures, append_run, read_runs, run
 from tests.bench.policies.report import table
 from tests.bench.policies.scenarios import SCENARIOS, after_silence, mixture, sinusoid, tenfold
 from tests.sim.fleets import offerings
@@ -50,6 +50,18 @@ def test_a_command_that_was_cut_off_goes_on_where_it_was(tmp_path, capsys):
 def test_a_scenario_that_is_not_there_is_said(capsys):
     assert main(["--scenario", "s99"]) == 2
     assert "s99" in capsys.readouterr().err
+
+
+def test_spot_records_are_a_scenario_by_their_time_with_all_ready(tmp_path, monkeypatch):
+    record = tmp_path / "record.csv"
+    record.write_text("t_s,zone,available\n" + "".join(f"{at},{zone},8\n" for zone in "ab" for at in (0, 7200)))
+    monkeypatch.setenv("FLEETCTL_SPOT_TRACES", str(record))
+
+    kept = run("s5-120", Contender("spothedge"), 7)
+
+    assert kept.lanes["ready"].good == kept.lanes["ready"].offered
+    assert kept.usd_per_hour == pytest.approx(4.0, rel=0.1)  # three on spot and one spare, 1 $/h each
+    assert run("s5-120", Contender("llm-d"), 7).missing
 
 
 def test_a_contender_is_a_policy_and_a_gateway():

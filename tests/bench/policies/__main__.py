@@ -27,10 +27,10 @@ from tests.bench.policies.laboratory import (
     contenders,
     read_runs,
     run,
+    scenarios,
 )
 from tests.bench.policies.peers.catalogue import GATEWAYS, OWN_GATEWAY, RULES
 from tests.bench.policies.report import tables
-from tests.bench.policies.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     if given.list:
         _list()
         return 0
-    scenarios = [name for name in SCENARIOS if not given.scenario or _is_meant(name, given.scenario)]
-    if not scenarios:
+    known = scenarios()
+    meant = [name for name in known if not given.scenario or _is_meant(name, given.scenario)]
+    if not meant:
         print(f"no scenario begins with {', '.join(given.scenario)}; --list names them", file=sys.stderr)
         return 2
     seeds = range(_FIRST_SEED, _FIRST_SEED + given.seeds)
-    wanted = list(_wanted(scenarios, given.policy, list(seeds)))
+    wanted = list(_wanted(meant, given.policy, list(seeds)))
     kept = read_runs(given.out)
     done = {each.key for each in kept}
     left = [each for each in wanted if (each[0], str(each[1]), each[2], commit()) not in done]
@@ -60,12 +61,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{len(wanted) - len(left)} of {len(wanted)} runs are in {given.out}", file=sys.stderr)
         kept += _run_all(left, kept, jobs=given.jobs, out=given.out, trace=given.trace)
     names = {str(contender) for _, contender, _ in wanted}
-    shown = [each for each in kept if each.scenario in scenarios and each.contender in names and each.seed in seeds]
+    shown = [each for each in kept if each.scenario in meant and each.contender in names and each.seed in seeds]
     shown = _latest(shown)
     if given.json:
         print(json.dumps([asdict(each) for each in shown], indent=1))
     else:
-        print(tables(shown, {name: SCENARIOS[name].about for name in scenarios}))
+        print(tables(shown, {name: known[name] for name in meant}))
     return 0
 
 
@@ -84,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list() -> None:
-    for name, case in SCENARIOS.items():
-        print(f"{name:20} {case.about}")
+    for name, about in scenarios().items():
+        print(f"{name:20} {about}")
     print("policies: built-in, static, static-plan, clairvoyant,", ", ".join(RULES))
     print(f"gateways: {OWN_GATEWAY},", ", ".join(GATEWAYS))
 
@@ -94,11 +95,11 @@ def _is_meant(name: str, asked_for: list[str]) -> bool:
     return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in asked_for)
 
 
-def _wanted(scenarios: list[str], policies: list[str], seeds: list[int]) -> Iterator[tuple[str, Contender, int]]:
+def _wanted(meant: list[str], policies: list[str], seeds: list[int]) -> Iterator[tuple[str, Contender, int]]:
     """Yield a seed of everything before the next seed of anything: what is cut off early still compares all."""
     for seed in seeds:
-        for scenario in scenarios:
-            for contender in [Contender.parse(each) for each in policies] or contenders(SCENARIOS[scenario]):
+        for scenario in meant:
+            for contender in [Contender.parse(each) for each in policies] or contenders(scenario):
                 yield scenario, contender, seed
 
 

@@ -90,6 +90,11 @@ def l4_fleet() -> Desired:
     return desired_for(three_lanes(rps=12))
 
 
+def seven_engines() -> Desired:
+    """The same with one chunk for all, so that one pool of them is no worse than it must be."""
+    return desired_for(three_lanes(rps=12, launch="max_num_batched_tokens: 256"))
+
+
 def overload_fleet() -> Desired:
     return desired_for(three_lanes(rps=9, long_max=4))
 
@@ -200,6 +205,10 @@ CASES = (
     Case("bursty", "gamma gaps with CV 13 at 4 rps", l4_fleet, flat(4, 3600, cv=13.0), {"short": 1, "long": 2, "batch": 1}),
     Case("from-zero", "3 rps on a fleet that is just being started", l4_fleet, flat(3, 900), {}),
     Case("s1", "the llm-d staircase, 2-4-6-8-10-4-1 rps", staircase, staircase_load, {"all": 3}, boot_s=100.0),
+    Case(
+        "seven-12", "seven fixed L4s, 12 rps: what lanes and routing buy", seven_engines, flat(12, 600),
+        {"short": 1, "long": 5, "batch": 1}, policy="static",
+    ),
     *(
         Case(
             f"six-{name}-{'-'.join(map(str, cut))}", f"six fixed engines: {long} long and {short} short a second, cut {cut}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,15 @@ from tests.bench.policies.clairvoyant import ScheduleSettings, search
 from tests.bench.policies.peers.catalogue import OWN_GATEWAY, PLAIN_GATEWAY, RULES, dispatcher_of, policy_of
 from tests.bench.policies.peers.fleetopt import planned_replicas
 from tests.bench.policies.scenarios import SCENARIOS
+from tests.bench.policies.spot_scenarios import (
+    REPLICAS,
+    SPOT_POLICIES,
+    SPOT_SCENARIOS,
+    SPOT_TRACES_ENV,
+    about,
+    spot_runs,
+)
+from tests.bench.policies.spot_world import ON_DEMAND_PRICE
 from tests.sim.fleets import offerings
 
 if TYPE_CHECKING:
@@ -31,6 +41,7 @@ if TYPE_CHECKING:
 
 CLAIRVOYANT = "clairvoyant"
 STATIC_PLAN = "static-plan"
+_PARTS = 1_000_000  # of the time that a spot record is replayed for
 _BY_SIZE = frozenset({STATIC_PLAN, "fleetopt"})  # they never scale, and begin with the count they stand for
 
 
@@ -105,9 +116,17 @@ def routers() -> list[Contender]:
     return [Contender("static"), *(Contender("static", f"pool/{name}") for name in names)]
 
 
-def contenders(case: Case) -> list[Contender]:
+def contenders(scenario: str) -> list[Contender]:
     """Return who is measured on a scenario unless somebody is named."""
-    return routers() if case.policy == "static" else autoscalers()
+    if scenario in SPOT_SCENARIOS:
+        return [Contender(name) for name in SPOT_POLICIES]
+    return routers() if SCENARIOS[scenario].policy == "static" else autoscalers()
+
+
+def scenarios() -> dict[str, str]:
+    """Return what every scenario is about, by name."""
+    spot = {name: about(name) for name in SPOT_SCENARIOS}
+    return {**{name: case.about for name, case in SCENARIOS.items()}, **spot}
 
 
 @lru_cache(maxsize=1)
@@ -130,6 +149,8 @@ def run(
     scenario: str, contender: Contender, seed: int, *, trace: str = "", known: ScheduleSettings | None = None
 ) -> LaboratoryRun:
     """Return what a contender makes of a scenario. `known`: the settings of the bound with another seed."""
+    if scenario in SPOT_SCENARIOS:
+        return _spot_run(scenario, contender, seed)
     case, began_s = SCENARIOS[scenario], time.process_time()
     arrivals = list(case.trace(seed, trace))
     settings = None
@@ -169,6 +190,25 @@ def run(
         took_s=time.process_time() - began_s,
         settings=settings,
     )
+
+
+def _spot_run(scenario: str, contender: Contender, seed: int) -> LaboratoryRun:
+    """Return the share of time with all replicas ready as the good of the one lane, and the price."""
+    began_s = time.process_time()
+    known = contender.policy in SPOT_POLICIES and contender.gateway == OWN_GATEWAY
+    found = spot_runs(scenario, contender.policy, seed) if known else []
+    if not found:
+        missing = f"set {SPOT_TRACES_ENV} to spot records" if known else "scales by load, not by the market"
+        return LaboratoryRun(
+            scenario=scenario, contender=str(contender), seed=seed, commit=commit(), missing=missing
+        )  # fmt: skip
+    ready = statistics.fmean(each.availability for each in found)
+    figures = LaneFigures(offered=_PARTS, good=round(ready * _PARTS), refused=0, ttft_s_p99=0.0, missed={})
+    return LaboratoryRun(
+        scenario=scenario, contender=str(contender), seed=seed, commit=commit(), lanes={"ready": figures},
+        replicas=float(REPLICAS), took_s=time.process_time() - began_s,
+        usd_per_hour=statistics.fmean(each.cost for each in found) * REPLICAS * ON_DEMAND_PRICE,
+    )  # fmt: skip
 
 
 def _simulated(

@@ -30,7 +30,16 @@ def table(runs: Sequence[LaboratoryRun], title: str) -> str:
     for each in runs:
         of_contender[each.contender].append(each)
     commits = ", ".join(sorted({each.commit for each in runs}))
-    heads = [*(f"{lane}, %" for lane in lanes), "good/s", "replicas", "$/h", "to bound", "reversals", "seeds"]
+    heads = [
+        *(f"{lane}, %" for lane in lanes),
+        "TTFT P99, s",
+        "good/s",
+        "replicas",
+        "$/h",
+        "to bound",
+        "reversals",
+        "seeds",
+    ]
     lines = [
         f"**{title}** (at {commits})",
         "",
@@ -45,10 +54,11 @@ def table(runs: Sequence[LaboratoryRun], title: str) -> str:
 def _row(runs: list[LaboratoryRun], lanes: list[str], bounds: dict[int, float]) -> list[str]:
     with_figures = [each for each in runs if not each.missing]
     if not with_figures:
-        return [runs[0].missing, *[""] * (len(lanes) + 4), str(len(runs))]
+        return [runs[0].missing, *[""] * (len(lanes) + 5), str(len(runs))]
     ratios = [each.replicas / bounds[each.seed] for each in with_figures if each.seed in bounds]
     return [
         *(_shares(with_figures, lane) for lane in lanes),
+        " / ".join(_late(with_figures, lane) for lane in lanes),
         _mean([each.good_rps for each in with_figures], 2),
         _mean([each.replicas for each in with_figures], 2),
         _mean([each.usd_per_hour for each in with_figures], 2),
@@ -64,6 +74,12 @@ def _shares(runs: list[LaboratoryRun], lane: str) -> str:
         return ""
     mean, worst = statistics.fmean(shares), min(shares)
     return f"{mean:.2f}" if len(shares) == 1 or mean - worst < 0.005 else f"{mean:.2f} ({worst:.2f})"
+
+
+def _late(runs: list[LaboratoryRun], lane: str) -> str:
+    """Return a lane's TTFT P99, the mean over seeds."""
+    known = [each.lanes[lane].ttft_s_p99 for each in runs if lane in each.lanes]
+    return f"{statistics.fmean(known):.3g}" if known else "-"
 
 
 def _mean(values: list[float], digits: int) -> str:

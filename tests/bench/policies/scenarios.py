@@ -18,7 +18,7 @@ from fleetctl.config.profile import parse_profile
 from fleetctl.config.trace import read_rows
 from fleetctl.load.trace import Arrival
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind
-from tests.bench.policies.cases import CASES, Case, chat, l4_fleet, level, three_engines
+from tests.bench.policies.cases import CASES, NAMES, Case, chat, l4_fleet, level, three_engines
 from tests.bench.policies.traffic import TRACE_ENV, Rate, arrivals, conversation, fixed, lognormal, merged, steps
 from tests.sim.fleets import desired_for, three_lanes
 
@@ -172,4 +172,4 @@ PUBLISHED_SCENARIOS = (
 )  # fmt: skip
 # For seconds, not for figures: the command itself, and that nothing in it is broken.
 SMOKE = Case("smoke", "three engines for 20 s", three_engines, level(20, 3000, seconds=20), {"all": 3})
-SCENARIOS = {case.name: case for case in (*PUBLISHED_SCENARIOS, *CASES, SMOKE)}
+SCENARIOS = {case.name: case for case in (NAMES["s1"], *PUBLISHED_SCENARIOS, *CASES, SMOKE)}

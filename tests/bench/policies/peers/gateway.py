@@ -40,10 +40,10 @@ class Router(Protocol):
 
 
 class PoolAdmission(Protocol):
-    """Decides what becomes of a request before it is routed."""
+    """Decides who may be sent anything now, before a request is routed."""
 
-    def refuses(self, candidates: Sequence[Candidate], now_s: float) -> bool:
-        """Whether a request is turned away now."""
+    def open_to(self, candidates: Sequence[Candidate], now_s: float) -> Sequence[Candidate]:
+        """Return those who may; nobody: the request is turned away, or held."""
         ...
 
 
@@ -118,10 +118,12 @@ class PlainDispatcher(Dispatcher):
         pool = self.plain.pool(request)
         if not pool:
             self._endings.refuse(request, Refusal.NO_REPLICA, RequestEvent.REFUSED)
-        elif self._admission is not None and self._admission.refuses(pool, now_s):
-            self._endings.refuse(request, Refusal.SHED, RequestEvent.REFUSED)
+            return
+        left = pool if self._admission is None else self._admission.open_to(pool, now_s)
+        if left:
+            self._assignment.dispatch(request, self.plain.router.pick(left, request, now_s), now_s)
         else:
-            self._assignment.dispatch(request, self.plain.router.pick(pool, request, now_s), now_s)
+            self._endings.refuse(request, Refusal.SHED, RequestEvent.REFUSED)
 
     def sweep(self, now_s: float) -> None:
         """End what takes longer than a request may; nobody is ejected, and a silent stream hangs."""
@@ -181,9 +183,10 @@ class FlowControlDispatcher(PlainDispatcher):
             after_s = 0.0
         else:
             pool = self.plain.pool(request)
-            if pool and not self._saturation.refuses(pool, now_s):
+            left = self._saturation.open_to(pool, now_s) if pool else ()
+            if left:
                 self._held.pop(0)
-                self._assignment.dispatch(request, self.plain.router.pick(pool, request, now_s), now_s)
+                self._assignment.dispatch(request, self.plain.router.pick(left, request, now_s), now_s)
                 after_s = self._interval_s
         self._is_due = True
         self._heap.at(now_s + after_s, self._dispatch_held)

@@ -140,19 +140,20 @@ class SaturationDetector:
 
     readings: EngineReadings
 
-    def refuses(self, candidates: Sequence[Candidate], now_s: float) -> bool:
-        """Whether the pool's mean saturation is 1 or more."""
+    def open_to(self, candidates: Sequence[Candidate], now_s: float) -> Sequence[Candidate]:
+        """Return all, or nobody once the pool's mean saturation is 1 or more."""
         figures = [self.readings.of(c.id, now_s) for c in candidates]
-        return pool_saturation([waiting for waiting, _ in figures], [kv for _, kv in figures]) >= 1.0
+        saturation = pool_saturation([waiting for waiting, _ in figures], [kv for _, kv in figures])
+        return candidates if saturation < 1.0 else ()
 
 
 @dataclass(slots=True)
 class InFlightCap:
-    """Turns requests away, or holds them, while every endpoint has so many under way (a plug-in the guide does not name)."""
+    """Keeps every endpoint under so many requests under way (a plug-in that the guide does not name)."""
 
     cap: int
 
-    def refuses(self, candidates: Sequence[Candidate], now_s: float) -> bool:
-        """Whether nobody has a place."""
+    def open_to(self, candidates: Sequence[Candidate], now_s: float) -> Sequence[Candidate]:
+        """Return those below the cap."""
         del now_s
-        return all(c.in_flight >= self.cap for c in candidates)
+        return [c for c in candidates if c.in_flight < self.cap]
