@@ -73,7 +73,7 @@ def bursts_fleet() -> Desired:
 def long_prompts_fleet() -> Desired:
     return one_lane(
         rps=4, prompt=_LONG_LENGTHS[0], output=_LONG_LENGTHS[1], ttft="30s", itl="100ms", wait="24s", most=16,
-        launch="max_model_len: 131072, max_num_batched_tokens: 2048",
+        launch="max_model_len: 131072",
     )  # fmt: skip
 
 

@@ -98,8 +98,9 @@ class SpareCapacityAutoscaler:
 
 
 def wva_v1(_: ReplicaProfile) -> ScalingRule:
-    """Return WVA's first version."""
-    return SpareCapacityAutoscaler()
+    """Return WVA's first version: what it wants is a metric, which an HPA with its default behavior carries out."""
+    rule = SpareCapacityAutoscaler()
+    return HorizontalPodAutoscaler(rule, poll_s=rule.decide_s)
 
 
 @dataclass(slots=True)
@@ -133,7 +134,8 @@ class TokenCapacityAutoscaler:
 
 
 def wva_v2(profile: ReplicaProfile) -> ScalingRule:
-    """Return WVA's second version."""
+    """Return WVA's second version, carried out the same way."""
     each = profile.prompt_tokens + profile.output_tokens / 2.0
     capacity = min(0.8 * profile.kv_tokens, profile.concurrency * each)
-    return TokenCapacityAutoscaler(capacity_tokens=capacity, kv_tokens=profile.kv_tokens, tokens_each=each)
+    rule = TokenCapacityAutoscaler(capacity_tokens=capacity, kv_tokens=profile.kv_tokens, tokens_each=each)
+    return HorizontalPodAutoscaler(rule, poll_s=rule.decide_s)
