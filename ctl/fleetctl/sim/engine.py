@@ -142,7 +142,7 @@ class SimulatedEngine:
             self._advance(segment.steps, goes_on=False)
             self._segment = None
             finished = self._finished_decoding()
-            prompted = self._computed(now_s)
+            prompted = self._computed(now_s) if self._chunks else ()
             self._begin(now_s)
             # Told last: whoever hears of it may add the next sequence.
             for sequence in finished:
@@ -173,7 +173,8 @@ class SimulatedEngine:
             sequence.computed += tokens * steps
             self.prompt_tokens += tokens * steps
         self.steps += steps
-        segment.skip(steps)
+        if goes_on:
+            segment.skip(steps)
 
     def _finished_decoding(self) -> list[SimulatedSequence]:
         found = []

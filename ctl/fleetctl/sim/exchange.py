@@ -189,7 +189,7 @@ class SimulatedExchange:
             return
         engine.settle()
         made, gaps_over, last_s = sequence.progress(engine.steps)
-        more = made - max(1, self._noted)  # the first token was noted as it came
+        more = made - (self._noted or 1)  # the first token was noted as it came
         if more > 0:
             late = gaps_over - self._noted_over
             self.request.stopwatch.more_tokens(last_s or engine.stepped_s, more, gaps_over=late)

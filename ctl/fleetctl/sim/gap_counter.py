@@ -22,7 +22,8 @@ class GapCounter:
     def count(self, now_s: float, segment: Segment, steps: int) -> None:
         """Count the first `steps` of a segment, for every stream that decodes."""
         accounts, streams = self._accounts, self.decoding
-        self.over += segment.over(accounts.gap_limit_s, steps)
+        if segment.duration_s(steps - 1) > accounts.gap_limit_s:
+            self.over += segment.over(accounts.gap_limit_s, steps)
         for gap_s, alike in segment.gaps(steps):
             accounts.alike_gaps(now_s, gap_s, alike * streams)
 

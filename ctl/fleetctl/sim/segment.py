@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 # Gaps closer than this fall into one bucket of a quantile sketch, or into the next.
 _ALIKE = 1.02
@@ -27,6 +27,10 @@ class Segment:
     def end_s(self, steps: int) -> float:
         """Return when so many steps are over."""
         return self.starts_s + steps * self.first_s + self.growth_s * (steps * (steps - 1) * 0.5)
+
+    def duration_s(self, step: int) -> float:
+        """Return how long a step takes, the first one being 0."""
+        return self.first_s + self.growth_s * step
 
     def steps_until(self, now_s: float) -> int:
         """Return after how many steps, one at least, the first step boundary at or after `now_s` comes."""
@@ -51,12 +55,14 @@ class Segment:
             return steps
         return steps - 1 - int((limit_s - self.first_s) / self.growth_s)
 
-    def gaps(self, steps: int) -> Iterator[tuple[float, int]]:
-        """Yield the durations of the first `steps`, those that are alike together: (seconds, how many)."""
+    def gaps(self, steps: int) -> Iterable[tuple[float, int]]:
+        """Return the durations of the first `steps`, those that are alike together: (seconds, how many)."""
         last_s = self.first_s + self.growth_s * (steps - 1)
         if last_s <= self.first_s * _ALIKE:
-            yield (self.first_s + last_s) * 0.5, steps
-            return
+            return (((self.first_s + last_s) * 0.5, steps),)
+        return self._unlike_gaps(steps)
+
+    def _unlike_gaps(self, steps: int) -> Iterator[tuple[float, int]]:
         done, next_s = 0, self.first_s
         while done < steps:
             alike = min(steps - done, 1 + int(next_s * (_ALIKE - 1.0) / self.growth_s))

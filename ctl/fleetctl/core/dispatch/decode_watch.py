@@ -44,7 +44,7 @@ class DecodeWatch:
             replica = request.replica
             if replica is None or request.awaits_token or not request.is_stream:
                 continue
-            count, seconds = request.take_gaps()
+            count, seconds = request.stopwatch.take_gaps()
             if request.is_paused or not count:
                 continue
             gaps = found.setdefault(replica, _Gaps())

@@ -21,6 +21,7 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.dispatch.silence import note_heard, silence
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.liveness import UNHEALTHY_SILENT_S
 from fleetctl.core.slo.endings import Ending
 
 if TYPE_CHECKING:
@@ -211,8 +212,9 @@ class Dispatcher:
         note_heard(active, self.routes.replicas.values(), now_s)
         self._outliers.check(active, now_s)
         self._decodes.check(active, now_s)
+        silent_s_min = min(UNHEALTHY_SILENT_S, table.stall_timeout_s)
         for request in active:
-            self._check(request, now_s, table)
+            self._check(request, now_s, table, silent_s_min)
         for lane in list(self.routes.lanes.values()):
             lane.accounts.fold(now_s)
             for ticket in (*lane.queue.tickets(), *lane.late.tickets()):
@@ -220,7 +222,7 @@ class Dispatcher:
             # An ejection that ends wakes nobody by itself.
             self._assignment.dispatch_queued(lane)
 
-    def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable) -> None:
+    def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable, silent_s_min: float) -> None:
         """Count what is late, and end what takes too long at a replica. The time in a queue is the lane's to bound."""
         request.stopwatch.check(now_s, is_stream=request.is_stream)
         # From its first dispatch, however many replicas it has had: the wait before that is the lane's to bound.
@@ -231,7 +233,7 @@ class Dispatcher:
             self._endings.time_out(request)
         elif request.replica is None:
             return
-        elif not request.is_paused:
+        elif not request.is_paused and now_s - request.heard_s > silent_s_min:
             may_move = self._limits.let_move(request)
             failure = silence(request, request.replica, self.routes, now_s, may_move=may_move)
             if failure is not None:

@@ -41,7 +41,6 @@ class ActiveRequest:
     """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
 
     __slots__ = (
-        "_gaps_noted",
         "accusations",
         "avoided",
         "awaits_token",
@@ -114,7 +113,6 @@ class ActiveRequest:
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
         # At a replica.
         self.replica: DispatchReplica | None = None
-        self._gaps_noted = (0, 0.0)
         self.turn: PrefillTurn | None = None  # in its replica's line
         self.prefill_tokens = 0  # counted at the replica until its first token comes
         self.dispatched_s = 0.0
@@ -148,13 +146,6 @@ class ActiveRequest:
     def tpot_s(self) -> float | None:
         """The mean time per output token at its replica so far. None: it says too little, or has had several replicas."""
         return self.stopwatch.tpot_s if self.is_stream and not self.continuations and not self.is_paused else None
-
-    def take_gaps(self) -> tuple[int, float]:
-        """Return how many gaps between its tokens there were since the last call, and how long they took together."""
-        (gaps, last_s), (noted, noted_s) = self.stopwatch.gaps, self._gaps_noted
-        self._gaps_noted = (gaps, last_s)
-        watch = self.stopwatch
-        return gaps - noted, last_s - (noted_s or watch.started_s + (watch.ttft_s or 0.0))
 
     def avoid_replica(self, avoidance: Avoidance) -> None:
         """Go to another one after this one failed it."""

@@ -20,8 +20,8 @@ class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_has_missed", "_last_token_s", "_ttft_limit_s", "is_good",
-        "started_s", "ttft_s", "wait_s",
+        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_has_missed", "_last_token_s", "_taken_s",
+        "_ttft_limit_s", "is_good", "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
 
     def __init__(self, accounts: LaneAccounts, started_s: float) -> None:
@@ -33,6 +33,8 @@ class RequestStopwatch:
         self._last_token_s = 0.0
         self._gaps = 0
         self._gaps_over = 0
+        self._gaps_taken = 0  # by the last `take_gaps`, and up to when
+        self._taken_s = 0.0
         self._has_missed = False
         self._gap_limit_s = accounts.gap_limit_s
         self._ttft_limit_s = accounts.ttft_limit_s
@@ -73,10 +75,11 @@ class RequestStopwatch:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
-    @property
-    def gaps(self) -> tuple[int, float]:
-        """How many gaps between tokens there were, and when the last one ended."""
-        return self._gaps, self._last_token_s
+    def take_gaps(self) -> tuple[int, float]:
+        """Return how many gaps between its tokens there were since the last call, and how long they took together."""
+        noted, noted_s = self._gaps_taken, self._taken_s
+        self._gaps_taken, self._taken_s = self._gaps, self._last_token_s
+        return self._gaps - noted, self._last_token_s - (noted_s or self.started_s + (self.ttft_s or 0.0))
 
     def more_tokens(self, last_s: float, count: int, *, gaps_over: int) -> None:
         """Note `count` more content events, the last at `last_s`, after gaps of which so many were over the limit.
