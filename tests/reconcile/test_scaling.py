@@ -360,7 +360,10 @@ def test_replicas_are_not_given_up_before_it_is_known_what_requests_cost():
         replace(lane, throughput=measured, prompt_tokens_mean=1.0, output_tokens_mean=1.0) for lane in fleet.plan.lanes
     )
     fleet = replace(fleet, plan=replace(fleet.plan, lanes=lanes))
-    memory = PLANNED
-    for second in range(0, 300, 10):
-        memory = step(fleet, memory, 3600 + second, *TWO, rps=0.8, samples_count=10).memory
-    assert memory.lanes["short"].wanted == 2
+    decision = step(fleet, PLANNED, 3600, *TWO, rps=0.8, samples_count=10)
+    for second in range(10, 300, 10):
+        decision = step(fleet, decision.memory, 3600 + second, *TWO, rps=0.8, samples_count=10)
+        assert decision.memory.lanes["short"].wanted == 2
+    assert "0.8 rps offered needs 1 of 2, maybe 2: too few requests have finished" in reason_of(decision, "short")
+    # That it might have been more is no burst to keep anything for.
+    assert step(fleet, decision.memory, 3900, *TWO, rps=0.8).memory.lanes["short"].wanted == 1

@@ -33,6 +33,8 @@ _BURN_WINDOW_S = 300.0
 _JUST_OVER = 0.01  # the sketches' relative error
 # A refusal in a busy 10 s is within what the objective allows, and no reason to pause or to order; three a minute are.
 _LIKELY = 0.95
+# Over minutes a lane may refuse this share of what its objective allows; the rest is for incidents that nobody plans for.
+_REFUSED_SHARE = 0.25
 _SHOWN_WHOLE = 0.02  # a share from here on is named in whole percents
 _UNMET = frozenset({
     Refusal.QUEUE_FULL, Refusal.PREDICTED_WAIT, Refusal.MAX_WAIT, Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT, Refusal.ENGINES_BUSY,
@@ -181,10 +183,11 @@ def _refusals(
         if judged_s is not None and judged_s < seconds:
             return None
         window = lane.window(seconds)
-        count = _refused(window, reasons)
-        if _is_more(count, window.offered, allowed=allowed, confidence=_LIKELY):
+        count, is_latest = _refused(window, reasons), seconds == _WINDOWS_S[0]
+        limit = allowed if is_latest else _REFUSED_SHARE * allowed
+        if _is_more(count, window.offered, allowed=limit, confidence=_LIKELY):
             share = _unmet(window, reasons)
-            over = "" if seconds == _WINDOWS_S[0] else f" over {format_duration(seconds)}"
+            over = "" if is_latest else f" over {format_duration(seconds)}"
             return Ratio(
                 ratio=1.0 + share, message=f"{share:.{0 if share >= _SHOWN_WHOLE else 1}%} of requests refused{over}"
             )

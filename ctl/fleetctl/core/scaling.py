@@ -118,7 +118,12 @@ def _overridden(view: LaneView, override: int) -> Target:
 
 
 def _needed_now(view: LaneView) -> int:
-    """Return the replicas that what arrives may need, a person's refusals included: giving up is measured by it."""
+    """Return the replicas that what arrives needs, a person's refusals included: giving up is measured by it."""
+    return _replicas(view, view.pressure.arriving.rps)
+
+
+def _may_be_needed_now(view: LaneView) -> int:
+    """Return the same where it is not known yet what a request costs: it may be more than planned."""
     return _replicas(view, view.pressure.arriving.rps, at_most=True)
 
 
@@ -245,7 +250,7 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     """Return what the last calm needed, straight down, where the rest would keep the SLO."""
     calm = _calm_s(view, memory)
     lately = needed_lately(memory.bursts, view.now, calm)
-    goal = view.bounded(lately.need)
+    goal = view.bounded(max(lately.need, _may_be_needed_now(view)))
     if goal >= memory.wanted:
         return _kept(view, memory, lately, calm)
     blocked = _cannot_shrink(view, memory, goal)
@@ -264,6 +269,10 @@ def _kept(view: LaneView, memory: LaneMemory, peak: NeedPeak, calm: float) -> Ta
         reason = f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
         if not is_minimum:
             reason = f"{_load(view)} needs {need} of {memory.wanted}"
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
+    if peak.need < memory.wanted:
+        unknown = f"maybe {_may_be_needed_now(view)}: too few requests have finished to say what one costs"
+        reason = f"{_load(view)} needs {need} of {memory.wanted}, {unknown}"
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
     ago_s = (view.now - peak.at).total_seconds()
     left_s = kept_s(peak, calm) - ago_s
