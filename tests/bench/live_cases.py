@@ -78,7 +78,7 @@ capacity: {gpus: [L40S], max_nodes: 14}
 CASE_SEED = 7
 WHY_LINES = 12  # the last of its decisions
 LOAD_START_S = 1.0  # until its first request
-ON_DEMAND, ON_SPOT = _LANES.replace("SPOT", "none"), _LANES.replace("SPOT", "prefer")
+ON_DEMAND, ON_SPOT = _LANES.replace("SPOT", "none"), _LANES.replace("SPOT", "all")
 # What three such engines serve of these prompts inside their SLO, as the simulation of tests/bench/policies finds it.
 FULL_RPS = 11.0
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
