@@ -129,6 +129,18 @@ def test_a_fleet_that_starts_fresh_boots_what_is_planned():
     assert result.lane("long").good > 0
 
 
+def test_who_was_held_for_the_first_boot_is_late_and_moves_neither_the_ladder_nor_the_size():
+    result = simulate(
+        DESIRED, poisson(3, 240), policy=reconcile, spec=SimulationSpec(boot_s=90.0), offerings=offerings()
+    )
+
+    planned = sum(lane.replicas for lane in DESIRED.plan.lanes)
+    assert result.decisions["launch replica-lacking"] == planned
+    assert not [what for what in result.decisions if what.startswith("set-step")]
+    assert result.lane("long").refused == {}
+    assert result.lane("long").breached["ttft"] > 50
+
+
 def test_a_slow_replica_makes_its_answers_late():
     # Every lane's: else the others' replicas would answer in time.
     slow = tuple(
