@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GOOD_SHARE = 0.995
 WINDOW_S = 30.0
-_UTILIZATION = (0.45, 1.8)
+_UTILIZATION = (0.45, 4.0)
 _PRECISION = 0.1
 _LANE_STEP = 1.2
 # A boot takes 10 % longer at worst, an order and a warm-up three seconds, and a decision one.

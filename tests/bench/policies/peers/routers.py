@@ -72,19 +72,20 @@ class PowerOfTwo:
 class LengthBuckets:
     """Short prompts to the first replicas, the others to the rest; the border follows the work that has come so far.
 
-    Work is tokens, an answer's counted `decode_weight` times. Within a bucket the fewest outstanding.
+    Work is tokens, an answer's counted `decode_weight` times; while all are of one kind there is one bucket. Within a
+    bucket the fewest outstanding.
     """
 
     rng: RandomSource
     short_below: int = 1000
     decode_weight: float = 4.0
-    _work: list[float] = field(default_factory=lambda: [1.0, 1.0])  # short, long
+    _work: list[float] = field(default_factory=lambda: [0.0, 0.0])  # short, long
 
     def pick(self, candidates: Sequence[Candidate], request: ActiveRequest, now_s: float) -> Candidate:
         """Return one of the request's bucket."""
         is_long = request.prompt.prompt_tokens >= self.short_below
         self._work[is_long] += request.prompt.prompt_tokens + self.decode_weight * (request.tokens.output or 0)
-        if len(candidates) > 1:
+        if len(candidates) > 1 and all(self._work):
             share = self._work[0] / sum(self._work)
             border = min(len(candidates) - 1, max(1, round(share * len(candidates))))
             candidates = candidates[border:] if is_long else candidates[:border]
