@@ -121,6 +121,18 @@ def test_a_prompt_too_long_for_its_own_replicas_goes_to_one_that_is_faster_at_pr
     assert fleet.send("long", 4_000).sent_to == ["b1"]
 
 
+def test_guests_keep_their_own_promise_and_the_owner_without_one_is_not_bounded_by_it():
+    fleet = Fleet(("b1", "batch"))
+    lender = fleet.dispatcher.routes.replicas["b1"]
+    guests = [fleet.send("long", 100) for _ in range(8)]
+    lender.note_gaps(gap_s=0.1, limit_s=0.08, missed_share=0.3, allowed_share=0.01, binds_owner=False)
+    assert lender.candidate.lent_max == 7
+    assert fleet.send("long", 100).sent_to == []
+    assert fleet.send("batch", 100).sent_to == ["b1"]
+    fleet.heap.run()
+    assert {exchange.ends[0] for exchange in guests} == {"answered"}
+
+
 def test_batch_uses_what_is_idle_and_nobody_feels_it():
     fleet = Fleet(("b1", "batch"), ("l1", "long"))
     for _ in range(8):

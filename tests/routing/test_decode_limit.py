@@ -44,6 +44,25 @@ def test_a_replica_that_is_not_full_is_not_given_more_and_a_calm_one_gets_all_ba
     assert math.isinf(limit.streams)
 
 
+def test_fewer_streams_decode_where_more_gaps_are_over_the_promise_than_it_allows():
+    limit, streams = DecodeLimit(), []
+    for _ in range(200):
+        in_flight = limit.of(64)
+        missed = 0.05 if in_flight > 20 else 0.0  # a step that computes a prompt beside 20 takes too long
+        limit.note(0.8, in_flight=in_flight, ceiling=64, missed_share=missed, allowed_share=0.01)
+        streams.append(in_flight)
+    assert max(streams[30:]) <= 22
+    assert min(streams[30:]) >= 17
+    assert sum(count > 20 for count in streams[30:]) < 0.2 * 170
+
+
+def test_a_pause_far_from_the_promise_takes_no_stream_away():
+    limit = DecodeLimit()
+    for _ in range(50):
+        limit.note(0.4, in_flight=10, ceiling=64, missed_share=0.05, allowed_share=0.01)
+    assert limit.of(64) == 64
+
+
 def test_a_lane_leaves_replicas_alone_where_its_requests_miss_their_promise_and_tries_again():
     answers = BorrowedAnswers()
     for _ in range(20):

@@ -47,7 +47,7 @@ class Dispatcher:
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
         self._limits = limits
         self._errors = ErrorAttribution()
-        self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch()
+        self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
 
     @property
     def is_idle(self) -> bool:

@@ -32,6 +32,8 @@ def lent(request: ActiveRequest, owner: DispatchLane[ActiveRequest], now_s: floa
     found = []
     pool = usable(owner.candidates, now_s=now_s, tried=request.avoided, must_continue=request.must_continue)
     for candidate in pool:
+        if candidate.in_flight >= candidate.lent_max:
+            continue
         taken_s = candidate.line.wait_s(now_s) + candidate.line.own_s(request.prompt.uncached(candidate.id))
         if taken_s <= left_s and (
             not (is_pressed or owner.is_kept(candidate, kept))

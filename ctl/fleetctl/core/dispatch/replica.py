@@ -27,7 +27,7 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "answers", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
+        "_s_per_prefill_token", "answers", "binds_owner", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
         "has_whole_requests", "heard_s", "is_stalled", "pace", "requests", "route", "signals_until_s",
         "slow", "whole_answers",
     )  # fmt: skip
@@ -37,6 +37,7 @@ class DispatchReplica:
         self.slow = SlowEjection()
         self.pace = Pace()
         self.decodes = DecodeLimit()
+        self.binds_owner = True  # that limit: its own lane promises an ITL
         self.requests = 0
         self.signals_until_s = 0.0
         self.failures = 0
@@ -54,6 +55,7 @@ class DispatchReplica:
             id=route.id,
             in_rotation=route.in_rotation,
             concurrency_max=route.concurrency_max,
+            lent_max=route.concurrency_max,
             prefill_tokens_per_s=route.prefill_tokens_per_s,
             line=PrefillLine(route.prefill_tokens_per_s),
         )
@@ -66,7 +68,7 @@ class DispatchReplica:
         if route.in_rotation and not candidate.in_rotation:
             self._readmit(now_s)
         candidate.in_rotation = route.in_rotation
-        candidate.concurrency_max = self.decodes.of(max(1, route.concurrency_max))
+        self._show_limit()
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
         candidate.continues = route.continues
@@ -97,11 +99,26 @@ class DispatchReplica:
         if tokens >= PREFILL_TOKENS_MEASURED_MIN:
             self._s_per_prefill_token = max(elapsed_s / tokens, _PREFILL_DECAY * self._s_per_prefill_token)
 
-    def note_gaps(self, *, gap_s: float, limit_s: float) -> None:
+    def note_gaps(
+        self, *, gap_s: float, limit_s: float, missed_share: float, allowed_share: float, binds_owner: bool
+    ) -> None:
         """Learn from the gaps of about a second how many streams it may have at once."""
+        ceiling, in_flight = max(1, self.route.concurrency_max), self.candidate.in_flight
+        self.decodes.note(
+            gap_s / limit_s,
+            in_flight=in_flight,
+            ceiling=ceiling,
+            missed_share=missed_share,
+            allowed_share=allowed_share,
+        )
+        self.binds_owner = binds_owner
+        self._show_limit()
+
+    def _show_limit(self) -> None:
+        """Let routing see how many it may have: of a lane that promises no ITL only those who join others' are bounded."""
         ceiling = max(1, self.route.concurrency_max)
-        self.decodes.note(gap_s / limit_s, in_flight=self.candidate.in_flight, ceiling=ceiling)
-        self.candidate.concurrency_max = self.decodes.of(ceiling)
+        self.candidate.lent_max = self.decodes.of(ceiling)
+        self.candidate.concurrency_max = self.candidate.lent_max if self.binds_owner else ceiling
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""

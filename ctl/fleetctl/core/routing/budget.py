@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
     from fleetctl.core.routing.candidate import Candidate, PromptLoad
 
-# Of the TTFT promised: what a forecast may fill. The rest is for lengths that are estimates, and for steps that decodes
-# share. In simulations .75 to .9 keep the same goodput from 1x to 8x of what a lane can do.
-BUDGET_SHARE = 0.85
+# Of the TTFT promised: what a forecast may fill. The rest is for lengths that are estimates, and for what streams are yet to
+# join. In simulations one prompt in a hundred takes over 1.13 times its forecast; .93 loses more to lateness than it admits.
+BUDGET_SHARE = 0.9
 # Where no TTFT is promised nobody hurries: what waits, waits in the gateway, where it can be moved and counted.
 LINE_S_MAX = 1.0
 

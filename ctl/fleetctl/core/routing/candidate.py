@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,6 +30,7 @@ class Candidate:
     continues: bool = False  # it can go on with a stream that another replica lost
     max_model_len: int = 0  # prompt and output tokens of one request that it holds; 0: not known
     in_flight: int = 0
+    lent_max: float = math.inf  # another lane's request joins fewer than so many
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
     is_convicted: bool = False  # it was hung or could not be reached when it last failed

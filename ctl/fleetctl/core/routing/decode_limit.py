@@ -1,7 +1,8 @@
 """How many streams a replica may decode at once, found from the gaps between their tokens.
 
 Each stream in an engine's batch makes its steps longer, and the plan's `max_num_seqs` is for contexts of mean length and
-the lane's own prompts. So the number is moved until the mean gap keeps a margin to the strictest ITL promised there.
+the lane's own prompts. So the number is moved until the mean gap keeps a margin to the strictest ITL promised there, and
+until no more gaps are over it than the promise allows: steps that compute a prompt are longer than the mean one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ _RAISED_BELOW: Final = 0.85
 _LOWERED_MOST: Final = 0.9
 _RAISED_BY: Final = 1.05
 _RAISED_MOST: Final = 2.0  # in a second, after an engine was slow and is no longer
+# Fewer streams are no remedy for gaps over the limit where the mean is far from it: then it is the prompts, or a pause.
+_STREAMS_FROM = 0.6
+_LOWERED_FOR_MISSES = 0.9
+_SECOND_COUNTS = 0.1  # of the share of gaps over the limit, what the last second moves it by
+_RAISED_MISSED_MOST = 0.5  # of the share that the promise allows
 # Fewer gaps say nothing.
 GAPS_MIN: Final = 20
 
@@ -26,11 +32,28 @@ class DecodeLimit:
     """One replica's; infinite until its streams miss, or nearly do."""
 
     streams: float = math.inf
+    missed_share: float = 0.0  # of the gaps lately
 
-    def note(self, ratio: float, *, in_flight: int, ceiling: int) -> None:
-        """Take the mean gap of about a second over what is promised, and how many requests made it."""
+    def note(
+        self,
+        ratio: float,
+        *,
+        in_flight: int,
+        ceiling: int,
+        missed_share: float = 0.0,
+        allowed_share: float = 1.0,
+    ) -> None:
+        """Take the mean gap of about a second over what is promised, and how many requests made it.
+
+        `missed_share` of the gaps were over what is promised, where `allowed_share` may be.
+        """
+        self.missed_share += _SECOND_COUNTS * (missed_share - self.missed_share)
         if ratio > _HELD_AT:
             self.streams = max(1.0, min(self.streams, in_flight) * max(_LOWERED_MOST, _HELD_AT / ratio))
+        elif min(missed_share, self.missed_share) > allowed_share and ratio > _STREAMS_FROM:
+            self.streams = max(1.0, min(self.streams, in_flight * _LOWERED_FOR_MISSES))
+        elif self.missed_share > _RAISED_MISSED_MOST * allowed_share:
+            pass
         elif ratio < _RAISED_BELOW and in_flight >= _LOWERED_MOST * self.of(ceiling):
             factor = max(_RAISED_BY, min(_RAISED_MOST, _RAISED_BELOW / ratio))
             raised = max(self.streams * factor, self.streams + 0.5)

@@ -20,7 +20,7 @@ class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_has_missed", "_last_token_s", "_taken_s",
+        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_has_missed", "_last_token_s", "_over_taken", "_taken_s",
         "_ttft_limit_s", "is_good", "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
 
@@ -33,7 +33,7 @@ class RequestStopwatch:
         self._last_token_s = 0.0
         self._gaps = 0
         self._gaps_over = 0
-        self._gaps_taken = 0  # by the last `take_gaps`, and up to when
+        self._gaps_taken = self._over_taken = 0  # by the last `take_gaps`, and up to when
         self._taken_s = 0.0
         self._has_missed = False
         self._gap_limit_s = accounts.gap_limit_s
@@ -75,11 +75,12 @@ class RequestStopwatch:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
-    def take_gaps(self) -> tuple[int, float]:
-        """Return how many gaps between its tokens there were since the last call, and how long they took together."""
-        noted, noted_s = self._gaps_taken, self._taken_s
-        self._gaps_taken, self._taken_s = self._gaps, self._last_token_s
-        return self._gaps - noted, self._last_token_s - (noted_s or self.started_s + (self.ttft_s or 0.0))
+    def take_gaps(self) -> tuple[int, float, int]:
+        """Return how many gaps between its tokens there were since the last call, how long together, and how many over."""
+        noted, noted_s, noted_over = self._gaps_taken, self._taken_s, self._over_taken
+        self._gaps_taken, self._taken_s, self._over_taken = self._gaps, self._last_token_s, self._gaps_over
+        taken_s = self._last_token_s - (noted_s or self.started_s + (self.ttft_s or 0.0))
+        return self._gaps - noted, taken_s, self._gaps_over - noted_over
 
     def more_tokens(self, last_s: float, count: int, *, gaps_over: int) -> None:
         """Note `count` more content events, the last at `last_s`, after gaps of which so many were over the limit.
