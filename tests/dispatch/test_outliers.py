@@ -100,6 +100,13 @@ def test_one_that_is_three_times_slower_at_everything_gets_few_requests_if_any(r
     assert lane.good >= 0.995
 
 
+def test_one_that_is_given_one_stream_at_a_time_for_what_it_misses_is_found_by_two():
+    slow = [(0.15, True)] * 2
+    assert is_outlier(slow, 0.05, slow_at_prompts_by=3.0, streams_max=1)
+    assert not is_outlier(slow, 0.05, slow_at_prompts_by=3.0, streams_max=43)
+    assert not is_outlier(slow[:1], 0.05, slow_at_prompts_by=3.0, streams_max=1)
+
+
 def test_prompts_of_others_that_share_its_steps_make_it_no_outlier():
     lane = Lane(slowdown={SLOW: 2.2})
     lane.come(10.0, 120.0)

@@ -61,7 +61,10 @@ class OutlierDetector:
                     _judge_probes(replica, streams[replica], peers_tpot_s, now_s)
                 continue
             looks_slow = peers_tpot_s is not None and is_outlier(
-                streams[replica], peers_tpot_s, slow_at_prompts_by=_slow_at_prompts_by(replica, replicas)
+                streams[replica],
+                peers_tpot_s,
+                slow_at_prompts_by=_slow_at_prompts_by(replica, replicas),
+                streams_max=replica.candidate.concurrency_max,
             )
             is_slow = replica.slow.is_confirmed(now_s, is_outlier=looks_slow)
             if is_slow and peers_tpot_s and self._may_eject(replica, replicas):

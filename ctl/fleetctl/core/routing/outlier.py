@@ -106,10 +106,19 @@ class SlowEjection:
         )
 
 
-def is_outlier(streams: Sequence[tuple[float, bool]], peers_tpot_s: float, *, slow_at_prompts_by: float) -> bool:
-    """Whether a replica's streams are so slow that it is left alone; it takes so many times as long over prompts too."""
+def is_outlier(
+    streams: Sequence[tuple[float, bool]],
+    peers_tpot_s: float,
+    *,
+    slow_at_prompts_by: float,
+    streams_max: int = STREAMS_MIN,
+) -> bool:
+    """Whether a replica's streams are so slow that it is left alone; it takes so many times as long over prompts too.
+
+    One that may have few at once, for what they miss, shows few: `streams_max` and one more are enough.
+    """
     slow_by = SLOW_BY if slow_at_prompts_by >= SLOW_AT_PROMPTS_BY else SLOW_AT_TOKENS_ONLY_BY
-    if len(streams) < STREAMS_MIN:
+    if len(streams) < min(STREAMS_MIN, streams_max + 1):
         return False
     missed = sum(missed for _, missed in streams) / len(streams)
     return missed >= MISSED_SHARE_MIN and typical_s(streams) >= slow_by * peers_tpot_s
