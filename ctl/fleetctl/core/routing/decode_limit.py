@@ -47,14 +47,15 @@ class DecodeLimit:
 
         `missed_share` of the gaps were over what is promised, where `allowed_share` may be.
         """
-        self.missed_share += _SECOND_COUNTS * (missed_share - self.missed_share)
-        if ratio > _HELD_AT:
+        if ratio > _HELD_AT:  # what is missed then comes of the mean, and says nothing of the time after
             self.streams = max(1.0, min(self.streams, in_flight) * max(_LOWERED_MOST, _HELD_AT / ratio))
-        elif min(missed_share, self.missed_share) > allowed_share and ratio > _STREAMS_FROM:
+            return
+        self.missed_share += _SECOND_COUNTS * (missed_share - self.missed_share)
+        if min(missed_share, self.missed_share) > allowed_share and ratio > _STREAMS_FROM:
             self.streams = max(1.0, min(self.streams, in_flight * _LOWERED_FOR_MISSES))
-        elif self.missed_share > _RAISED_MISSED_MOST * allowed_share:
-            pass
-        elif ratio < _RAISED_BELOW and in_flight >= _LOWERED_MOST * self.of(ceiling):
+            return
+        may_raise = ratio <= _STREAMS_FROM or self.missed_share <= _RAISED_MISSED_MOST * allowed_share
+        if may_raise and ratio < _RAISED_BELOW and in_flight >= _LOWERED_MOST * self.of(ceiling):
             factor = max(_RAISED_BY, min(_RAISED_MOST, _RAISED_BELOW / ratio))
             raised = max(self.streams * factor, self.streams + 0.5)
             self.streams = raised if raised < ceiling else math.inf
