@@ -77,14 +77,21 @@ def _loaded(group: str, name: str, load_entry: Callable[[EntryPoint], object]) -
 
 
 def _entry(group: str, name: str) -> EntryPoint:
+    entry = _named(group, name)
+    if entry is None:
+        _scan.cache_clear()  # it may have been installed since, while this process runs
+        entry = _named(group, name)
+    if entry is not None:
+        return entry
     found = _entries(group)
-    for entry in found:
-        if entry.name == name:
-            return entry
     kind, names = group.rsplit(".", 1)[1], sorted({entry.name for entry in found})
     raise NotFoundError(
         f"no {kind} named {name!r} is installed{suggest(name, names)}", hint=f"installed: {', '.join(names)}"
     )
+
+
+def _named(group: str, name: str) -> EntryPoint | None:
+    return next((entry for entry in _entries(group) if entry.name == name), None)
 
 
 def _entries(group: str) -> EntryPoints:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.core.assignment import assignment_refusal
+from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_condition
 from fleetctl.core.reconcile import reconcile
-from fleetctl.errors import CredentialsError
+from fleetctl.errors import CredentialsError, UnavailableError
 from fleetctl.model.catalogue import Market, Precision
 from fleetctl.model.decision import AssignReplica, LaunchReplica
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaCapacity, ReplicaState
+from fleetctl.operations.service_check import check_service
 from fleetctl.testing import samples
 from fleetctl.testing.provider import Fault
 from fleetctl.testing.virtual_time import run_virtual
@@ -116,3 +118,35 @@ def test_a_lane_s_requests_must_fit_what_the_replica_was_started_with(changes, w
     assert why in found
     assert bool(found) is bool(why)
     assert "not recorded" in assignment_refusal(replace(record, capacity=None), "long", plan)
+
+
+def test_a_fleet_whose_ticks_all_fail_does_not_say_that_it_is_well(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        failing: list[str] = []
+
+        def policy(desired: Desired, observation: Observation, memory: Memory, now: datetime, /) -> Decision:
+            if failing:
+                raise ValueError(failing[0])
+            return reconcile(desired, observation, memory, now)
+
+        rig = Rig(tmp_path, policy=policy)
+        rig.up()
+        async with rig.controller() as controller:
+            await rig.clock.sleep(10)
+            failing.append("no such table")
+            await rig.clock.sleep(10)
+            status = controller.status()
+            assert status is not None
+            found = fleet_condition(status)
+            assert (found.type, found.reason_code) == (ConditionType.STALE, ConditionReason.CONTROLLER_FAILING)
+            assert "the last tick failed: no such table; so do all since" in found.message
+            with pytest.raises(UnavailableError, match="nobody looks after the fleet"):
+                check_service([status])
+            failing.clear()
+            await rig.clock.sleep(40)
+            status = controller.status()
+            assert status is not None
+            assert fleet_condition(status).type is ConditionType.READY
+        rig.store.close()
+
+    run_virtual(scenario())

@@ -75,3 +75,13 @@ def test_a_lane_leaves_replicas_alone_where_its_requests_miss_their_promise_and_
     for _ in range(2):
         answers.note(62.0, missed=True)
     assert not answers.is_worth_it(63.0)
+
+
+def test_what_was_missed_while_the_mean_was_over_holds_no_stream_back_after_it():
+    limit = DecodeLimit()
+    for _ in range(60):
+        limit.note(16.0, in_flight=8, ceiling=8, missed_share=1.0, allowed_share=0.01)
+    assert limit.of(8) == 1
+    for _ in range(10):
+        limit.note(0.4, in_flight=limit.of(8), ceiling=8, missed_share=0.0, allowed_share=0.01)
+    assert limit.of(8) == 8

@@ -55,6 +55,8 @@ _FAILED_TICK_S_MAX = 30.0
 # A gateway that does not come back for this long: better to refuse clients than to let them wait in the backlog.
 _PORT_HELD_S = 30.0
 _SETTLE_S = 2.0
+# One failed tick may be a moment's bad luck; after so many in a row nobody looks after the fleet.
+_FAILED_TICKS_DOUBTED = 3
 # All that a tick waits for has deadlines of its own, together about 4 s.
 _TICK_S_MAX = 15.0
 _FIRST_LOOK_S = 1.0
@@ -71,6 +73,7 @@ class Controller:
         self._requeue_at: datetime | None = None
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
+        self._failing_since: datetime | None = None
         self._tick_begun_s: float | None = None
         self._clock_watch = ClockWatch(world.clock)
         self.broadcast = api.Broadcast()
@@ -164,13 +167,23 @@ class Controller:
         except Exception as exc:  # noqa: BLE001  # a fleet must outlive a bug: journalled below, and tried again
             self._failed_ticks += 1
             components.journal.failed(FLEET, "tick", exc)
-            if self._known is not None:
-                self._known = replace(self._known, trouble=f"the last tick failed: {exc}")
+            self._note_failed(exc)
             return False
         finally:
             self._tick_begun_s = None
         self._failed_ticks = 0
+        self._failing_since = None
         return is_over
+
+    def _note_failed(self, exc: Exception) -> None:
+        """Say so in the status: once several ticks have failed, what it shows is no longer so."""
+        self._failing_since = self._failing_since or self._world.clock.now()
+        if self._known is not None:
+            since = self._failing_since if self._failed_ticks >= _FAILED_TICKS_DOUBTED else None
+            self._known = replace(
+                self._known, at=self._world.clock.now(), trouble=f"the last tick failed: {exc}", failing_since=since
+            )
+        self.broadcast.announce()
 
     async def _tick(self, components: _Components) -> bool:
         """Load, decide, apply. Return whether the fleet is down and nothing is left to do."""

@@ -39,6 +39,7 @@ class ConditionReason(StrEnum):
 
     CONTROLLER_MISSING = "controller-missing"
     CONTROLLER_SILENT = "controller-silent"
+    CONTROLLER_FAILING = "controller-failing"  # it answers, and cannot decide
     GATEWAY_SILENT = "gateway-silent"
     STATE_FAULT = "state-fault"  # nothing can be written down: no new node is made
     NO_FIGURES = "no-figures"  # of a lane, as the gateway is silent
@@ -77,6 +78,8 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
         return (_going_down(status),)
     if not status.controller_alive:
         return (_without_controller(status),)
+    if status.controller_failing_since is not None:
+        return (_failing(status, status.controller_failing_since),)
     lanes = [(lane.name, found) for lane in status.lanes for found in lane_conditions(lane)]
     named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
     if status.store_condition is not None:
@@ -195,6 +198,11 @@ def _without_controller(status: FleetStatus) -> Condition:
         reason_code=ConditionReason.CONTROLLER_MISSING if missing else ConditionReason.CONTROLLER_SILENT,
         message=f"{_absence(status)}; shown is what it last wrote down",
     )
+
+
+def _failing(status: FleetStatus, since: datetime) -> Condition:
+    message = f"{status.reason}; so do all{_since(since, status.at)}: nobody looks after the fleet; shown is what was last seen"
+    return _condition(ConditionType.STALE, ConditionReason.CONTROLLER_FAILING, message)
 
 
 def _state_fault(found: StoreCondition) -> Condition:

@@ -56,6 +56,7 @@ class FleetKnowledge:
     gateway_stall: str = ""
     lost_store: StoreCondition | None = None  # found since: nothing was observed after it
     trouble: str = ""  # what went wrong in the last tick, if anything
+    failing_since: datetime | None = None  # several ticks in a row have failed, the first one then
 
     @property
     def store_condition(self) -> StoreCondition | None:
@@ -99,6 +100,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_stall=known.controller_stall,
         gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
         store_condition=known.store_condition,
+        controller_failing_since=known.failing_since,
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )
 

@@ -90,6 +90,7 @@ class FleetStatus:
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
     controller_stall: str = ""  # why its process does not progress, and for how long: "stopped", "hung"
+    controller_failing_since: datetime | None = None  # it answers, and several ticks in a row have failed; see `reason`
     gateway_stall: str = ""
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
