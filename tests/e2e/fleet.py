@@ -96,7 +96,7 @@ class Home:
         vLLM's workers rename themselves over their own environment: only their session tells whose they are.
         """
         state = self.environment["XDG_STATE_HOME"]
-        everybody = [process for process in psutil.process_iter() if not _is_dead(process)]
+        everybody = [process for process in psutil.process_iter() if not has_ended(process)]
         ours = sessions | {session_of(p) for p in everybody if lives_under(p, state)}
         ours -= {session_of(psutil.Process()), -1}
         return [p for p in everybody if session_of(p) in ours or lives_under(p, state)]
@@ -151,7 +151,7 @@ def session_of(process: psutil.Process) -> int:
         return -1
 
 
-def _is_dead(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     """Whether it has ended, a zombie that only waits for its reaper included: that holds nothing any more."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE

@@ -20,7 +20,17 @@ from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.testing.samples import EPOCH
-from tests.e2e.fleet import Home, free_port, in_rotation, lane_of, live_replicas, name_of, replica_of, session_of
+from tests.e2e.fleet import (
+    Home,
+    free_port,
+    has_ended,
+    in_rotation,
+    lane_of,
+    live_replicas,
+    name_of,
+    replica_of,
+    session_of,
+)
 from tests.engines.environment import engine_env, offline
 
 if TYPE_CHECKING:
@@ -328,7 +338,7 @@ async def test_a_replica_whose_engine_core_stands_still_is_out_in_seconds_and_lo
     )
     # Its substitute is on the way; and one more, where loading it has kept the other from answering for so long.
     assert len([r for r in live_replicas(seen) if r.record.lane == "short"]) >= 2
-    assert not core.is_running()
+    assert has_ended(core)
 
 
 def engine_core_of(fleet: RealFleet, replica_id: str) -> psutil.Process:
