@@ -109,7 +109,7 @@ def six_engines() -> Desired:
     )  # fmt: skip
 
 
-_ONE_LANE = """
+ONE_LANE = """
 apiVersion: fleetctl/v1
 name: engines
 model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
@@ -132,7 +132,7 @@ capacity: {gpus: [L40S], max_nodes: 3}
 
 def three_engines() -> Desired:
     """Three L40S in one lane; TTFT 2 s."""
-    return desired_for(parse_profile(_ONE_LANE, source="engines"))
+    return desired_for(parse_profile(ONE_LANE, source="engines"))
 
 
 _STAIRCASE = """
