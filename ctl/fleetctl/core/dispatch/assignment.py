@@ -159,7 +159,7 @@ class Assignment:
         lane = request.lane
         if request.displaced_until_s is None:
             request.displaced_s = now_s
-            request.displaced_until_s = now_s + self._displaced_wait_s(request)
+            request.displaced_until_s = now_s + self._limits.displaced_max_wait_s(request)
         wait_s = request.displaced_until_s - now_s
         if wait_s <= 0.0:
             self._endings.expire(request)
@@ -169,18 +169,11 @@ class Assignment:
         request.ticket = lane.displaced.requeue(request, now_s=now_s, wait_max_s=wait_s)
         self._wake(lane, request.ticket.deadline_s)
 
-    def _displaced_wait_s(self, request: ActiveRequest) -> float:
-        limits, route = self._limits, request.lane.route
-        announced_wait_s = limits.continued_wait_s if request.must_continue else limits.displaced_wait_s
-        if route.replacement_s is not None and route.replacement_s <= announced_wait_s:
-            return max(route.max_wait_s, announced_wait_s)
-        return max(route.max_wait_s, limits.displaced_wait_s) if request.must_continue else route.max_wait_s
-
     def extend_waits(self, lane: DispatchLane[ActiveRequest]) -> None:
         """Let displaced requests wait for a replacement that has been announced since they began to wait."""
         for ticket in lane.displaced.tickets():
             request = ticket.item
-            until_s = request.displaced_s + self._displaced_wait_s(request)
+            until_s = request.displaced_s + self._limits.displaced_max_wait_s(request)
             ticket.deadline_s = max(ticket.deadline_s, until_s)
             request.displaced_until_s = ticket.deadline_s
 

@@ -15,6 +15,7 @@ from fleetctl.core.dispatch.assignment import Assignment
 from fleetctl.core.dispatch.attribution import ErrorAttribution
 from fleetctl.core.dispatch.decode_watch import DecodeWatch
 from fleetctl.core.dispatch.endings import Endings
+from fleetctl.core.dispatch.failover import could_continue, is_held_elsewhere
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Consequence, Retry
 from fleetctl.core.dispatch.outliers import OutlierDetector
 from fleetctl.core.dispatch.ports import Resumption
@@ -61,7 +62,7 @@ class Dispatcher:
         self.routes.apply(table, self.clock())
         for lane in list(self.routes.lanes.values()):
             for ticket in lane.displaced.tickets():
-                if ticket.item.must_continue and not self.routes.could_continue(ticket.item):
+                if ticket.item.must_continue and not could_continue(ticket.item):
                     self._endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
             if lane.displaced:
                 self._assignment.extend_waits(lane)
@@ -142,7 +143,7 @@ class Dispatcher:
         """
         replica = request.replica
         held = replica.candidate.max_model_len if replica is not None else 0
-        if not held or request.tokens.most <= held or not self.routes.is_held_elsewhere(request, held):
+        if not held or request.tokens.most <= held or not is_held_elsewhere(self.routes, request, held):
             return False
         request.needed_tokens = max(request.needed_tokens, held + 1)
         request.has_answer = False  # it has taken no time that says anything about the next one's
@@ -187,7 +188,7 @@ class Dispatcher:
 
     def _continue(self, request: ActiveRequest, consequence: Consequence) -> None:
         """Go on elsewhere with an answer the client has part of, where that is lawful and some replica ever could."""
-        may_continue = self._limits.let_move(request) and self.routes.could_continue(request)
+        may_continue = self._limits.let_move(request) and could_continue(request)
         may_continue = may_continue and self._errors.may_retry(request, consequence, self.clock())
         resumption = request.exchange.resumption(may_continue=may_continue)
         if resumption is Resumption.ONLY_END_MISSING:

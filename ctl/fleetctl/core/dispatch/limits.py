@@ -35,3 +35,11 @@ class DispatchLimits:
             has_many_left = request.continuations < self.continuations_max
             return has_many_left and request.fruitless < self.fruitless_continuations_max
         return request.resends < (self.resends_lost_max if may_be_death else self.resends_max)
+
+    def displaced_max_wait_s(self, request: ActiveRequest) -> float:
+        """Return how long a request waits for another replica, from when it lost its own."""
+        route = request.lane.route
+        announced_wait_s = self.continued_wait_s if request.must_continue else self.displaced_wait_s
+        if route.replacement_s is not None and route.replacement_s <= announced_wait_s:
+            return max(route.max_wait_s, announced_wait_s)
+        return max(route.max_wait_s, self.displaced_wait_s) if request.must_continue else route.max_wait_s

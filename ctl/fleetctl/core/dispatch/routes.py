@@ -134,7 +134,7 @@ class RoutingState:
         elif not found:
             found = self._lent(request, now_s)
         if not found:
-            for pool in self._other_pools(request):
+            for pool in self.other_pools(request):
                 found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
                 found = [c for c in found if c.holds(needed)]
                 if found:
@@ -188,7 +188,7 @@ class RoutingState:
             return None
         return min(c.line.wait_s(now_s) for c in serves)
 
-    def _other_pools(self, request: ActiveRequest) -> Iterable[list[Candidate]]:
+    def other_pools(self, request: ActiveRequest) -> Iterable[list[Candidate]]:
         """Return the replicas beyond its lane's own that may take a request, best first.
 
         Those it may spill to; and where its own engines, of which it had been believed otherwise, do not hold the
@@ -202,29 +202,6 @@ class RoutingState:
         others = (self.lanes[row.name] for row in self._choice.lanes if row.name != lane.route.name)
         return [*pools, *(other.candidates for other in sorted(others, key=lambda other: other.route.match.batch))]
 
-    def is_held_elsewhere(self, request: ActiveRequest, more_than: int) -> bool:
-        """Whether some replica in rotation holds more than so many tokens and may take this request."""
-        lane = request.lane
-        pools = [lane.candidates]
-        if not request.is_lane_named:
-            pools += [other.candidates for other in self.lanes.values()]
-        return any(c.in_rotation and c.max_model_len > more_than for pool in pools for c in pool)
-
-    def has_other(self, request: ActiveRequest) -> bool:
-        """Whether a replica in rotation, other than its own, could take a request."""
-        own = request.replica.candidate if request.replica is not None else None
-        pools = (request.lane.candidates, *self._other_pools(request))
-        return any(
-            c is not own
-            and c.in_rotation
-            and not c.ejected_until_s
-            and c.id not in request.avoided
-            and c.holds(request.needed_tokens)
-            and (c.continues or not request.is_committed)
-            for pool in pools
-            for c in pool
-        )
-
     def may_eject(self, replica: DispatchReplica) -> bool:
         """Whether half of its lane is left without this replica: Envoy's panic threshold, kept at the ejection.
 
@@ -234,17 +211,3 @@ class RoutingState:
         pool = [c for c in lane.candidates if c.in_rotation] if lane is not None else []
         others_out = sum(c.ejected_until_s > 0.0 and c is not replica.candidate for c in pool)
         return 2 * (others_out + 1) <= len(pool)
-
-    def could_continue(self, request: ActiveRequest) -> bool:
-        """Whether waiting makes sense for a lost stream: its lane, or one it may spill to, has engines that can go on.
-
-        Replicas that failed it count, in the table or not, for the ones that take their place will be of their kind.
-        """
-        lane = request.lane
-        if any(c.continues for c in lane.candidates):
-            return True
-        if not lane.candidates and request.lane_continued:
-            return True
-        if any(c.continues for owner in lane.lenders for c in owner.candidates):
-            return True
-        return lane.may_spill and any(c.continues for pool in lane.spill for c in pool)

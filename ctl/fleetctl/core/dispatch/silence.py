@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispatch.failover import has_other
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.liveness import UNHEALTHY_SILENT_S, stall_limit_s
 
@@ -58,7 +59,7 @@ def _is_stalled(
     if request.awaits_token and _has_spoken(replica, now_s, limit_s):
         return False  # Its prompt waits behind those of others; how long a request may take is bounded elsewhere.
     is_timed_out = silent_s > timeout_s
-    if silent_s <= limit_s or not (is_timed_out or routes.has_other(request)):
+    if silent_s <= limit_s or not (is_timed_out or has_other(routes, request)):
         return False
     if _is_hung(request, replica, now_s, limit_s):
         replica.eject_at_next_failure()
