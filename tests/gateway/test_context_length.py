@@ -132,6 +132,8 @@ async def test_what_no_engine_holds_is_refused_in_openais_shape_before_it_reache
         assert refused.value.response.headers["x-fleetctl-reason"] == "context-length"
         long = await rig.post(messages=prompt_of(70_000))
         assert (long.status, long.json["error"]["param"]) == (400, "messages")
+        plain = await rig.post("/v1/completions", prompt="word" * 70_000)
+        assert (plain.status, plain.json["error"]["param"]) == (400, "prompt")
         named = await rig.post(max_tokens=5000, headers={"x-fleetctl-lane": "short"})
         assert named.json["error"]["code"] == "context_length_exceeded"
         assert "4096 tokens in lane short" in named.json["error"]["message"]

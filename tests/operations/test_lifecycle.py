@@ -136,6 +136,19 @@ def test_following_up_waits_its_whole_timeout(site, clock):
     assert clock.monotonic_s() == pytest.approx(60, abs=0.5)
 
 
+def test_following_up_does_not_wait_out_its_timeout_where_the_controller_decides_nothing(site, clock, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    seen = host.controllers["demo"]()
+    since = clock.now()
+    host.controllers["demo"] = lambda: replace(
+        seen, at=clock.now(), controller_failing_since=since, reason="the last tick failed: no such table",
+        lanes=tuple(replace(lane, ready=0, wanted=1) for lane in seen.lanes),
+    )  # fmt: skip
+    with pytest.raises(UnavailableError, match="decides nothing: the last tick failed: no such table"):
+        list(lifecycle.follow_up(site, "demo", timeout_s=600, generation=1))
+    assert 29 < clock.monotonic_s() < 35
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

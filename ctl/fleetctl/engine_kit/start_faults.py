@@ -70,5 +70,5 @@ def killed_by(exit_reason: str, *, of: str = "") -> EngineFault:
     number = int(found[1]) if found else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else exit_reason
     whose = f"its process {of}" if of else "its process"
-    hint = "; the system does so where memory is short" if number == signal.SIGKILL else ""
+    hint = "; by the system where memory is short, else by hand" if number == signal.SIGKILL else ""
     return EngineFault(kind=EngineFaultKind.KILLED, line=f"{whose} was killed by {exit_reason} ({name}){hint}")

@@ -37,9 +37,18 @@ def postpone_key(client: ClientConnection) -> None:
 
 
 def refuse_without_lane(
-    client: ClientConnection, refusal: Refusal, tokens: RequestTokens, routes: RoutingState, header: str | None
+    client: ClientConnection,
+    refusal: Refusal,
+    tokens: RequestTokens,
+    routes: RoutingState,
+    header: str | None,
+    *,
+    prompt_key: str,
 ) -> None:
-    """Answer that no lane takes a request, with the limits it is over where it is too long."""
+    """Answer that no lane takes a request, with the limits it is over where it is too long.
+
+    `prompt_key` is what this endpoint calls the prompt: `messages` or `prompt`.
+    """
     if refusal is not Refusal.CONTEXT_LENGTH:
         message = f"no lane takes this request ({refusal.value}); there are: {', '.join(routes.lanes)}"
         reply_error(client, 400, message, kind="invalid_request_error", refusal=refusal)
@@ -54,7 +63,7 @@ def refuse_without_lane(
     fitting = [f"{name} ({limit})" for name, limit in limits.items() if limit >= tokens.least]
     if fitting:
         message += f" Lanes that hold it: {', '.join(fitting)}."
-    param = "max_tokens" if tokens.output > most else "messages"
+    param = "max_tokens" if tokens.output > most else prompt_key
     body = wire.error_body(message, kind="invalid_request_error", code="context_length_exceeded", param=param)
     _reply(client, 400, body, refusal)
 

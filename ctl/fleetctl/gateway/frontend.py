@@ -202,7 +202,8 @@ class Frontend:
             stream=parsed.stream,
         )
         if isinstance(lane, Refusal):
-            refuse_without_lane(client, lane, found.tokens, routes, header)
+            prompt_key = "messages" if request.path == CHAT_PATH else "prompt"
+            refuse_without_lane(client, lane, found.tokens, routes, header, prompt_key=prompt_key)
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)

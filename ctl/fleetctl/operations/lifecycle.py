@@ -26,7 +26,7 @@ from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.readiness import failed_starts, keeps_failing, missing, refuse_final
+from fleetctl.operations.readiness import failed_starts, keeps_failing, missing, refuse_failing, refuse_final
 from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def down(site: Site, fleet: str) -> Desired:
 def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> Iterator[FleetStatus]:
     """Yield statuses until this generation of the fleet's record is in force, and ready.
 
-    Raises UnavailableError after `timeout_s`, and EngineStartError as soon as it is certain that an engine cannot start
+    Raises UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it is certain that an engine cannot start
     by it; nothing is undone then.
     """
     deadline_s = site.clock.monotonic_s() + timeout_s
@@ -121,6 +121,7 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
         if not lacking:
             return
         refuse_final(seen, generation=generation)
+        refuse_failing(seen)
         if site.clock.monotonic_s() >= deadline_s:
             failures = "".join(f"\n{line}" for line in failed_starts(seen, generation=generation))
             raise UnavailableError(

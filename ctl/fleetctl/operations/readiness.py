@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import serves_nobody
-from fleetctl.errors import EngineStartError
+from fleetctl.errors import EngineStartError, UnavailableError
 from fleetctl.model.replica import ReplicaState
-from fleetctl.units import format_count
+from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # `up` waits for no further start after so many; the fleet itself goes on trying, ever less often.
 _FAILED_STARTS_MAX = 3
+# A provider that fails for moments is waited for; a policy or a record that lets no decision be made does not mend itself.
+_FAILING_S = 30.0
 
 
 def is_ready(seen: FleetStatus) -> bool:
@@ -66,6 +68,17 @@ def refuse_final(seen: FleetStatus, *, generation: int) -> None:
             "\n".join(f"lane {name}: {fault}" for name, fault in faults.items()),
             hint=f"{goes_on}mend it and bring it up again: fleetctl up; all it wrote: fleetctl logs {_last_failed(seen, next(iter(faults)))} --fleet {seen.fleet}",
         )
+
+
+def refuse_failing(seen: FleetStatus) -> None:
+    """Raise UnavailableError where the controller answers, and has long decided nothing: waiting does not mend that."""
+    since = seen.controller_failing_since
+    if not seen.controller_alive or since is None or (seen.at - since).total_seconds() < _FAILING_S:
+        return
+    raise UnavailableError(
+        f"the controller of {seen.fleet} decides nothing: {seen.reason}; so it has been for {format_duration((seen.at - since).total_seconds())}",
+        hint=f"it goes on trying; all it wrote: fleetctl logs controller --fleet {seen.fleet}",
+    )
 
 
 def keeps_failing(seen: FleetStatus, lane: LaneStatus) -> bool:
