@@ -231,3 +231,19 @@ def test_where_no_spot_has_stock_it_is_on_demand() -> None:
         capacity=FREE, avoid=frozenset(o.key for o in spot), hazards=learned_of({}), may_fall_back=True, most=2,
     )  # fmt: skip
     assert found.offerings == (on_demand,)
+
+
+def test_where_an_order_is_late_another_goes_elsewhere_and_there_again_only_where_nothing_else_is_sold() -> None:
+    sold = in_zones("late", "calm")
+    on_demand = replace(sold[0], market=Market.ON_DEMAND)
+    for offerings, late, taken in (
+        (sold, sold[:1], sold[1]),
+        ((*sold, on_demand), sold, on_demand),
+        (sold[:1], sold[:1], sold[0]),
+    ):
+        found = ranked_offerings(
+            LANE, (), Market.SPOT, offerings,
+            capacity=FREE, avoid=frozenset(), hazards=learned_of({}), may_fall_back=True, most=1,
+            late=frozenset(o.key for o in late),
+        )  # fmt: skip
+        assert found.offerings == (taken,)

@@ -260,7 +260,7 @@ def test_an_unhealthy_replica_leaves_rotation_and_is_replaced_if_it_stays_so():
 @pytest.mark.parametrize("others", [0, 2])
 def test_one_that_stands_still_is_given_as_long_as_a_working_one_could_take(others):
     rest = [observed(f"r{number + 2}") for number in range(others)]
-    coming = observed("r9", STATE.BOOTING, healthy=None)
+    coming = observed("r9", STATE.BOOTING, healthy=None, record_created_at=at(3590))
     fleet, memory = worlds.one_lane(1 + others), settled(1 + others)
     limit_s = recovery_limit_s(stall_limits_s(fleet.profile)["short"])
     assert limit_s < 20.0

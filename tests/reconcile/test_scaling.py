@@ -58,7 +58,7 @@ def test_a_dip_below_the_limit_starts_the_wait_afresh():
 def test_a_replica_on_its_way_is_waited_for():
     fleet = worlds.one_lane(2)
     memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=2, requested=2, up_since=at(3000))})
-    seen = (*TWO, observed("r3", ReplicaState.BOOTING))
+    seen = (*TWO, observed("r3", ReplicaState.BOOTING, record_created_at=at(3580)))
     decision = step(fleet, memory, 3600, *seen, ttft_s=0.9)
     assert decision.memory.lanes["short"].wanted == 3
     assert "2 of 3 ready, 1 pending" in reason_of(decision, "short")

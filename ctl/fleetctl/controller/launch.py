@@ -144,6 +144,7 @@ class Launcher:
             hazards=self.hazards,
             may_fall_back=action.may_fall_back,
             most=1 + self._world.provider.capabilities.alternatives_max,
+            late=frozenset(action.late),
         )
         if not ranking.offerings:
             raise CapacityError(ranking.reason, hint="it is tried again; raise the caps or allow more zones and GPUs")

@@ -21,7 +21,8 @@ class Counts:
     """A lane's replicas by how far they are."""
 
     ready: int
-    pending: int  # pending, booting, warming
+    pending: int  # pending, booting, warming; those that are late are not among them
+    late: int = 0  # ordered so long ago that others are ordered in their stead
 
 
 def note_absence(

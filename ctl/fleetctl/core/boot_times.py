@@ -11,6 +11,12 @@ _FROM_ZERO_S_MAX = 300.0
 # Half of the replicas take longer than the median, few half as long again; the order itself waits for demand to be seen.
 _FROM_ZERO_SLACK = 1.5
 _ORDER_S = 15.0
+# An order this far beyond what others took is late. One too many costs a boot; waiting for one that never comes, all that
+# is refused meanwhile.
+_LATE_MEASURED = 1.5
+_LATE_SLOWEST = 1.1
+_LATE_PLANNED = 2.0
+_LATE_S_MIN = 60.0  # a busy machine is late by so much at times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +48,24 @@ def expected_replacement_s(plan: LanePlan, records: Iterable[Replica]) -> float:
         if record.lane == plan.lane and record.assigned_at is None and record.ready_at is not None
     ]
     return median(own) if own else expected_boot_s(plan, boot_times_s(records))
+
+
+def late_after_s(plan: LanePlan, record: Replica, lane: Iterable[Replica], measured_s: dict[str, float]) -> float:
+    """Return how long after its order a replica is surely late, so that another is ordered in its stead.
+
+    Far beyond the median of what the lane's replicas took, and beyond the slowest of them; where none was measured, beyond
+    what its offering takes, or the plan says, which does not know the engine's own start.
+    """
+    own = [
+        _boot_s(each, each.ready_at)
+        for each in lane
+        if each.lane == plan.lane and each.assigned_at is None and each.ready_at is not None
+    ]
+    if own:
+        return max(_LATE_S_MIN, _LATE_MEASURED * median(own), _LATE_SLOWEST * max(own))
+    if record.offering in measured_s:
+        return max(_LATE_S_MIN, _LATE_MEASURED * measured_s[record.offering])
+    return max(_LATE_S_MIN, _LATE_PLANNED * plan.offering.boot_s)
 
 
 def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:

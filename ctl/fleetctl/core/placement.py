@@ -159,12 +159,27 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
     hazards: Hazards,
     may_fall_back: bool,
     most: int,
+    late: AbstractSet[str] = frozenset(),
 ) -> Ranking:
     """Return where to launch: on the market asked for, else, where that is spot and may fall back, on demand.
 
     An offering that has just lost a node is taken only where no other of its market is left: should it have no stock,
-    the provider says so at once.
+    the provider says so at once. One whose last order is `late` is taken only where nothing else is left at all.
     """
+    if late:
+        elsewhere = ranked_offerings(
+            lane_plan,
+            live,
+            market,
+            offerings,
+            capacity=capacity,
+            avoid={*avoid, *late},
+            hazards=hazards,
+            may_fall_back=may_fall_back,
+            most=most,
+        )
+        if elsewhere.offerings:
+            return elsewhere
     attempts = [(market, hazards)]
     if market is Market.SPOT and may_fall_back:
         attempts += [(Market.SPOT, replace(hazards, avoids=False)), (Market.ON_DEMAND, hazards)]

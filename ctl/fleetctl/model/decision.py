@@ -146,6 +146,7 @@ class LaunchReplica(LaneAction, frozen=True, kw_only=True, tag="launch"):
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
     may_fall_back: bool = True  # on demand where spot has none; else nothing is ordered then
+    late: tuple[str, ...] = ()  # Offering.keys where an order of the lane is late: taken only where no other is left
 
     @property
     def figures(self) -> dict[str, float | str]:

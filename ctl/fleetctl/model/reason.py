@@ -26,6 +26,7 @@ class ReasonCode(StrEnum):
     # Capacity of a lane
     REPLICA_LACKING = "replica-lacking"  # fewer than wanted
     REPLICA_REPLACED = "replica-replaced"  # stands in for one that leaves
+    REPLICA_LATE = "replica-late"  # on its way for far longer than others took: one is ordered in its stead
     SPOT_SPARE = "spot-spare"  # one more, as spot nodes are lost often and replaced slowly
     SPOT_AGAIN = "spot-again"  # takes the place of an on-demand replica that stood in for spot
     OFFERING_UNOBTAINABLE = "offering-unobtainable"  # tried on the next one

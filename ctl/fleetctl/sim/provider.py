@@ -59,6 +59,7 @@ class SimulatedProvider:
             hazards=hazards,
             may_fall_back=action.may_fall_back,
             most=1,
+            late=frozenset(action.late),
         )
         return next(iter(ranking.offerings), None)
 

@@ -26,6 +26,7 @@ from fleetctl.core.reconcile.lane_state import (
     with_memory,
     with_steps,
 )
+from fleetctl.core.reconcile.late import late_note
 from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
 from fleetctl.core.reconcile.markets import (
     MarketChoice,
@@ -59,7 +60,7 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
     lane, slow = drain_slow(lane, context)
-    notes += waiting + slow
+    notes += waiting + slow + late_note(lane, context.now)
     return _launch_lacking(lane, context, headroom, notes)
 
 
@@ -228,6 +229,7 @@ def _plan_launches(
     if not acted and not shadowed:
         return launches, headroom, ()
     leaving = [o.id for o in lane.steps if _is_leaving(o) or o.is_convicted]
+    late = [o for o in lane.steps if o.id in lane.late and o.state.counts_as_capacity]
     left = headroom
     have = capacity_of(lane)
     on_demand = _on_demand(have)
@@ -242,7 +244,7 @@ def _plan_launches(
                 headroom,
                 (ReasonCode.LAUNCH_BLOCKED.because(f"{acted + shadowed - number} more wanted, but {refusal}"),),
             )
-        launches.append(_launch(lane, choice, leaving, have=len(have), shadow=number >= acted))
+        launches.append(_launch(lane, choice, leaving, late, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
         left = left.without(price, nodes=lane.plan.node_count)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
@@ -269,15 +271,19 @@ def _unreplaced(lane: LaneState) -> list[ReplicaStep]:
     return [o for o in _drained_by_operator(lane) if o.id not in lane.memory.replaced]
 
 
-def _launch(lane: LaneState, choice: MarketChoice, leaving: list[str], *, have: int, shadow: bool) -> LaunchReplica:
+def _launch(
+    lane: LaneState, choice: MarketChoice, leaving: list[str], late: list[ReplicaStep], *, have: int, shadow: bool
+) -> LaunchReplica:
     replaces = leaving.pop(0) if leaving else ""
     there = f"{have} of {lane.target.wanted} there or coming"
+    there += f", {', '.join(o.id for o in late)} late" if late else ""
     reason = f"replaces {replaces}; {there}" if replaces else f"{there}: {lane.target.reason}"
     reason += f"; {choice.reason}" if choice.reason else ""
     return LaunchReplica(
         lane=lane.spec.name,
         market=choice.market,
         replaces=replaces,
+        late=tuple(sorted({o.replica.record.offering for o in late})),
         code=ReasonCode.REPLICA_REPLACED if replaces else ReasonCode.REPLICA_LACKING,
         reason=reason,
         shadow=shadow,

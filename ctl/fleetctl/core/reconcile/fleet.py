@@ -20,6 +20,7 @@ from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView
+from fleetctl.core.reconcile.late import late_ids
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
 from fleetctl.core.reconcile.notices import leaves_rotation_at
@@ -29,7 +30,7 @@ from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, Repli
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
-from fleetctl.model.decision import AnyAction, Decision, MarkBooting, Memory, ReportBreach, SetStep
+from fleetctl.model.decision import AnyAction, Decision, LaneMemory, MarkBooting, Memory, ReportBreach, SetStep
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, ReasonCode
@@ -164,22 +165,34 @@ def _lanes(
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     specs = desired.profile.lanes
     of_lane = {spec.name: tuple(o for o in steps if o.replica.record.lane == spec.name) for spec in specs}
-    counts = {name: _counts(of_lane[name]) for name in of_lane}
+    late = {spec.name: _late(spec.name, of_lane[spec.name], desired, observation, context) for spec in specs}
+    counts = {name: _counts(of_lane[name], late[name]) for name in of_lane}
     views = lane_views(desired, observation, context.memory, context.now, counts)
     results: dict[str, _LaneResult] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        results[spec.name] = _decide_lane(views[spec.name], of_lane[spec.name], context, headroom, observation, scaling)
+        results[spec.name] = _decide_lane(
+            views[spec.name], of_lane[spec.name], context, headroom, observation, scaling, late=late[spec.name]
+        )
         headroom = results[spec.name].decided.headroom
     return {spec.name: results[spec.name] for spec in specs}
 
 
-def _decide_lane(  # a lane's decision, from what each of them says
+def _late(
+    lane: str, steps: tuple[ReplicaStep, ...], desired: Desired, observation: Observation, context: ReconcileContext
+) -> frozenset[str]:
+    memory = context.memory.lanes.get(lane, LaneMemory())
+    return late_ids(desired.plan.lane(lane), memory, steps, boot_s=observation.boot_s, now=context.now)
+
+
+def _decide_lane(  # noqa: PLR0913  # a lane's decision, from what each of them says
     view: LaneView,
     steps: tuple[ReplicaStep, ...],
     context: ReconcileContext,
     headroom: Headroom,
     observation: Observation,
     scaling: Scaling,
+    *,
+    late: frozenset[str],
 ) -> _LaneResult:
     ladder = decide_step(view)
     aim = scaling(changed(view, memory=ladder.memory))
@@ -195,6 +208,7 @@ def _decide_lane(  # a lane's decision, from what each of them says
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
+        late=late,
         market=MarketView(
             offerings=observation.offerings,
             refused=frozenset(observation.refused_offerings),
@@ -206,9 +220,10 @@ def _decide_lane(  # a lane's decision, from what each of them says
     return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom), reports=reports)
 
 
-def _counts(steps: tuple[ReplicaStep, ...]) -> Counts:
+def _counts(steps: tuple[ReplicaStep, ...], late: frozenset[str]) -> Counts:
     ready = sum(o.state is ReplicaState.READY for o in steps)
-    return Counts(ready=ready, pending=sum(o.state.counts_as_capacity for o in steps) - ready)
+    behind = sum(o.id in late and o.state.counts_as_capacity for o in steps)
+    return Counts(ready=ready, pending=sum(o.state.counts_as_capacity for o in steps) - ready - behind, late=behind)
 
 
 def _actions(desired: Desired, steps: Iterable[ReplicaStep]) -> list[AnyAction]:
@@ -273,6 +288,8 @@ def _inputs(result: _LaneResult) -> dict[str, float | str]:
         "unmet": round(pressure.unmet, 4),
         "step": result.ladder.memory.step.value,
     }
+    if counts.late:
+        figures["late"] = counts.late
     if result.view.spot_spare.short_share:
         figures["spot_short_share"] = round(result.view.spot_spare.short_share, 6)
     if pressure.level is not None:

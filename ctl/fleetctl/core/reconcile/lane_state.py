@@ -52,6 +52,7 @@ class LaneState:
     blocked: str = ""  # why no node may be ordered now
     boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
     market: MarketView = field(default_factory=MarketView)
+    late: frozenset[str] = frozenset()  # replicas on their way for so long that others are ordered in their stead
     known: KnownCapacity = field(default_factory=KnownCapacity, repr=False, compare=False)
 
 
@@ -74,7 +75,10 @@ def capacity_of(lane: LaneState) -> list[ReplicaStep]:
         known.found = tuple(
             o
             for o in lane.steps
-            if _counts(o, o.state) and notice_of(o.replica) is None and slow_reason(o.replica) is None
+            if _counts(o, o.state)
+            and o.id not in lane.late
+            and notice_of(o.replica) is None
+            and slow_reason(o.replica) is None
         )
     return list(known.found)
 
