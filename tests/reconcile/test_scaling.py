@@ -199,7 +199,8 @@ def test_longer_prompts_are_more_work_and_said_so():
         lane = traffic("short", rps=2.0)
         tokens: dict[str, Any] = {
             "finished": 1000, "prompt_tokens": round(1000 * plan.prompt_tokens_mean * prompt_factor),
-            "output_tokens": round(1000 * plan.output_tokens_mean),
+            "output_tokens": round(9000 * plan.output_tokens_mean),
+            "finished_output_tokens": round(1000 * plan.output_tokens_mean),
         }  # fmt: skip
         lane = replace(lane, windows=tuple(replace(window, **tokens) for window in lane.windows))
         decision = decide(fleet, observation(*TWO, gateway=snapshot(lane)), PLANNED)

@@ -111,6 +111,6 @@ def test_refused_and_breached_requests_are_bad_and_those_the_client_gave_up_are_
         (Ending.CANCELLED, 0.1),
     ):
         measured = RequestMeasurements(ending=ending, total_s=1.0, ttft_s=ttft_s)
-        accounts.finished(0.0, measured, prompt_tokens=1, more_output_tokens=0)
+        accounts.finished(0.0, measured, prompt_tokens=1, output_tokens=0, more_output_tokens=0)
     accounts.missed(0.0, BreachKind.REFUSED)
     assert accounts.totals() == RequestTotals(good=1, bad=3)

@@ -299,7 +299,11 @@ def test_judging_the_same_figures_again_gives_the_same_verdict(bad_10, good_10, 
 def test_the_outcome_of_a_client_that_gave_up_late_is_a_miss():
     lane = Lane()
     lane.accounts.finished(
-        1.0, RequestMeasurements(ending=Ending.CANCELLED, total_s=0.5), prompt_tokens=0, more_output_tokens=0
+        1.0,
+        RequestMeasurements(ending=Ending.CANCELLED, total_s=0.5),
+        prompt_tokens=0,
+        output_tokens=0,
+        more_output_tokens=0,
     )
     assert lane.accounts.snapshot(1.0)[0].breached == {"ttft": 1}
 

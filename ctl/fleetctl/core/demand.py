@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.plan import Constraint
 
 if TYPE_CHECKING:
-    from fleetctl.model.gateway import LaneSnapshot
+    from fleetctl.model.gateway import LaneSnapshot, LaneWindow
     from fleetctl.model.plan import LanePlan
 
 # Where the plan was not set by load, a replica is counted on for this share of its knee (the published fleet's 70 %).
@@ -42,8 +42,9 @@ class MeanLengths:
 def mean_lengths(lane: LaneSnapshot) -> MeanLengths | None:
     """Return the lengths of requests that finished lately. None: too few to say anything.
 
-    Prompts over the shortest window that holds requests enough; answers over the longest, for their tokens are counted
-    as they come, and while load rises more come than belong to finished requests.
+    Prompts over the shortest window that holds requests enough. Answers over the longest: of the requests that arrive while
+    load rises the short ones finish first, and a window that is much longer than an answer hardly notices. Tokens of
+    answers that still run do not count, as they belong to requests that do not either.
     """
     windows = [window for seconds in _WINDOWS_S if (window := lane.window(seconds)).finished >= _REQUESTS_MIN]
     if not windows:
@@ -52,9 +53,14 @@ def mean_lengths(lane: LaneSnapshot) -> MeanLengths | None:
         return None
     return MeanLengths(
         prompt_tokens=windows[0].prompt_tokens / windows[0].finished,
-        output_tokens=windows[-1].output_tokens / windows[-1].finished,
+        output_tokens=_answer_tokens(windows[-1]) / windows[-1].finished,
         requests=windows[0].finished,
     )
+
+
+def _answer_tokens(window: LaneWindow) -> int:
+    # The gateway of an earlier build, which runs on while the controller is replaced, does not tell them apart.
+    return window.finished_output_tokens or window.output_tokens
 
 
 def request_cost(plan: LanePlan, lengths: MeanLengths | None) -> float:

@@ -102,7 +102,8 @@ class LaneWindow:
     shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
     finished: int = 0
     prompt_tokens: int = 0
-    output_tokens: int = 0
+    output_tokens: int = 0  # as they came, those of requests that still run among them
+    finished_output_tokens: int = 0  # of requests that finished, as `prompt_tokens` are
     ttft: Quantiles = field(default_factory=Quantiles)
     itl: Quantiles = field(default_factory=Quantiles)
     e2e: Quantiles = field(default_factory=Quantiles)

@@ -115,12 +115,13 @@ class LaneAccounts:
         measured: RequestMeasurements,
         *,
         prompt_tokens: int,
+        output_tokens: int,
         more_output_tokens: int,
         has_missed: bool = False,
     ) -> bool:
         """Judge and count an ended request; return whether it was good.
 
-        `more_output_tokens` were not counted as they came, `has_missed` was.
+        Of all its `output_tokens`, `more_output_tokens` were not counted as they came; `has_missed` was.
         """
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
@@ -131,11 +132,13 @@ class LaneAccounts:
             cell.e2e.add(measured.total_s)
         if has_missed:
             cell.finished += 1
+            cell.finished_output_tokens += output_tokens
             return False
         found = classify(measured, self.limits)
         if isinstance(found, Uncounted):
             return False
         cell.finished += 1
+        cell.finished_output_tokens += output_tokens
         if found is None:
             cell.good += 1
             self._good += 1

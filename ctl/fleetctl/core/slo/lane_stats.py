@@ -19,8 +19,8 @@ class LaneStats:
     """Counts; merges; becomes a LaneWindow."""
 
     __slots__ = (
-        "breached", "dispatched", "e2e", "finished", "good", "itl", "offered", "output_tokens", "prompt_tokens",
-        "queue_wait", "shed", "ttft",
+        "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "offered", "output_tokens",
+        "prompt_tokens", "queue_wait", "shed", "ttft",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -32,6 +32,7 @@ class LaneStats:
         self.shed: Counter[str] = Counter()
         self.prompt_tokens = 0
         self.output_tokens = 0
+        self.finished_output_tokens = 0
         self.ttft = QuantileSketch()
         self.itl = QuantileSketch()
         self.e2e = QuantileSketch()
@@ -49,6 +50,7 @@ class LaneStats:
             self.shed.update(other.shed)
         self.prompt_tokens += other.prompt_tokens
         self.output_tokens += other.output_tokens
+        self.finished_output_tokens += other.finished_output_tokens
         self.ttft.merge(other.ttft)
         self.itl.merge(other.itl)
         self.e2e.merge(other.e2e)
@@ -65,6 +67,7 @@ class LaneStats:
             _subtract(self.shed, each.shed)
             self.prompt_tokens -= each.prompt_tokens
             self.output_tokens -= each.output_tokens
+            self.finished_output_tokens -= each.finished_output_tokens
         self.ttft.remove((each.ttft for each in gone), (each.ttft for each in rest))
         self.itl.remove((each.itl for each in gone), (each.itl for each in rest))
         self.e2e.remove((each.e2e for each in gone), (each.e2e for each in rest))
@@ -89,6 +92,7 @@ class LaneStats:
             finished=self.finished,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
+            finished_output_tokens=self.finished_output_tokens,
             ttft=ttft.summary(),
             itl=itl.summary(),
             e2e=e2e.summary(),

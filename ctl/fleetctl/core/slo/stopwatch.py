@@ -71,6 +71,10 @@ class RequestStopwatch:
         return (self._last_token_s - self.started_s - self.ttft_s) / self._gaps
 
     @property
+    def _counted_tokens(self) -> int:
+        return 0 if self.ttft_s is None else self._gaps + 1
+
+    @property
     def has_missed(self) -> bool:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
@@ -125,6 +129,7 @@ class RequestStopwatch:
                 gaps_over=self._gaps_over,
             ),
             prompt_tokens=prompt_tokens,
+            output_tokens=self._counted_tokens + max(0, output_tokens_uncounted),
             more_output_tokens=output_tokens_uncounted,
             has_missed=self._has_missed,
         )
