@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
@@ -52,9 +53,10 @@ def submit(heap: EventHeap, dispatcher: Dispatcher, *fates: Fate, is_stream: boo
 
 
 def is_clean(dispatcher: Dispatcher) -> bool:
-    """Whether no slot, prefill token or ticket is held."""
-    loads = [(r.candidate.in_flight, r.candidate.prefill_tokens) for r in dispatcher.routes.replicas.values()]
-    return dispatcher.is_idle and set(loads) <= {(0, 0)}
+    """Whether no slot, prefill token, KV cache or ticket is held."""
+    candidates = [r.candidate for r in dispatcher.routes.replicas.values()]
+    loads = [(c.in_flight, c.prefill_tokens, c.kv.free_tokens) for c in candidates]
+    return dispatcher.is_idle and set(loads) <= {(0, 0, math.inf)}
 
 
 def test_neither_an_event_loop_nor_a_socket_is_loaded():

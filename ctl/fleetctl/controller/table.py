@@ -101,6 +101,7 @@ def _lane(
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
+        output_tokens=planned.output_tokens_mean,
         max_model_len=max((_max_model_len(r, planned) for r in serving), default=planned.launch.max_model_len),
     )
 
@@ -149,6 +150,7 @@ def _replica(
         healthy=healthy,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         max_model_len=_max_model_len(record, lane_plan),
+        kv_tokens=capacity.kv_tokens if capacity else 0,
         prefill_tokens_per_s=prefill_tokens_per_s,
         node_ready=is_node_ready(record),
         continues=capacity.continues_streams if capacity else continues,

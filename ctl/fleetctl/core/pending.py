@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.kv import replica_kv_tokens
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 
@@ -48,6 +49,7 @@ def pending_replica(
             max_num_seqs=lane.launch.max_num_seqs,
             precision=lane.launch.quantization,
             continues_streams=continues_streams,
+            kv_tokens=replica_kv_tokens(desired.plan, lane),
         ),
         launch_digest=launch_digest(desired.profile.lane(action.lane), lane),
     )

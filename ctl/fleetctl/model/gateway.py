@@ -24,6 +24,7 @@ class RouteReplica:
     prefill_tokens_per_s: float  # of the plan's model; predicts TTFT
     node_ready: bool = True  # False: its node does not report, so it is picked only where no other can be
     max_model_len: int = 0  # prompt and output tokens of one request that its engine holds; 0: not known
+    kv_tokens: int = 0  # of KV cache that its engine should have; 0: not known
     healthy: bool = True  # False: found unhealthy; what it carries goes elsewhere as soon as it is silent
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
@@ -45,6 +46,7 @@ class RouteLane(LaneRules):
     # A replica of its own is on its way, and takes so long from order to ready. None: none is.
     replacement_s: float | None = None
     engine: str = ""  # what its replicas are from outside, by name: only lanes of the same lend each other replicas
+    output_tokens: float = 0.0  # of a mean answer, as planned; 0: not known
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
 
 

@@ -48,6 +48,7 @@ class ReplicaCapacity:
     max_num_seqs: int  # requests at once
     precision: Precision
     continues_streams: bool  # it can go on with what another replica has begun to say
+    kv_tokens: int = 0  # of KV cache, as planned; 0: started before this was kept, or not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

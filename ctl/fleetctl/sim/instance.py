@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.perf.kv import BLOCK_TOKENS, kv_capacity_tokens, kv_precision_of
+from fleetctl.core.perf.kv import BLOCK_TOKENS, kv_precision_of
 from fleetctl.core.perf.step import StepModel, step_model
+from fleetctl.core.plan.kv import replica_kv_tokens
 from fleetctl.errors import ConfigError
 from fleetctl.sim.limits import EngineLimits
 
@@ -36,16 +37,6 @@ def engine_instance(
             hint="plan it with full sizing",
         )
     kv_precision = kv_precision_of(card, launch.kv_cache)
-    capacity = kv_capacity_tokens(
-        card,
-        gpu,
-        tensor_parallel=lane_plan.tensor_parallel,
-        pipeline_parallel=lane_plan.node_count,
-        precision=launch.quantization,
-        kv_precision=kv_precision,
-        gpu_memory_utilization=launch.gpu_memory_utilization,
-        max_num_batched_tokens=launch.max_num_batched_tokens,
-    )
     model = step_model(
         card,
         gpu,
@@ -57,7 +48,7 @@ def engine_instance(
     limits = EngineLimits(
         max_num_seqs=launch.max_num_seqs,
         max_num_batched_tokens=max(launch.max_num_batched_tokens, launch.max_num_seqs),
-        kv_blocks=capacity // BLOCK_TOKENS,
+        kv_blocks=replica_kv_tokens(plan, lane_plan) // BLOCK_TOKENS,
         reserves_output=capabilities.reserves_output,
     )
     return EngineInstance(limits=limits, model=model, speed=speed)

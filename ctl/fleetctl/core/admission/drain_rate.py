@@ -37,6 +37,19 @@ class ServiceTime:
         return in_flight / self.mean_s
 
 
+class AnswerLength:
+    """The mean length of a lane's answers, recent ones first; as planned until some have come."""
+
+    __slots__ = ("mean_tokens",)
+
+    def __init__(self, planned_tokens: float) -> None:
+        self.mean_tokens = planned_tokens
+
+    def finished(self, tokens: int) -> None:
+        """Count a whole answer."""
+        self.mean_tokens += _WEIGHT * (tokens - self.mean_tokens) if self.mean_tokens else tokens
+
+
 class Departures:
     """How many requests a lane finished lately, as long as it had any."""
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.kv_watch import to_come
 from fleetctl.core.dispatch.state import RequestEvent
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Assignment:
         request.dispatched_s = request.heard_s = now_s
         candidate.prefill_tokens += request.prefill_tokens
         request.turn = candidate.line.join(request.prefill_tokens, now_s, is_heard=request.is_stream)
+        made = request.stopwatch.token_count
+        request.kv_share = candidate.kv.join(request.prefill_tokens + made, to_come(request, made))
         if not candidate.in_flight:
             replica.busy_since_s = now_s
         candidate.in_flight += 1
@@ -92,6 +95,9 @@ class Assignment:
         candidate.in_flight -= 1
         candidate.prefill_tokens -= request.prefill_tokens
         request.prefill_tokens = 0
+        if request.kv_share is not None:
+            candidate.kv.leave(request.kv_share)
+            request.kv_share = None
         turn, request.turn = request.turn, None
         if turn is not None and request.has_answer:
             candidate.line.done(turn, now_s, is_first_token=False)
@@ -109,6 +115,7 @@ class Assignment:
             if tpot_s is not None and request.dispatched_s >= replica.slow.until_s:
                 replica.pace.add(now_s, tpot_s, missed=request.stopwatch.has_missed)
             lane.service.finished(now_s - request.dispatched_s)
+            lane.answers.finished(request.stopwatch.token_count + request.output_tokens_uncounted)
             lane.departures.finished(now_s)
             if replica.route.lane != lane.route.name:
                 lane.note_borrowed(replica.route.lane, now_s, missed=request.stopwatch.has_missed)

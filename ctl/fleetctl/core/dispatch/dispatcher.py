@@ -17,6 +17,7 @@ from fleetctl.core.dispatch.decode_watch import DecodeWatch
 from fleetctl.core.dispatch.endings import Endings
 from fleetctl.core.dispatch.failover import could_continue, is_held_elsewhere
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Consequence, Retry
+from fleetctl.core.dispatch.kv_watch import KvWatch
 from fleetctl.core.dispatch.outliers import OutlierDetector
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
@@ -49,6 +50,7 @@ class Dispatcher:
         self._limits = limits
         self._errors = ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
+        self._kv = KvWatch()
 
     @property
     def is_idle(self) -> bool:
@@ -213,6 +215,7 @@ class Dispatcher:
         note_heard(active, self.routes.replicas.values(), now_s)
         self._outliers.check(active, now_s)
         self._decodes.check(active, now_s)
+        self._kv.check(active, self.routes.replicas.values(), now_s)
         silent_s_min = min(UNHEALTHY_SILENT_S, table.stall_timeout_s)
         for request in active:
             self._check(request, now_s, table, silent_s_min)

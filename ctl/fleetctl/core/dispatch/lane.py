@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
-from fleetctl.core.admission.drain_rate import Departures, ServiceTime
+from fleetctl.core.admission.drain_rate import AnswerLength, Departures, ServiceTime
 from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_of
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.admission.return_line import ReturnLine
@@ -35,6 +35,7 @@ class DispatchLane(Generic[R]):
     __slots__ = (
         "accounts",
         "always_takes_slot",
+        "answers",
         "borrowed",
         "budget_s",
         "candidates",
@@ -68,6 +69,7 @@ class DispatchLane(Generic[R]):
         self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
         self.in_flight = 0
         self.service = ServiceTime()
+        self.answers = AnswerLength(route.output_tokens)
         self.departures = Departures()
         self.returns = ReturnLine()
         self.probe = ProbeGate()

@@ -30,7 +30,8 @@ def lent(request: ActiveRequest, owner: DispatchLane[ActiveRequest], now_s: floa
     kept = owner.demand.replicas(now_s, own_s=own_s, budget_s=owner.budget_s)
     left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
     found = []
-    pool = usable(owner.candidates, now_s=now_s, tried=request.avoided, must_continue=request.must_continue)
+    prompt, avoided = request.prompt, request.avoided
+    pool = usable(owner.candidates, now_s=now_s, prompt=prompt, tried=avoided, must_continue=request.must_continue)
     for candidate in pool:
         if candidate.in_flight >= candidate.lent_max:
             continue

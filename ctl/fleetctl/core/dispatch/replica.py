@@ -8,6 +8,7 @@ from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowanc
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
 from fleetctl.core.routing.decode_limit import DecodeLimit
 from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
+from fleetctl.core.routing.kv_cache import KvCacheLoad
 from fleetctl.core.routing.outlier import Pace, SlowEjection
 from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.model.gateway import ReplicaSnapshot
@@ -58,6 +59,7 @@ class DispatchReplica:
             lent_max=route.concurrency_max,
             prefill_tokens_per_s=route.prefill_tokens_per_s,
             line=PrefillLine(route.prefill_tokens_per_s),
+            kv=KvCacheLoad(route.kv_tokens),
         )
         self.apply(route, now_s)
 
@@ -71,6 +73,7 @@ class DispatchReplica:
         self._show_limit()
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
+        candidate.kv.plan(route.kv_tokens)
         candidate.continues = route.continues
         candidate.node_ready = route.node_ready
         candidate.max_model_len = route.max_model_len
@@ -84,6 +87,8 @@ class DispatchReplica:
             if is_sound and now_s < self.signals_until_s
             else None
         )
+        if self.candidate.engine is not None:
+            self.candidate.kv.note_usage(signals.kv_usage, now_s - max(0.0, signals.age_s))
 
     def expire_signals(self, now_s: float) -> None:
         """Forget figures that are too old to be decided on."""
@@ -104,6 +109,7 @@ class DispatchReplica:
     ) -> None:
         """Learn from the gaps of about a second how many streams it may have at once."""
         ceiling, in_flight = max(1, self.route.concurrency_max), self.candidate.in_flight
+        self.candidate.kv.s_per_token = gap_s
         self.decodes.note(
             gap_s / limit_s,
             in_flight=in_flight,

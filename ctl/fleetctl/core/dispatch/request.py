@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import ExchangePort
     from fleetctl.core.dispatch.state import RequestEvent
     from fleetctl.core.routing.candidate import PromptLoad
+    from fleetctl.core.routing.kv_cache import KvShare
     from fleetctl.core.routing.prefill_line import PrefillTurn
 
 _NOBODY: frozenset[str] = frozenset()
@@ -58,6 +59,7 @@ class ActiveRequest:
         "is_lane_named",
         "is_paused",
         "is_stream",
+        "kv_share",
         "lane",
         "lane_continued",
         "must_continue",
@@ -114,6 +116,7 @@ class ActiveRequest:
         # At a replica.
         self.replica: DispatchReplica | None = None
         self.turn: PrefillTurn | None = None  # in its replica's line
+        self.kv_share: KvShare | None = None  # of its replica's KV cache
         self.prefill_tokens = 0  # counted at the replica until its first token comes
         self.dispatched_s = 0.0
         self.awaits_token = False

@@ -126,7 +126,10 @@ class RoutingState:
         lane = request.lane
         tried, must_continue, needed = request.avoided, request.must_continue, request.needed_tokens
         own = lane.candidates
-        found = usable(own, now_s=now_s, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue)
+        prompt = request.prompt
+        found = usable(
+            own, now_s=now_s, prompt=prompt, tried=tried, beyond_limit=beyond_limit, must_continue=must_continue
+        )
         if needed > lane.held_by_all:
             found = [c for c in found if c.holds(needed)]
         if not beyond_limit:
@@ -135,7 +138,7 @@ class RoutingState:
             found = self._lent(request, now_s)
         if not found:
             for pool in self.other_pools(request):
-                found = usable(pool, now_s=now_s, tried=tried, must_continue=must_continue)
+                found = usable(pool, now_s=now_s, prompt=prompt, tried=tried, must_continue=must_continue)
                 found = [c for c in found if c.holds(needed)]
                 if found:
                     break
@@ -186,7 +189,8 @@ class RoutingState:
             return None
         if math.isinf(lane.budget_s):
             return None
-        return min(c.line.wait_s(now_s) for c in serves)
+        prompt = request.prompt
+        return min(max(c.line.wait_s(now_s), c.kv.wait_s(prompt.uncached(c.id), now_s)) for c in serves)
 
     def other_pools(self, request: ActiveRequest) -> Iterable[list[Candidate]]:
         """Return the replicas beyond its lane's own that may take a request, best first.

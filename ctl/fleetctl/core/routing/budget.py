@@ -25,7 +25,7 @@ def in_time(
     now_s: float,
     or_idle: bool = True,
 ) -> list[Candidate]:
-    """Return those whose first token is predicted within `left_s`, by a line no longer than `line_s_max`.
+    """Return those whose first token is predicted within `left_s`, after a wait for prompts or memory of `line_s_max` at most.
 
     `or_idle`: one that computes no prompt takes any: none of its kind could be sooner, and a prompt too long for the
     promise is answered late.
@@ -33,10 +33,13 @@ def in_time(
     tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
     found = []
     for candidate in candidates:
-        line = candidate.line
+        line, kv = candidate.line, candidate.kv
+        own_tokens = tokens - cached.get(candidate.id, 0)
         wait_s = line.wait_s(now_s) if line.count else 0.0
-        if (or_idle and not line.count) or (
-            wait_s <= line_s_max and wait_s + line.own_s(tokens - cached.get(candidate.id, 0)) <= left_s
+        if own_tokens > kv.free_tokens:
+            wait_s = max(wait_s, kv.wait_s(own_tokens, now_s))
+        if (or_idle and not wait_s and not line.count) or (
+            wait_s <= line_s_max and wait_s + line.own_s(own_tokens) <= left_s
         ):
             found.append(candidate)
     return found

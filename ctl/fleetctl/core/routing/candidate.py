@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from fleetctl.core.routing.kv_cache import KvCacheLoad
 from fleetctl.core.routing.prefill_line import PrefillLine
 
 
@@ -36,6 +37,7 @@ class Candidate:
     is_convicted: bool = False  # it was hung or could not be reached when it last failed
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
     line: PrefillLine = field(default_factory=PrefillLine)  # what stands before its next prompt
+    kv: KvCacheLoad = field(default_factory=KvCacheLoad)
 
     def holds(self, request_tokens: int) -> bool:
         """Whether its engine holds so many tokens of one request, as far as is known."""

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from fleetctl.core.routing.candidate import Candidate
+    from fleetctl.core.routing.candidate import Candidate, PromptLoad
 
 
 def usable(
     candidates: Iterable[Candidate],
     *,
     now_s: float,
+    prompt: PromptLoad | None = None,
     tried: Collection[str] = (),
     beyond_limit: bool = False,
     must_continue: bool = False,
 ) -> list[Candidate]:
-    """Return those in rotation, not tried yet, not ejected and with a free slot.
+    """Return those in rotation, not tried yet, not ejected, with a free slot and room in the KV cache for the prompt.
 
-    An ejected one whose time is over takes one request at a time until it has answered. `beyond_limit` drops the slot
-    limit: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
+    An ejected one whose time is over takes one request at a time until it has answered. `beyond_limit` drops these
+    limits: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
     `must_continue` asks for replicas that can go on with a stream another one lost.
     """
     found = [
@@ -31,6 +32,8 @@ def usable(
         and (c.in_flight < c.concurrency_max or beyond_limit)
         and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
     ]
+    if prompt is not None and not beyond_limit:
+        found = [c for c in found if prompt.uncached(c.id) <= c.kv.free_tokens]
     if tried or must_continue:
         return [c for c in found if c.id not in tried and (c.continues or not must_continue)]
     return found

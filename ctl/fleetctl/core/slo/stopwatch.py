@@ -64,6 +64,11 @@ class RequestStopwatch:
         self._last_token_s = now_s
 
     @property
+    def token_count(self) -> int:
+        """Return how many content events have come."""
+        return self._gaps + 1 if self.ttft_s is not None else 0
+
+    @property
     def tpot_s(self) -> float | None:
         """The mean time per output token so far. None: there are too few to compare."""
         if self.ttft_s is None or self._gaps < _GAPS_COMPARED_MIN:
