@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
+from fleetctl.core.plan.launch_identity import launched_as
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
@@ -39,8 +40,8 @@ def build_table(  # all that a table is made of
 ) -> RoutingTable:
     """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
     profile = desired.profile
-    records = tuple(records)
-    rates = _prefill_rates(desired, engine_of)
+    records, names = tuple(records), {spec.name for spec in profile.lanes}
+    rates = _prefill_rates(desired, records, engine_of)
     return RoutingTable(
         fleet=desired.fleet,
         version=version,
@@ -53,10 +54,10 @@ def build_table(  # all that a table is made of
                 record,
                 engine_of,
                 healthy=_is_healthy(record, memory),
-                prefill_tokens_per_s=rates[record.lane],
+                prefill_tokens_per_s=rates[record.lane, _started_as(record, desired)],
             )
             for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
-            if _is_routed(record) and record.lane in rates
+            if _is_routed(record) and record.lane in names
         ),
         api_key_hashes=key_hashes,
         **_part(RequestRules, profile.gateway),
@@ -157,13 +158,28 @@ def _replica(
     )
 
 
-def _prefill_rates(desired: Desired, engine_of: Callable[[str], Engine]) -> dict[str, float]:
-    """Return what every lane's replicas are predicted by: once a lane, as a step model takes as long as ten replicas."""
+def _started_as(record: Replica, desired: Desired) -> str:
+    """Return the lane whose settings a replica was started with: its own, unless it came from another."""
+    started = launched_as(record, desired) if record.assigned_at is not None else None
+    return started.lane if started is not None else record.lane
+
+
+def _prefill_rates(
+    desired: Desired, records: Iterable[Replica], engine_of: Callable[[str], Engine]
+) -> dict[tuple[str, str], float]:
+    """Return what replicas are predicted by, by the lane they serve and the one whose settings they were started with.
+
+    Once for all that are alike, as a step model takes as long as ten replicas.
+    """
     rates = {}
+    alike = {(record.lane, _started_as(record, desired)) for record in records}
     for spec in desired.profile.lanes:
         emulation = engine_of(spec.engine).emulation(spec)
         speed = emulation.speed if emulation else 1.0
-        rates[spec.name] = prefill_tokens_per_s(desired.plan, desired.plan.lane(spec.name), speed=speed)
+        planned = desired.plan.lane(spec.name)
+        for started in sorted(started for lane, started in alike if lane == spec.name):
+            lane_plan = replace(planned, launch=desired.plan.lane(started).launch)
+            rates[spec.name, started] = prefill_tokens_per_s(desired.plan, lane_plan, speed=speed)
     return rates
 
 

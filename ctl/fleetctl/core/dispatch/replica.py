@@ -34,6 +34,7 @@ class DispatchReplica:
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
+        self.route = route
         self.ejection = Ejection()
         self.slow = SlowEjection()
         self.pace = Pace()
@@ -65,6 +66,9 @@ class DispatchReplica:
 
     def apply(self, route: RouteReplica, now_s: float) -> None:
         """Take over a new row; what is in flight stays. One that comes back into rotation is asked again at once."""
+        if route.lane != self.route.lane:
+            # Streams of its old lane say nothing of how fast it is beside its new peers; what it carries decides anew.
+            self.pace, self.binds_owner = Pace(), True
         self.route = route
         candidate = self.candidate
         if route.in_rotation and not candidate.in_rotation:

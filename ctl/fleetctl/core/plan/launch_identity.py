@@ -22,13 +22,26 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     return hashlib.sha256(encode(started_with)).hexdigest()[:_DIGITS]
 
 
+def launched_as(record: Replica, desired: Desired) -> LanePlan | None:
+    """Return the lane's plan by which a replica was started, its own lane's first. None: no lane is started so today."""
+    if not record.launch_digest:
+        return None
+    for spec in sorted(desired.profile.lanes, key=lambda lane: lane.name != record.lane):
+        planned = desired.plan.lane(spec.name)
+        if record.launch_digest == launch_digest(spec, planned):
+            return planned
+    return None
+
+
 def is_outdated(record: Replica, desired: Desired) -> bool:
     """Whether a live replica runs with other settings than its lane's next one would.
 
-    One that was moved to its lane from another keeps what it was started with by design, and one of which it was never
-    recorded cannot be judged.
+    One that was moved to its lane from another keeps what it was started with, as long as some lane is started so; one of
+    which it was never recorded cannot be judged.
     """
     lanes = {lane.name for lane in desired.profile.lanes}
-    if not (record.state.is_live and record.launch_digest and record.lane in lanes) or record.assigned_at is not None:
+    if not (record.state.is_live and record.launch_digest and record.lane in lanes):
         return False
+    if record.assigned_at is not None:
+        return launched_as(record, desired) is None
     return record.launch_digest != launch_digest(desired.profile.lane(record.lane), desired.plan.lane(record.lane))
