@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable
 
 from fleetctl import plugins
 from fleetctl.config.profile import parse_profile
+from fleetctl.core.reconcile import reconcile
+from fleetctl.core.scaling import Target, target
 from fleetctl.load.trace import Arrival
 from fleetctl.model.desired import Desired
 from fleetctl.sim.run import simulate
@@ -28,6 +30,11 @@ from tests.bench.policies.traffic import Rate, arrivals, conversation, fixed, me
 from tests.sim.fleets import desired_for, offerings, three_lanes
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.core.lane_view import LaneView
+    from fleetctl.model.decision import Decision, Memory
+    from fleetctl.model.observation import Observation
     from fleetctl.sim.result import SimulationResult
 
 KIND = DisturbanceKind
@@ -80,6 +87,22 @@ def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callabl
     return made
 
 
+def moved(*mixes: tuple[float, float, float]) -> Callable[[int, str], Iterable[Arrival]]:
+    """The prompts of `six`, in mixes of (seconds, long a second, short a second), one after another."""
+    seconds = sum(mix[0] for mix in mixes)
+    long = steps(*((each[0], each[1]) for each in mixes))
+    short = steps(*((each[0], each[2]) for each in mixes))
+
+    def made(seed: int, _: str) -> Iterable[Arrival]:
+        return merged(
+            arrivals(short, seconds, fixed(200, 64), seed=3 * seed, batch_share=0.0),
+            arrivals(long, seconds, fixed(3000, 64), seed=3 * seed + 1, batch_share=0.0),
+            arrivals(steps((seconds, 0.5)), seconds, fixed(1000, 200), seed=3 * seed + 2, batch_share=1.0),
+        )
+
+    return made
+
+
 def level(rps: float, prompt: int, *, seconds: float = 240.0) -> Callable[[int, str], Iterable[Arrival]]:
     """One kind of prompt at one rate."""
     return lambda seed, _: arrivals(steps((seconds, rps)), seconds, fixed(prompt, 32), seed=seed, batch_share=0.0)
@@ -99,10 +122,11 @@ def overload_fleet() -> Desired:
     return desired_for(three_lanes(rps=9, long_max=4))
 
 
-def six_engines() -> Desired:
+def six_engines(max_nodes: int = 40) -> Desired:
     """Six L40S in bf16; short TTFT 300 ms, long 2 s."""
     return desired_for(
         three_lanes(
+            max_nodes=max_nodes,
             precision="bf16", gpu="L40S", short_below=1000, short_ttft="300ms", itl="80ms", rps=20,
             prompt=(500, 3100), output=(64, 65), short_wait="200ms", launch="max_num_batched_tokens: 512", short_max=6, long_max=6, batch_max=6,
         )
@@ -128,6 +152,11 @@ lanes:
     launch: {max_num_batched_tokens: 512, max_model_len: 16384}
 capacity: {gpus: [L40S], max_nodes: 3}
 """
+
+
+def six_engines_at_most() -> Desired:
+    """The same, and no seventh node may be ordered."""
+    return six_engines(max_nodes=6)
 
 
 def three_engines() -> Desired:
@@ -219,6 +248,26 @@ CASES = (
     ),
     *(
         Case(
+            f"recut-six-{name}-{'-'.join(map(str, cut))}", f"six engines that may change lanes, no seventh: {long} long and {short} short a second, cut {cut}",
+            six_engines_at_most, six(long, short), dict(zip(("short", "long", "batch"), cut, strict=True)),
+        )
+        for name, long, short in (("a", 6, 20), ("b", 10, 24), ("c", 16, 30))
+        for cut in ((2, 3, 1), (1, 4, 1), (3, 2, 1))
+    ),
+    Case(
+        "recut-mix", "6 long and 20 short a second for 300 s, then 16 and 30", six_engines,
+        moved((300, 6, 20), (900, 16, 30)), {"short": 2, "long": 3, "batch": 1},
+    ),
+    Case(
+        "recut-swap", "4 long and 60 short a second for 300 s, then 16 and 10, then back", six_engines,
+        moved((300, 4, 60), (900, 16, 10), (600, 4, 60)), {"short": 5, "long": 1, "batch": 1},
+    ),
+    Case(
+        "recut-waves", "5 long and 60 short a second, 12 and 20, by turns of 90 s", six_engines,
+        moved(*((90, 5, 60), (90, 12, 20)) * 8), {"short": 5, "long": 1, "batch": 1},
+    ),
+    *(
+        Case(
             f"level-{prompt}-{times:g}x", f"three engines, prompts of {prompt} tokens at {times:g} x {full:g} a second",
             three_engines, level(full * times, prompt), {"all": 3}, policy="static",
         )
@@ -234,13 +283,26 @@ CASES = (
 NAMES = {case.name: case for case in CASES}
 
 
+def fixed_lanes(desired: Desired, observation: Observation, memory: Memory, now: datetime) -> Decision:
+    """The built-in policy, whose replicas never change lanes."""
+
+    def never_moved(view: LaneView) -> Target:
+        return replace(target(view), need=None)
+
+    return reconcile(desired, observation, memory, now, scaling=never_moved)
+
+
+POLICIES = {"fixed-lanes": fixed_lanes}  # beside those that are installed
+
+
 def run_case(case: Case, *, policy: str = "", seed: int = 7, trace: str = "") -> SimulationResult:
     """Return what a policy makes of a case."""
     name = policy or case.policy
+    decides = POLICIES.get(name) or plugins.load_policy(name)
     spec = SimulationSpec(seed=seed, settled=case.settled or None, disturbances=case.disturbances)
     spec = replace(spec, **case.spec)  # type: ignore[arg-type]
     return simulate(
-        case.desired(), case.trace(seed, trace), policy=plugins.load_policy(name), policy_name=name, spec=spec,
+        case.desired(), case.trace(seed, trace), policy=decides, policy_name=name, spec=spec,
         offerings=offerings(boot_s=case.boot_s),
     )  # fmt: skip
 
