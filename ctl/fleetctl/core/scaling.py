@@ -38,6 +38,7 @@ _BURN_AT_ONCE = 5.0
 _KV_USAGE_MAX = 0.95
 # Load that is over what there is by less than one standard deviation of its own count may be noise.
 _DEVIATIONS = 1.0
+_DEVIATIONS_KEPT = 2.0  # a replica given to another lane too soon costs a boot
 _GROWTH_MAX = 2.0  # times the replicas that serve, for what they refuse
 _COST_SHOWN = 0.1  # a request's cost is named where it is off the plan's by more
 
@@ -50,6 +51,9 @@ class Target:
     memory: LaneMemory
     code: ReasonCode
     reason: str  # the code in words, with its figures
+    need: int | None = (
+        None  # of these, what the lane keeps while another lacks some; None: none is moved to it or from it
+    )
 
 
 class Scaling(Protocol):
@@ -74,16 +78,40 @@ def target(view: LaneView) -> Target:
             memory=changed(memory, up_since=None),
             code=ReasonCode.SIGNALS_UNFIT,
             reason=_held(view.pressure.validity),
+            need=memory.wanted,
         )
     memory = changed(memory, bursts=_noted(view, memory))
-    return _grow(view, memory) or _shrink(view, changed(memory, up_since=None))
+    aim = _grow(view, memory) or _shrink(view, changed(memory, up_since=None))
+    return aim if view.pinned is not None else replace(aim, need=_kept_need(view, aim))
+
+
+def _kept_need(view: LaneView, aim: Target) -> int:
+    """Return how many of its replicas the lane keeps while another lane lacks some.
+
+    All while it presses or has just pressed, while its plan has not been tried, and where it lacked before what it gave up;
+    else the most that it may need now, and whatever a burst needed lately. A plan is no measured need.
+    """
+    bursts, calm = aim.memory.bursts, _calm_s(view, aim.memory)
+    regretted_s = math.inf if bursts.regretted_at is None else (view.now - bursts.regretted_at).total_seconds()
+    if bursts.is_settling or regretted_s < calm or _lateness(view) is not None:
+        return aim.wanted
+    rate = view.pressure.arriving
+    most_rps = rate.rps + _DEVIATIONS_KEPT * math.sqrt(rate.rps / max(1.0, rate.window_s))
+    kept = [_replicas(view, most_rps, at_most=True)]
+    for peak in bursts.peaks:
+        age_s = (view.now - peak.at).total_seconds()
+        was_just = age_s < view.control.scale_up_after_s
+        if was_just or (peak.is_short and peak.is_burst and age_s < kept_s(peak, calm)):
+            kept.append(peak.need)
+    need = view.bounded(max(kept))
+    return aim.wanted if need >= aim.wanted or _cannot_shrink(view, aim.memory, need) else need
 
 
 def _planned(view: LaneView) -> Target:
     wanted = view.bounded(view.plan.replicas)
     bursts = BurstMemory(is_settling=True, planned_at=view.now)
     fresh = replace(view.memory, wanted=wanted, planned=view.plan.replicas, up_since=None, bursts=bursts)
-    return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan")
+    return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan", need=wanted)
 
 
 def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:

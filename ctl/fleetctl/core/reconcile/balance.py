@@ -35,7 +35,7 @@ from fleetctl.core.reconcile.markets import (
 )
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
+from fleetctl.model.decision import AdmitReplica, DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
@@ -83,7 +83,7 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
             generation=context.generation,
             has_served=memory.served_as == launch_digest(lane.spec, lane.plan),
         )
-    if any(o.state is ReplicaState.READY and o.action is not None for o in lane.steps):
+    if any(isinstance(o.action, AdmitReplica) for o in lane.steps):
         return replace(
             before, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
         )
@@ -260,7 +260,7 @@ def _lacking(lane: LaneState) -> tuple[int, int]:
     # A person's drain orders its replacement too.
     due = max(0, lane.requested - lane.memory.requested) + len(_unreplaced(lane))
     acted = max(0, min(lane.requested - len(capacity_if_shadow(lane)), due))
-    return acted, max(0, lacking - acted)
+    return acted, max(0, lacking - acted - lane.arriving)
 
 
 def _drained_by_operator(lane: LaneState) -> list[ReplicaStep]:

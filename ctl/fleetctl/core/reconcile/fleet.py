@@ -26,13 +26,14 @@ from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
 from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
+from fleetctl.core.reconcile.reassign import reassign
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import AnyAction, Decision, LaneMemory, MarkBooting, Memory, ReportBreach, SetStep
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.model.profile import Mode
+from fleetctl.model.profile import CapacitySpec, Mode
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -46,12 +47,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _LaneAim:
+    ladder: StepDecision
+    target: Target
+    memory: LaneMemory
+    reports: tuple[ReportBreach, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _LaneResult:
     view: LaneView
-    target: Target
-    ladder: StepDecision
+    aim: _LaneAim
+    state: LaneState
     decided: LaneDecision
-    reports: tuple[ReportBreach, ...]
 
 
 def reconcile(
@@ -107,8 +115,8 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     for name, result in results.items():
         actions += _actions(desired, result.decided.steps)
         actions += result.decided.launches
-        actions += _step(desired, name, result.ladder)
-        actions += result.reports
+        actions += _step(desired, name, result.aim.ladder)
+        actions += result.aim.reports
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
@@ -168,12 +176,23 @@ def _lanes(
     late = {spec.name: _late(spec.name, of_lane[spec.name], desired, observation, context) for spec in specs}
     counts = {name: _counts(of_lane[name], late[name]) for name in of_lane}
     views = lane_views(desired, observation, context.memory, context.now, counts)
+    aims = {spec.name: _aim(views[spec.name], scaling, context.now) for spec in specs}
+    states = {
+        name: replace(
+            _lane_state(views[name], aims[name], context, observation, headroom.capacity),
+            steps=of_lane[name],
+            late=late[name],
+        )
+        for name in aims
+    }
+    states = reassign(states, desired, context)
     results: dict[str, _LaneResult] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
-        results[spec.name] = _decide_lane(
-            views[spec.name], of_lane[spec.name], context, headroom, observation, scaling, late=late[spec.name]
+        decided = balance(states[spec.name], context, headroom)
+        headroom = decided.headroom
+        results[spec.name] = _LaneResult(
+            view=views[spec.name], aim=aims[spec.name], state=states[spec.name], decided=decided
         )
-        headroom = results[spec.name].decided.headroom
     return {spec.name: results[spec.name] for spec in specs}
 
 
@@ -184,40 +203,39 @@ def _late(
     return late_ids(desired.plan.lane(lane), memory, steps, boot_s=observation.boot_s, now=context.now)
 
 
-def _decide_lane(  # noqa: PLR0913  # a lane's decision, from what each of them says
-    view: LaneView,
-    steps: tuple[ReplicaStep, ...],
-    context: ReconcileContext,
-    headroom: Headroom,
-    observation: Observation,
-    scaling: Scaling,
-    *,
-    late: frozenset[str],
-) -> _LaneResult:
+def _aim(view: LaneView, scaling: Scaling, now: datetime) -> _LaneAim:
     ladder = decide_step(view)
     aim = scaling(changed(view, memory=ladder.memory))
-    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, context.now)
-    lane = LaneState(
+    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, now)
+    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=reports)
+
+
+def _lane_state(  # a lane's decision, from what each of them says
+    view: LaneView,
+    aim: _LaneAim,
+    context: ReconcileContext,
+    observation: Observation,
+    capacity: CapacitySpec,
+) -> LaneState:
+    return LaneState(
         spec=view.spec,
         plan=view.plan,
-        memory=memory,
-        target=aim,
-        requested=aim.wanted if view.override is not None else view.bounded(view.plan.replicas),
+        memory=aim.memory,
+        target=aim.target,
+        requested=aim.target.wanted if view.override is not None else view.bounded(view.plan.replicas),
         shadow=view.control.mode is Mode.SHADOW,
-        steps=steps,
+        steps=(),
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
-        late=late,
         market=MarketView(
             offerings=observation.offerings,
             refused=frozenset(observation.refused_offerings),
             hazards=Hazards(now=context.now, records=context.memory.offerings),
             standing=tuple(r.record for r in observation.replicas),
-            capacity=headroom.capacity,
+            capacity=capacity,
         ),
     )
-    return _LaneResult(view=view, target=aim, ladder=ladder, decided=balance(lane, context, headroom), reports=reports)
 
 
 def _counts(steps: tuple[ReplicaStep, ...], late: frozenset[str]) -> Counts:
@@ -260,9 +278,10 @@ def _look_again(observation: Observation, context: ReconcileContext) -> datetime
 
 
 def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
-    reasons = [result.target.code.because(result.target.reason)]
-    if result.ladder.reason:
-        reasons.append(_ladder_code(result.ladder).because(result.ladder.reason))
+    target, ladder = result.aim.target, result.aim.ladder
+    reasons = [target.code.because(target.reason), *result.state.notes]
+    if ladder.reason:
+        reasons.append(_ladder_code(ladder).because(ladder.reason))
     if result.view.spot_spare.reason:
         reasons.append(ReasonCode.SPOT_SPARE.because(result.view.spot_spare.reason))
     reasons += result.decided.notes
@@ -278,7 +297,7 @@ def _ladder_code(ladder: StepDecision) -> ReasonCode:
 def _inputs(result: _LaneResult) -> dict[str, float | str]:
     pressure, counts = result.view.pressure, result.view.counts
     figures: dict[str, float | str] = {
-        "wanted": result.target.wanted,
+        "wanted": result.state.target.wanted,
         "ready": counts.ready,
         "pending": counts.pending,
         "validity": pressure.validity.value,
@@ -286,7 +305,7 @@ def _inputs(result: _LaneResult) -> dict[str, float | str]:
         "queued": pressure.queued,
         "in_flight": pressure.in_flight,
         "unmet": round(pressure.unmet, 4),
-        "step": result.ladder.memory.step.value,
+        "step": result.aim.ladder.memory.step.value,
     }
     if counts.late:
         figures["late"] = counts.late

@@ -53,6 +53,8 @@ class LaneState:
     boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
     market: MarketView = field(default_factory=MarketView)
     late: frozenset[str] = frozenset()  # replicas on their way for so long that others are ordered in their stead
+    arriving: int = 0  # replicas that shadow mode would only have moved here from other lanes
+    notes: tuple[Reason, ...] = ()  # what was moved, or why it was not
     known: KnownCapacity = field(default_factory=KnownCapacity, repr=False, compare=False)
 
 
@@ -77,6 +79,7 @@ def capacity_of(lane: LaneState) -> list[ReplicaStep]:
             for o in lane.steps
             if _counts(o, o.state)
             and o.id not in lane.late
+            and o.lane == lane.spec.name
             and notice_of(o.replica) is None
             and slow_reason(o.replica) is None
         )

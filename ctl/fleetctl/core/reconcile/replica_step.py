@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from fleetctl.model.decision import AnyAction, MarkBooting, Memory
+from fleetctl.model.decision import AnyAction, AssignReplica, MarkBooting, Memory
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
 from fleetctl.model.replica import ReplicaState
@@ -35,6 +35,11 @@ class ReplicaStep:
     def id(self) -> str:
         """The replica's id."""
         return self.replica.record.id
+
+    @property
+    def lane(self) -> str:
+        """The lane it serves once the action is done."""
+        return self.action.lane if isinstance(self.action, AssignReplica) else self.replica.record.lane
 
     @property
     def is_convicted(self) -> bool:
