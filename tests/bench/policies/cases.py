@@ -26,7 +26,7 @@ from fleetctl.load.trace import Arrival
 from fleetctl.model.desired import Desired
 from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
-from tests.bench.policies.traffic import Rate, arrivals, conversation, fixed, merged, scaled, steps
+from tests.bench.policies.traffic import Rate, arrivals, conversation, fixed, merged, of_a_day, scaled, steps
 from tests.sim.fleets import desired_for, offerings, three_lanes
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from fleetctl.sim.result import SimulationResult
 
 KIND = DisturbanceKind
+
+
+DAY_RPS = 3.13
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ def doubled(seed: int, file: str) -> Iterable[Arrival]:
         for row in arrivals(steps((1500, 8)), 1500, scaled(lengths, 2.0), seed=seed + 1)
     )
     return merged(before, after)
+
+
+def whole_day(seed: int, file: str) -> Iterable[Arrival]:
+    """24 hours, 3.13 requests a second in the mean; the seed chooses the day."""
+    return arrivals(of_a_day(DAY_RPS, seed), 86400.0, conversation(file), seed=seed)
 
 
 def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callable[[int, str], Iterable[Arrival]]:
@@ -199,6 +207,11 @@ def _hit(kind: DisturbanceKind, lane: str, at_s: float = 300.0, *, count: int = 
     return Disturbance(kind=kind, at_s=at_s, lane=lane, count=count, factor=factor)
 
 
+def day_fleet() -> Desired:
+    """The L4 fleet in bf16, planned for the busiest minutes of a day."""
+    return desired_for(three_lanes(precision="bf16", rps=5))
+
+
 _SETTLED = {"short": 1, "long": 7, "batch": 1}
 CASES = (
     Case("steady", "10 rps, nothing happens", l4_fleet, flat(10, 1800), _SETTLED),
@@ -232,6 +245,7 @@ CASES = (
     ),
     Case("no-nodes", "nodes never come, 8 rps on 2 long replicas", l4_fleet, flat(8, 1800), {"short": 1, "long": 2, "batch": 1}, (Disturbance(kind=KIND.NO_NODES, at_s=0.0),)),
     Case("bursty", "gamma gaps with CV 13 at 4 rps", l4_fleet, flat(4, 3600, cv=13.0), {"short": 1, "long": 2, "batch": 1}),
+    Case("day-bf16", "a day of 270,000 requests in bf16, from the plan", day_fleet, whole_day, {"short": 1, "long": 2, "batch": 1}),
     Case("from-zero", "3 rps on a fleet that is just being started", l4_fleet, flat(3, 900), {}),
     Case("s1", "the llm-d staircase, 2-4-6-8-10-4-1 rps", staircase, staircase_load, {"all": 3}, boot_s=100.0),
     Case(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 import random
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 TRACE_ENV = "FLEETCTL_LENGTHS_TRACE"  # a request trace whose lengths are drawn from
+DAY_ENV = "FLEETCTL_DAY_TRACE"  # a request trace of days, whose rates are followed
+_DAY_S, _BIN_S = 86400.0, 300.0
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): P50 and P99 of prompt and output tokens.
 PUBLISHED = ((1020.0, 4142.0), (129.0, 601.0))
 _Z99 = 2.3263478740408408
@@ -31,13 +35,11 @@ class Rate:
     points: tuple[tuple[float, float], ...]
 
     def at(self, at_s: float) -> float:
-        before = self.points[0]
-        for point in self.points:
-            if point[0] > at_s:
-                share = (at_s - before[0]) / (point[0] - before[0])
-                return before[1] + share * (point[1] - before[1])
-            before = point
-        return before[1]
+        after = bisect.bisect_right(self.points, at_s, key=itemgetter(0))
+        if after in (0, len(self.points)):
+            return self.points[max(0, after - 1)][1]
+        (began_s, before), (ends_s, end) = self.points[after - 1 : after + 1]
+        return before + (at_s - began_s) / (ends_s - began_s) * (end - before)
 
     @property
     def most(self) -> float:
@@ -51,6 +53,30 @@ def steps(*levels: tuple[float, float]) -> Rate:
         points += [(at_s, rate), (at_s + seconds, rate)]
         at_s += seconds
     return Rate(tuple(points))
+
+
+def of_a_day(mean_rps: float, day: int) -> Rate:
+    """The rates of one day, scaled to a mean: of the trace that FLEETCTL_DAY_TRACE names, else low by night, high by day."""
+    path = os.environ.get(DAY_ENV, "")
+    counts = _counts_of(path) if path else ()
+    bins = int(_DAY_S / _BIN_S)
+    days = max(1, len(counts) // bins)
+    shape = counts[day % days * bins :][:bins] or tuple(
+        1.0 - 0.5 * math.cos(2.0 * math.pi * (number + 0.5) / bins) for number in range(bins)
+    )
+    scale = mean_rps * len(shape) / sum(shape)
+    return Rate(tuple(((number + 0.5) * _BIN_S, scale * count) for number, count in enumerate(shape)))
+
+
+@lru_cache(maxsize=2)
+def _counts_of(path: str) -> tuple[float, ...]:
+    """Return a trace's requests, five minutes by five minutes."""
+    counts: list[float] = []
+    for row in read_rows(Path(path)):
+        number = int(row.arrival_s / _BIN_S)
+        counts += [0.0] * (number + 1 - len(counts))
+        counts[number] += 1.0
+    return tuple(counts)
 
 
 def conversation(trace: str = "") -> Callable[[random.Random], tuple[int, int]]:
