@@ -136,3 +136,12 @@ def test_every_request_belongs_to_one_lane(p50: float, ratio: float, hit: float,
     demands = lane_demands(replace(SHORT_AND_LONG, lanes=lanes, workload=workload))
     assert sum(d.rps for d in demands.values()) == pytest.approx(workload.peak_rps)
     assert all(d.rps >= 0 and min(d.prompt.points) >= 1 for d in demands.values())
+
+
+def test_a_pinned_model_length_leaves_prompts_as_spread_as_they_are() -> None:
+    lanes = tuple(replace(lane, launch=replace(lane.launch, max_model_len=131_072)) for lane in SHORT_AND_LONG.lanes)
+    pinned = lane_demands(replace(SHORT_AND_LONG, lanes=lanes))
+    free = lane_demands(SHORT_AND_LONG)
+    for name, demand in free.items():
+        assert pinned[name].rps == pytest.approx(demand.rps)
+        assert pinned[name].prompt.points == pytest.approx(demand.prompt.points, rel=1e-3)

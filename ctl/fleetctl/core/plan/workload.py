@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import NormalDist
@@ -231,7 +232,7 @@ def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, floa
 
     Every point is the mean of its share, so that the mean of the points is the lane's exact mean.
     """
-    parts = [part for part in parts if part[2] > _SHARE_MIN] or [(0.0, 1.0, 1.0)]
+    parts = [part for part in _disjoint(parts) if part[2] > _SHARE_MIN] or [(0.0, 1.0, 1.0)]
     step = math.fsum(part[2] for part in parts) / POINTS
     points, gathered, free = [], 0.0, step
     for low, high, weight in parts:
@@ -245,6 +246,19 @@ def _lognormal_points(mu: float, sigma: float, parts: Iterable[tuple[float, floa
                 points.append(max(1.0, gathered / step))
                 gathered, free = 0.0, step
     return sorted(points)
+
+
+def _disjoint(parts: Iterable[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    """Return the same (cdf low, cdf high, weight) as ascending parts that do not overlap: answers of every length have prompts of all."""
+    density: dict[float, float] = defaultdict(float)
+    for low, high, weight in parts:
+        density[low] += weight / (high - low)
+        density[high] -= weight / (high - low)
+    found, level = [], 0.0
+    for low, high in pairwise(sorted(density)):
+        level += density[low]
+        found.append((low, high, max(0.0, level * (high - low))))
+    return found
 
 
 def _lognormal_mean(mu: float, sigma: float, low: float, high: float) -> float:
