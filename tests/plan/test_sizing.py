@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from fleetctl import codec
 from fleetctl.core.perf.kv import kv_capacity_tokens
+from fleetctl.core.perf.step import StepBatch, chunk_context_tokens, step_model
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision
@@ -116,6 +117,24 @@ def test_every_promise_is_kept_and_the_budget_sums_to_it(
     assert lane.rps < forecast.knee_rps
     assert math.fsum(item.seconds for item in lane.budget) == pytest.approx(2.0)
     assert all(item.seconds >= -1e-9 for item in lane.budget)
+
+
+def test_a_step_with_the_end_of_a_long_prompt_in_it_keeps_the_itl() -> None:
+    profile = profile_with(
+        prompt=(11_587, 66_458), output=(69, 769), rps=4, slo="ttft: {p99: 30s}, itl: {p99: 100ms}", gpus="H100"
+    )
+    plan = planned(profile, offerings=SINGLE)
+    lane = plan.lanes[0]
+    card, gpu = plan.model_card, lane.gpu_spec
+    assert card is not None
+    assert gpu is not None
+    model = step_model(
+        card, gpu, tensor_parallel=1, precision=lane.launch.quantization, kv_precision=card.native_precision
+    )
+    chunk = lane.launch.max_num_batched_tokens - 1
+    end = StepBatch(chunk, chunk_context_tokens(66_458 - chunk, chunk), 1, 16_000)
+    assert model.step_s(end) <= 0.1
+    assert lane.forecast.itl_p99_s >= model.decode_step_s(lane.forecast.concurrency, 12_000)
 
 
 def test_the_same_profile_yields_the_same_plan() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens
 from fleetctl.core.plan.workload import Z_99, LaneDemand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OVERHEAD_S = FRONTEND_S + GATEWAY_S + NETWORK_S
 _FIXED_POINT_ROUNDS = 400
@@ -166,13 +170,22 @@ class ReplicaModel:
         tail = 1.0 - fraction
         if state.mixed_share <= tail:
             return state.decode_step_s
-        chunk = self.chunk_tokens(state.running)
-        sizes = sorted(size for w, _ in self.work for size in _chunk_sizes(w, chunk))
-        rank = min(len(sizes) - 1, math.ceil((1.0 - tail / state.mixed_share) * len(sizes)))
+        chunk, running = self.chunk_tokens(state.running), state.running
         companions = state.rps * self.work_mean * state.step_s
-        return max(state.decode_step_s, self.mixed_s(min(chunk, sizes[rank] + companions), state.running))
+        context = running * self.resident_tokens
+        # A chunk attends to all of its own prompt before it: of a long prompt the last ones take the longest.
+        steps_s = sorted(
+            self.step.step_s(StepBatch(tokens, chunk_context_tokens(before, tokens), running, context))
+            for prompt in self.demand.prompt.points
+            for before, tokens in self._chunks(prompt, chunk, companions)
+        )
+        rank = min(len(steps_s) - 1, math.ceil((1.0 - tail / state.mixed_share) * len(steps_s)))
+        return max(state.decode_step_s, steps_s[rank])
 
-
-def _chunk_sizes(tokens: float, chunk: float) -> list[float]:
-    full = math.ceil(tokens / chunk) - 1
-    return [chunk] * full + [tokens - full * chunk]
+    def _chunks(self, prompt: float, chunk: int, companions: float) -> Iterator[tuple[float, float]]:
+        """Yield a prompt's chunks as (its own tokens before it, tokens, those of other prompts in the last one included)."""
+        before = prompt * self.demand.prefix_hit
+        while prompt - before > chunk:
+            yield before, chunk
+            before += chunk
+        yield before, min(chunk, prompt - before + companions)

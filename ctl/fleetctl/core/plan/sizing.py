@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.perf.step import StepBatch
+from fleetctl.core.perf.step import StepBatch, chunk_context_tokens
 from fleetctl.core.plan.checks import Failure, OperatingPoint, evaluate, failure, holds
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.replica import ReplicaModel
@@ -23,6 +23,7 @@ SEQS_MAX = 256  # vLLM's default on most GPUs; more is never needed to saturate 
 KV_FREE = 0.2  # of the KV cache stays free: the published reserve against preemption
 GPU_MEMORY_UTILIZATION = 0.92  # the default of vLLM 0.32
 REPLICAS_SEARCHED_MAX = 4096
+LONG_PROMPT = 0.99  # of prompts: the one whose last chunk still has to fit a step inside the ITL promise
 _TIE = 1.05
 _CONTEXT_STEP_TOKENS = 1024
 
@@ -130,13 +131,16 @@ def _seqs_within_itl(lane: LaneSpec, probe: ReplicaModel) -> int:
 
 
 def worst_step_s(replica: ReplicaModel, seqs: int) -> float:
-    """Return the longest iteration with up to `seqs` decoding, and prompt in all that they leave of the step."""
+    """Return the longest iteration with up to `seqs` decoding, and the end of a long prompt in all that they leave of the step.
+
+    A chunk attends to all of its prompt before it; streams run long enough to meet one prompt in a hundred.
+    """
     return max(_full_step_s(replica, 1), _full_step_s(replica, seqs))
 
 
 def _full_step_s(replica: ReplicaModel, seqs: int) -> float:
     chunk = max(0, replica.batched_tokens_max - seqs)
-    attended = chunk * replica.attended_per_token
+    attended = chunk_context_tokens(max(0.0, replica.demand.prompt.quantile(LONG_PROMPT) - chunk), chunk)
     return replica.step.step_s(StepBatch(chunk, attended, seqs, seqs * replica.resident_tokens))
 
 
