@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from fleetctl import codec
+from fleetctl.config.profile import parse_profile
 from fleetctl.core.perf.kv import kv_capacity_tokens
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens, step_model
 from fleetctl.core.plan.workload import lane_demands
@@ -320,3 +321,33 @@ def test_a_load_beyond_all_replicas_is_blamed_on_the_load():
         planned(profile_with(rps=10_000_000))
     assert "workload.peak_rps" in caught.value.hint
     assert "unpin" not in caught.value.hint
+
+
+def test_a_lane_that_lends_computes_prompts_in_steps_its_guests_bear() -> None:
+    def batch_chunk(lends: bool, itl: str) -> int:
+        plan = planned(
+            parse_profile(
+                f"""
+apiVersion: fleetctl/v1
+name: lending
+model: {{id: meta-llama/Llama-3.1-8B-Instruct, quantization: fp8}}
+engine: vllm
+provider: local
+workload: {{peak_rps: 6, prompt_tokens: {{p50: 1020, p99: 4142}}, output_tokens: {{p50: 129, p99: 601}}, batch_share: 10%}}
+lanes:
+  chat: {{slo: {{ttft: {{p99: 2s}}, itl: {{p99: {itl}}}}}, max_wait: 1s}}
+  batch:
+    match: {{batch: true}}
+    slo: {{completion: {{p95: 4h}}}}
+    max_wait: 30m
+    lends: {str(lends).lower()}
+capacity: {{gpus: [L40S], max_nodes: 40}}
+""",
+                source="test",
+            )
+        )
+        return plan.lane("batch").launch.max_num_batched_tokens
+
+    alone = batch_chunk(lends=False, itl="40ms")
+    assert batch_chunk(lends=True, itl="40ms") < alone
+    assert batch_chunk(lends=True, itl="5s") == alone

@@ -10,7 +10,7 @@ _MEMORY_S = 15.0
 # Of a replica's time, what prompts of one lane may fill before their waits grow out of bounds.
 _LOAD_MAX = 0.85
 _SEEN_S_MIN = 2.0
-_DECAYS = 2.0  # exp(-2): of those who wait at all, one in seven waits longer, and may borrow in turn
+_DECAYS = 2.6  # exp(-2.6): of those who wait at all, one in thirteen waits longer, and may borrow in turn
 _LENGTHS_CV2 = 0.3  # squared coefficient of variation of what prompts take
 _ROUNDED = 0.01  # of a replica
 _NEWEST = 0.05  # what one prompt moves the mean length by

@@ -21,6 +21,7 @@ from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanEr
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 from fleetctl.model.profile import LaneSpec, Profile
+from fleetctl.model.slo import Metric
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _options(
         )
     except InfeasiblePlanError as error:
         return [], error
-    results = [s for instance in found if (s := size(lane, instance, demand)) is not None]
+    guests_itl_s = _guests_itl_s(profile, lane)
+    results = [s for one in found if (s := size(lane, one, demand, guests_itl_s=guests_itl_s)) is not None]
     if not results:
         fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
         return [], out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
@@ -174,6 +176,15 @@ def _options(
     options = [_option(profile, lane, demand, one) for one in within or results]
     ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o)))
     return _worthwhile(ranked), None if within else too_many(lane, results, demand)
+
+
+def _guests_itl_s(profile: Profile, lane: LaneSpec) -> float | None:
+    """Return the strictest ITL of the other lanes that this one lends to. None: there is none."""
+    if not lane.lends:
+        return None
+    guests = [other for other in profile.lanes if other is not lane and other.engine == lane.engine]
+    limits = [promised.limit_s for other in guests if (promised := other.slo.strictest(Metric.ITL)) is not None]
+    return min(limits, default=None)
 
 
 def _option(profile: Profile, lane: LaneSpec, demand: LaneDemand, one: SizingResult) -> Option:

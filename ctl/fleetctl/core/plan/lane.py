@@ -123,7 +123,7 @@ def _batch_slots(batch_slots: Constraint) -> str:
 def _chunk(lane: LaneSpec) -> str:
     promised = lane.slo.strictest(Metric.ITL)
     if promised is None:
-        return "the lowest TTFT among the sizes within 5 % of the highest knee; no ITL is promised"
+        return "the lowest TTFT, with steps that lanes it lends to bear, among the sizes within 5 % of the highest knee; no ITL is promised"
     limit = format_duration(promised.limit_s)
     return f"the lowest TTFT within 5 % of the highest knee, among the sizes whose fullest step stays under {limit}"
 

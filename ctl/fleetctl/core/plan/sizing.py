@@ -51,10 +51,13 @@ class SizingResult:
     fewer: Failure | None  # what fails with one replica less; None at one replica
 
 
-def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizingResult | None:
+def size(
+    lane: LaneSpec, instance: Instance, demand: LaneDemand, *, guests_itl_s: float | None = None
+) -> SizingResult | None:
     """Return the settings with the fewest replicas, then the highest knee; None where no number keeps every promise.
 
-    Knees within 5 % of the highest are alike; among them the lowest TTFT wins.
+    Knees within 5 % of the highest are alike; among them the lowest TTFT wins. Where other lanes may be lent the
+    replicas, a step that computes a prompt is kept inside the ITL that those promise, if it costs no replica.
     """
     found = [
         result
@@ -63,10 +66,17 @@ def size(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> SizingResult
     ]
     fewest = min((s.needed for s in found), default=0)
     found = [s for s in found if s.needed == fewest]
+    if guests_itl_s is not None:
+        found = [s for s in found if _lent_step_s(s) <= guests_itl_s] or found
     # From the highest, not in fixed bands: a border between two of these would part knees that are 1 % apart.
     alike_rps = max((s.state.replica.knee_rps for s in found), default=0.0) / _TIE
     ties = [s for s in found if s.state.replica.knee_rps >= alike_rps]
     return ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
+
+
+def _lent_step_s(sizing: SizingResult) -> float:
+    """Return the longest iteration of a replica with half of its seats taken, as one is that is lent."""
+    return worst_step_s(sizing.state.replica, max(1, sizing.settings.seqs // 2))
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
