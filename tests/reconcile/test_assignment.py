@@ -40,7 +40,9 @@ class Mover:
         if not self.moving:
             return reconcile(desired, observation, memory, now)
         seen = tuple(
-            replace(r, record=replace(r.record, lane="long", assigned_at=now)) if r.record.id == self.moving else r
+            msgspec.structs.replace(r, record=replace(r.record, lane="long", assigned_at=now))
+            if r.record.id == self.moving
+            else r
             for r in observation.replicas
         )
         decision = reconcile(desired, replace(observation, replicas=seen), memory, now, scaling=_as_it_is)

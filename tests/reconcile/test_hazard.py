@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -48,9 +49,9 @@ def test_a_loss_is_counted_once_and_the_time_held_before_it() -> None:
 def test_an_end_without_a_notice_is_a_loss_unless_the_engine_explains_it() -> None:
     gone = held(node=NodeState.GONE)
     assert after(Memory(), gone, now_s=3600).offerings[KEY].unannounced == 1.0
-    crashed = replace(gone, engine_fault=EngineFault(kind=EngineFaultKind.KILLED, line="signal 9"))
+    crashed = msgspec.structs.replace(gone, engine_fault=EngineFault(kind=EngineFaultKind.KILLED, line="signal 9"))
     assert after(Memory(), crashed, now_s=3600).offerings[KEY].losses == 0.0
-    killed = replace(gone, exit_reason="signal 9")
+    killed = msgspec.structs.replace(gone, exit_reason="signal 9")
     assert after(Memory(), killed, now_s=3600).offerings[KEY].losses == 0.0
 
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from fleetctl.core.engine_load import with_rates
-from fleetctl.core.reconcile.health import unhealthy_reason
+from fleetctl.core.reconcile.health import is_beyond_doubt, unhealthy_reason
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.slo import Validity
@@ -90,3 +91,21 @@ def test_an_engine_stands_still_while_it_runs_requests_and_counts_no_token():
     assert stalled_s(reading(0, 9), *moving, reading(15, 9)) == 0.0
     unfit = replace(reading(5, 9), validity=Validity.INVALID)
     assert stalled_s(reading(0, 9), unfit, reading(10, 9)) == 0.0
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "healthy": st.sampled_from([True, False, None]),
+            "is_stalled": st.booleans(),
+            "consecutive_failures": st.integers(0, 6),
+            "errors_in_a_row": st.integers(0, 6),
+            "canary_missed_s": st.sampled_from([0.0, 9.0]),
+            "canary_error": st.sampled_from(["", "500"]),
+            "silent_s": st.sampled_from([0.0, 60.0]),
+            "engine": st.builds(engine, st.integers(0, 1), stalled_s=st.sampled_from([0.0, 0.5, 60.0])),
+        }
+    )
+)
+def test_nothing_speaks_against_a_replica_that_is_beyond_doubt(view: dict[str, Any]) -> None:
+    assert judge(**view) is None or not is_beyond_doubt(observed("r1", **view))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from fleetctl.core.liveness import stall_limits_s
@@ -136,7 +137,7 @@ def short_lives(
         seen = observation(alive, *others, now_s=ready_s + lived_s - 0.01, boot_s=measured_s)
         memory = decide(fleet, seen, memory).memory
         died_s = now_s = ready_s + lived_s
-        dead = replace(alive, node=NodeState.GONE)
+        dead = msgspec.structs.replace(alive, node=NodeState.GONE)
         decision = decide(fleet, observation(dead, *others, now_s=now_s, boot_s=measured_s), memory)
         while not of_kind(decision, LaunchReplica):
             assert any("died soon after" in reason.message for reason in decision.reasons[Subject.lane("short")])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -34,7 +35,9 @@ hints = st.builds(
 def warned(seen: Observation, notices: list[Notice | None]) -> Observation:
     """Return the observation with a notice on each replica, as far as they go."""
     padded = [*notices, *[None] * len(seen.replicas)]
-    return replace(seen, replicas=tuple(replace(r, notice=n) for r, n in zip(seen.replicas, padded, strict=False)))
+    return replace(
+        seen, replicas=tuple(msgspec.structs.replace(r, notice=n) for r, n in zip(seen.replicas, padded, strict=False))
+    )
 
 
 def excess(decision: Decision, seen: Observation) -> Counter[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from fleetctl import codec, plugins
@@ -125,7 +126,7 @@ def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None
     assert engine_load([one, two, starting]) == LaneEngineLoad(
         validity=Validity.OK, running=1, waiting=5, kv_usage_max=0.9, prefill_tokens_per_s=500.0
     )
-    stale = replace(two, engine=replace(two.engine, validity=Validity.STALE))
+    stale = msgspec.structs.replace(two, engine=replace(two.engine, validity=Validity.STALE))
     assert engine_load([one, stale]) == LaneEngineLoad(validity=Validity.STALE)
     assert engine_load([starting]) == LaneEngineLoad(validity=Validity.NONE)
 

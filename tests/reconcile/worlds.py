@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+import msgspec
+
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.transitions import transition
 from fleetctl.model.catalogue import Market
@@ -253,16 +255,16 @@ def _launched(action: LaunchReplica, fleet: Desired, replica_id: str, now: datet
 
 
 def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> ObservedReplica:
-    replica = replace(replica, record=transition(replica.record, action, now=now))
+    replica = msgspec.structs.replace(replica, record=transition(replica.record, action, now=now))
     match action:
         case WarmReplica():
-            return replace(replica, warming=True)
+            return msgspec.structs.replace(replica, warming=True)
         case AdmitReplica():
             # The controller counts a replica's failures from its admission.
-            return replace(replica, consecutive_failures=0)
+            return msgspec.structs.replace(replica, consecutive_failures=0)
         case StopReplica():
-            return replace(replica, node=NodeState.STOPPING, absent_readings=0)
+            return msgspec.structs.replace(replica, node=NodeState.STOPPING, absent_readings=0)
         case MarkBooting():
-            return replace(replica, healthy=None, warmed=False, consecutive_failures=0)
+            return msgspec.structs.replace(replica, healthy=None, warmed=False, consecutive_failures=0)
         case DrainReplica() | AssignReplica() | MarkGone():
             return replica

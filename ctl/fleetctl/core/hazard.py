@@ -74,13 +74,12 @@ NOTHING_LEARNED = Hazards(now=datetime.min.replace(tzinfo=UTC))
 def learned(memory: Memory, observation: Observation, now: datetime) -> Memory:
     """Return the memory with what this observation shows of offerings; each loss and each refusal is counted once."""
     live = [r for r in observation.replicas if r.record.state.is_live]
-    held = [r for r in live if r.record.id not in memory.taken]
+    held = [r for r in live if r.record.id not in memory.taken] if memory.taken else live
     lost = [r for r in held if _is_lost(r)]
     refused = {k: at for k, at in observation.refused_offerings.items() if _is_later(at, memory.offerings.get(k))}
-    due = {r.record.offering for r in held if _is_due(r, memory.offerings.get(r.record.offering), now)}
+    due = _due(held, memory, now)
     changed = sorted({r.record.offering for r in lost} | set(refused) | due)
-    ids = {r.record.id for r in live}
-    taken = tuple(sorted([each for each in memory.taken if each in ids] + [r.record.id for r in lost]))
+    taken = _taken(memory, live, lost)
     if not changed and taken == memory.taken:
         return memory
     records = {
@@ -94,6 +93,27 @@ def learned(memory: Memory, observation: Observation, now: datetime) -> Memory:
         for key in changed
     }
     return replace(memory, offerings={**memory.offerings, **records}, taken=taken)
+
+
+def _taken(memory: Memory, live: list[ObservedReplica], lost: list[ObservedReplica]) -> tuple[str, ...]:
+    """Return who is lost and still there."""
+    if not memory.taken and not lost:
+        return ()
+    ids = {r.record.id for r in live}
+    return tuple(sorted([each for each in memory.taken if each in ids] + [r.record.id for r in lost]))
+
+
+def _due(held: list[ObservedReplica], memory: Memory, now: datetime) -> set[str]:
+    """Return the offerings whose time held is to be added up; of a known one any replica with a node says so."""
+    due: set[str] = set()
+    not_yet = {key for key, known in memory.offerings.items() if (now - known.as_of).total_seconds() < _ADDED_UP_S}
+    for replica in held:
+        offering = replica.record.offering
+        if offering in not_yet or offering in due:
+            continue
+        if _is_due(replica, memory.offerings.get(offering), now):
+            due.add(offering)
+    return due
 
 
 def hazard_per_h(record: OfferingRecord | None, now: datetime) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
+
 from fleetctl.model.budget import RequestTotals
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
@@ -160,8 +162,7 @@ class Slowness:
         return self.tpot_s / self.peers_tpot_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSnapshot:
+class ReplicaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A replica as the gateway sees it."""
 
     id: str

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
+
+import msgspec
 
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
@@ -33,9 +36,11 @@ class EngineSignals:
     stalled_s: float = 0.0  # requests ran at every reading since, and neither a token nor anything else moved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedReplica:
-    """The store's record beside what provider and engine say now."""
+NOT_READ: Final = EngineSignals()
+
+
+class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's record beside what provider and engine say now. One is made for every replica every tick."""
 
     record: Replica
     node: NodeState | None  # None: the provider does not show it
@@ -65,7 +70,7 @@ class ObservedReplica:
     notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
     boot: BootProgress | None = None  # None: its node runs, or does not say
-    engine: EngineSignals = field(default_factory=EngineSignals)
+    engine: EngineSignals = NOT_READ
 
 
 class ProviderFault(StrEnum):

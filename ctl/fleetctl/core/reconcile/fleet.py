@@ -9,7 +9,7 @@ import msgspec
 
 from fleetctl.core.absence import Counts
 from fleetctl.core.changed import changed
-from fleetctl.core.disruption import e2e_s_p99
+from fleetctl.core.disruption import e2e_s_p99, notice_of
 from fleetctl.core.hazard import Hazards, learned
 from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
@@ -273,7 +273,8 @@ def _look_again(observation: Observation, context: ReconcileContext) -> datetime
     """Return the next tick, or the next instant something falls due before it."""
     due = [r.record.drain_deadline for r in observation.replicas if r.record.state is ReplicaState.DRAINING]
     tick = later(context.now, context.control.tick_s)
-    due += [leaves_rotation_at(r, context) for r in observation.replicas if r.record.state is ReplicaState.READY]
+    noticed = [r for r in observation.replicas if notice_of(r) is not None]
+    due += [leaves_rotation_at(r, context) for r in noticed if r.record.state is ReplicaState.READY]
     return min([at for at in due if at is not None and at > context.now] + [tick])
 
 

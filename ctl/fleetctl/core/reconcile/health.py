@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 _STALL_CONFIRMED_S = 1.0
 
 
+def is_beyond_doubt(replica: ObservedReplica) -> bool:
+    """Whether not one sign is there that a replica might not work: so it is with nearly all, at nearly every tick.
+
+    Then nothing speaks against it, unless /health has failed for long or its engine may not stand still at all.
+    """
+    return (
+        replica.healthy is not False
+        and replica.consecutive_failures < GATEWAY_FAILURES_MAX
+        and replica.errors_in_a_row < GATEWAY_FAILURES_MAX
+        and not replica.is_stalled
+        and not replica.engine.stalled_s
+        and not replica.canary_missed_s
+    )
+
+
 def unhealthy_reason(
     replica: ObservedReplica, *, unhealthy_since: datetime | None, now: datetime, stall_limit_s: float
 ) -> Reason | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
 from fleetctl.core.reconcile.ends import death_reason, end_message
-from fleetctl.core.reconcile.health import unhealthy_reason
+from fleetctl.core.reconcile.health import is_beyond_doubt, unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
     MISSING_BELIEVED_S,
@@ -46,7 +46,23 @@ if TYPE_CHECKING:
 
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a replica's next step."""
+    if _is_undisturbed(replica, context):
+        return _stay(replica)
     return _gone(replica, context) or _missing(replica, context) or _STEPS[replica.record.state](replica, context)
+
+
+def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool:
+    """Whether it is one of those, nearly all at nearly every tick, that serve, and nothing is known that could end that."""
+    record = replica.record
+    return (
+        record.state is ReplicaState.READY
+        and replica.node is not None
+        and replica.node is not NodeState.GONE
+        and notice_of(replica) is None
+        and record.id not in context.memory.unhealthy_since
+        and _stall_limit_s(replica, context) > 0.0
+        and is_beyond_doubt(replica)
+    )
 
 
 def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:

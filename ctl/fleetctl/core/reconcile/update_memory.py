@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.model.decision import Memory
-    from fleetctl.model.observation import Observation, ObservedReplica
+    from fleetctl.model.observation import Observation
 
 _PROBED = (ReplicaState.WARMING, ReplicaState.READY)
 
@@ -23,27 +23,26 @@ def update_memory(observation: Observation, memory: Memory, now: datetime) -> Me
     """Return the memory with its instants brought up to `now`; what is no longer so is forgotten."""
     replicas = [r for r in observation.replicas if r.record.state.is_live]
     known = memory.missing_since
-    missing = (
+    missing = [
         r.record.id
         for r in replicas
-        if _is_missing(r) and (r.record.id in known or absence_counts(r, listing_ok=observation.listing_ok))
-    )
+        if r.node is None
+        and r.record.state is not ReplicaState.PENDING
+        and (r.record.id in known or absence_counts(r, listing_ok=observation.listing_ok))
+    ]
     orphaned_nodes = (n.id for n in observation.orphaned_nodes if n.state is not NodeState.GONE)
-    failing = (r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED)
+    failing = [r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED]
+    counts = memory.unhealthy_count
     answered = observation.gateway is not None
     return replace(
         memory,
         missing_since=_since(known, missing, now),
         orphaned_since=_since(memory.orphaned_since, orphaned_nodes, now),
-        unhealthy_count={r.record.id: n for r in replicas if (n := memory.unhealthy_count.get(r.record.id, 0))},
+        unhealthy_count={r.record.id: n for r in replicas if (n := counts.get(r.record.id, 0))} if counts else counts,
         unhealthy_since=_since(memory.unhealthy_since, failing, now),
         gateway_missing_since=None if answered else memory.gateway_missing_since or now,
         gateway_starts=0 if answered else memory.gateway_starts,
     )
-
-
-def _is_missing(replica: ObservedReplica) -> bool:
-    return replica.node is None and replica.record.state is not ReplicaState.PENDING
 
 
 def _since(known: dict[str, datetime], now_true: Iterable[str], now: datetime) -> dict[str, datetime]:
