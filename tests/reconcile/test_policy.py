@@ -124,7 +124,12 @@ def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None
     two = observed("r2", engine=signals(5, waiting=2, running=1, kv_usage=0.9, prefill_tokens_per_s=100.0))
     starting = observed("r3", STATE.BOOTING)
     assert engine_load([one, two, starting]) == LaneEngineLoad(
-        validity=Validity.OK, running=1, waiting=5, kv_usage_max=0.9, prefill_tokens_per_s=500.0
+        validity=Validity.OK,
+        running=1,
+        waiting=5,
+        kv_usage_max=0.9,
+        kv_usage_total=pytest.approx(1.3),
+        prefill_tokens_per_s=500.0,
     )
     stale = msgspec.structs.replace(two, engine=replace(two.engine, validity=Validity.STALE))
     assert engine_load([one, stale]) == LaneEngineLoad(validity=Validity.STALE)

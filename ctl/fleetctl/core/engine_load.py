@@ -25,6 +25,7 @@ class LaneEngineLoad:
     running: int = 0  # sequences, of all
     waiting: int = 0
     kv_usage_max: float = 0.0  # of the fullest, 0-1
+    kv_usage_total: float = 0.0  # of all together, in caches
     prefill_tokens_per_s: float | None = None  # of all; None: not every engine has been read twice
     decode_tokens_per_s: float | None = None
 
@@ -64,6 +65,7 @@ def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
         running=sum(each.running for each in signals),
         waiting=sum(each.waiting for each in signals),
         kv_usage_max=max(each.kv_usage for each in signals),
+        kv_usage_total=sum(each.kv_usage for each in signals),
         prefill_tokens_per_s=_sum([each.prefill_tokens_per_s for each in signals]),
         decode_tokens_per_s=_sum([each.decode_tokens_per_s for each in signals]),
     )

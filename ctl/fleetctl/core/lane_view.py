@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
+from fleetctl.core.capacity import HeldRequests, held_requests
 from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99
 from fleetctl.core.engine_load import LaneEngineLoad, engine_load
@@ -20,6 +21,7 @@ from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import ControlSpec, LaneSpec
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.verdict import SloVerdict
 
@@ -62,6 +64,7 @@ class LaneView:
     verdict: SloVerdict = field(default_factory=SloVerdict)
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
     spot_spare: SpotSpare = field(default_factory=SpotSpare)
+    held: HeldRequests = field(default_factory=HeldRequests)  # by one replica
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
@@ -107,6 +110,7 @@ def lane_views(
         plan = desired.plan.lane(spec.name)
         traffic = current_traffic(observation, spec.name)
         before = memories[spec.name]
+        engines = engine_load(r for r in observation.replicas if r.record.lane == spec.name)
         views[spec.name] = LaneView(
             spec=spec,
             plan=plan,
@@ -117,7 +121,7 @@ def lane_views(
             now=now,
             override=desired.overrides.replicas.get(spec.name),
             pinned=desired.overrides.step.get(spec.name),
-            engines=engine_load(r for r in observation.replicas if r.record.lane == spec.name),
+            engines=engines,
             ttft=recent(traffic, Metric.TTFT),
             itl=recent(traffic, Metric.ITL),
             boot_s=expected_boot_s(plan, observation.boot_s),
@@ -125,6 +129,7 @@ def lane_views(
             is_absence=spec.name in absences,
             verdict=verdicts[spec.name],
             spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
+            held=held_requests(plan, _streams_max(observation, spec.name), engines),
         )
     return views
 
@@ -167,6 +172,15 @@ def current_traffic(observation: Observation, lane: str) -> LaneSnapshot | None:
     if observation.gateway is None or observation.gateway_validity is not Validity.OK:
         return None
     return next((each for each in observation.gateway.lanes if each.name == lane), None)
+
+
+def _streams_max(observation: Observation, lane: str) -> list[int]:
+    """Return how many streams each of a lane's replicas in rotation may have, by the gateway."""
+    if observation.gateway is None or observation.gateway_validity is not Validity.OK:
+        return []
+    known = {each.id: each.streams_max for each in observation.gateway.replicas if each.streams_max}
+    ready = (r.record for r in observation.replicas if r.record.state is ReplicaState.READY)
+    return [known[record.id] for record in ready if record.lane == lane and record.id in known]
 
 
 def _oldest_wait_s(observation: Observation, lane: str) -> float | None:

@@ -58,6 +58,7 @@ class LanePressure:
     validity: Validity  # OK: the gateway's figures are fresh; zero traffic is a figure too
     offered: ArrivalRate = field(default_factory=ArrivalRate)  # without what an operator's step refuses
     arriving: ArrivalRate = field(default_factory=ArrivalRate)  # all of it
+    latest: int | None = None  # requests of the last 10 s that ask for capacity; None: the gateway is younger
     lengths: MeanLengths | None = None  # None: too few requests finished to say
     waiting: Ratio | None = None  # queue wait
     ttft: Ratio | None = None  # None: no samples that say anything
@@ -125,6 +126,7 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
         validity=Validity.OK,
         offered=_rate(lane, uptime_s, without=on_purpose),
         arriving=_rate(lane, uptime_s, without=frozenset()),
+        latest=_offered(latest, on_purpose) if uptime_s >= latest.seconds else None,
         lengths=mean_lengths(lane),
         waiting=_wait_ratio(spec, lane, judged_s),
         ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),

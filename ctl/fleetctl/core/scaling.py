@@ -17,8 +17,9 @@ from fleetctl.core.bursts import (
     without_old_regrets,
 )
 from fleetctl.core.changed import changed
-from fleetctl.core.demand import replicas_needed, request_cost
+from fleetctl.core.need import has_none, load_text, may_be_needed_now, most_needed, needed_now, needed_surely
 from fleetctl.core.pressure import Ratio
+from fleetctl.core.trend import note_arrivals
 from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
@@ -28,7 +29,7 @@ from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.core.lane_view import LaneView
-    from fleetctl.model.bursts import NeedPeak
+from fleetctl.model.bursts import NeedPeak
 
 # After replicas were given up, the projected queue wait and KV cache use must stay under these shares of their limits.
 _SHRINK_BELOW = 0.8
@@ -36,11 +37,7 @@ _SHRINK_BELOW = 0.8
 _BURN_AT_ONCE = 5.0
 # A KV cache fuller than this preempts sequences soon: a fifth of it is planned to stay free.
 _KV_USAGE_MAX = 0.95
-# Load that is over what there is by less than one standard deviation of its own count may be noise.
-_DEVIATIONS = 1.0
-_DEVIATIONS_KEPT = 2.0  # a replica given to another lane too soon costs a boot
 _GROWTH_MAX = 2.0  # times the replicas that serve, for what they refuse
-_COST_SHOWN = 0.1  # a request's cost is named where it is off the plan's by more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +77,9 @@ def target(view: LaneView) -> Target:
             reason=_held(view.pressure.validity),
             need=memory.wanted,
         )
+    if view.pressure.latest is not None:
+        memory = changed(memory, arrivals=note_arrivals(memory.arrivals, view.pressure.latest, view.now))
+    view = changed(view, memory=memory)
     memory = changed(memory, bursts=_noted(view, memory))
     aim = _grow(view, memory) or _shrink(view, changed(memory, up_since=None))
     return aim if view.pinned is not None else replace(aim, need=_kept_need(view, aim))
@@ -95,9 +95,7 @@ def _kept_need(view: LaneView, aim: Target) -> int:
     regretted_s = math.inf if bursts.regretted_at is None else (view.now - bursts.regretted_at).total_seconds()
     if bursts.is_settling or regretted_s < calm or _lateness(view) is not None:
         return aim.wanted
-    rate = view.pressure.arriving
-    most_rps = rate.rps + _DEVIATIONS_KEPT * math.sqrt(rate.rps / max(1.0, rate.window_s))
-    kept = [_replicas(view, most_rps, at_most=True)]
+    kept = [most_needed(view)]
     for peak in bursts.peaks:
         age_s = (view.now - peak.at).total_seconds()
         was_just = age_s < view.control.scale_up_after_s
@@ -127,7 +125,7 @@ def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
         # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
         bursts = note_wanted(bursts, memory.wanted, view.now, is_burst=bursts.is_settling)
     bursts = changed(bursts, is_settling=is_settling)
-    return note_need(bursts, _needed_now(view), view.now, calm=_shortest_calm_s(view))
+    return note_need(bursts, needed_now(view).replicas, view.now, calm=_shortest_calm_s(view))
 
 
 def _held(validity: Validity) -> str:
@@ -145,55 +143,13 @@ def _overridden(view: LaneView, override: int) -> Target:
     return Target(wanted=wanted, memory=quiet, code=ReasonCode.OPERATOR, reason=f"{override} set by an operator{held}")
 
 
-def _needed_now(view: LaneView) -> int:
-    """Return the replicas that what arrives needs, a person's refusals included: giving up is measured by it."""
-    return _replicas(view, view.pressure.arriving.rps)
-
-
-def _may_be_needed_now(view: LaneView) -> int:
-    """Return the same where it is not known yet what a request costs: it may be more than planned."""
-    return _replicas(view, view.pressure.arriving.rps, at_most=True)
-
-
-def _needed_surely(view: LaneView) -> int:
-    """Return the replicas that the offered load needs though its count may be high by chance: growth waits for it.
-
-    From none at all the first request counts as it is.
-    """
-    rps = view.pressure.offered_rps
-    if _has_none(view):
-        return max(_replicas(view, rps), view.bounded(1) if view.pressure.queued else 0)
-    noise_rps = _DEVIATIONS * math.sqrt(rps / max(1.0, view.pressure.offered.window_s))
-    return _replicas(view, max(0.0, rps - noise_rps))
-
-
-def _replicas(view: LaneView, rps: float, *, at_most: bool = False) -> int:
-    """Return the replicas for a load, inside the bounds.
-
-    One more where spot nodes are lost so often, and replaced so slowly, that being one short would break the promise.
-    """
-    need = replicas_needed(view.plan, rps, view.pressure.lengths, at_most=at_most)
-    return view.bounded(need + view.spot_spare.replicas if need else 0)
-
-
-def _load(view: LaneView) -> str:
-    """Return the offered load in words, its requests' cost where they are not as planned."""
-    cost = request_cost(view.plan, view.pressure.lengths)
-    lengths = view.pressure.lengths
-    shown = f"{view.pressure.offered_rps:.3g} rps offered"
-    if lengths is None or not lengths.is_known or abs(cost - 1.0) <= _COST_SHOWN:
-        return shown
-    tokens = f"{lengths.prompt_tokens:.0f} + {lengths.output_tokens:.0f} tokens"
-    return f"{shown}, {tokens} each cost {cost:.2g}x a planned one,"
-
-
 def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     """Return the target under pressure, or None when nothing presses."""
-    need = _needed_surely(view)
-    late = _lateness(view)
+    surely = needed_surely(view)
+    need, late = surely.replicas, _lateness(view)
     if late is None and need <= memory.wanted:
         return None
-    cause = late.message if late else f"{_load(view)} needs {need}"
+    cause = late.message if late else f"{surely.why} needs {need}"
     counts = view.counts
     if need <= memory.wanted and counts.ready < memory.wanted:
         # What was ordered has not helped yet: its effect is judged from when it serves.
@@ -213,15 +169,11 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
 
 def _at_once(view: LaneView, late: Ratio | None) -> str:
     """Return why growth does not wait: nobody serves or will, the load has surely changed, the budget burns. Empty: it waits."""
-    if _has_none(view):
+    if has_none(view):
         return ", and nobody serves"
     if view.pressure.offered.is_new:
         return ", surely more than before"
     return _burns(view) if late else ""
-
-
-def _has_none(view: LaneView) -> bool:
-    return not view.counts.ready and not view.counts.pending
 
 
 def _more(view: LaneView) -> int:
@@ -278,36 +230,37 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     """Return what the last calm needed, straight down, where the rest would keep the SLO."""
     calm = _calm_s(view, memory)
     lately = needed_lately(memory.bursts, view.now, calm)
-    goal = view.bounded(max(lately.need, _may_be_needed_now(view)))
+    goal = view.bounded(max(lately.need, may_be_needed_now(view)))
     if goal >= memory.wanted:
         return _kept(view, memory, lately, calm)
     blocked = _cannot_shrink(view, memory, goal)
     if blocked:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=blocked)
     lowered = replace(memory, wanted=goal, bursts=note_lowered(memory.bursts, view.now))
-    reason = f"{memory.wanted} -> {goal}: {_load(view)}; no more than {goal} needed for {format_duration(calm)}"
+    reason = f"{memory.wanted} -> {goal}: {load_text(view)}; no more than {goal} needed for {format_duration(calm)}"
     return Target(wanted=goal, memory=lowered, code=ReasonCode.CALM, reason=reason)
 
 
 def _kept(view: LaneView, memory: LaneMemory, peak: NeedPeak, calm: float) -> Target:
     """Return the same count, and whether the load, the lane's minimum or the burst memory holds it."""
-    need = _needed_now(view)
+    now = needed_now(view)
+    need = now.replicas
     if need >= memory.wanted:
         is_minimum = memory.wanted <= view.spec.replicas.min
         reason = f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
         if not is_minimum:
-            reason = f"{_load(view)} needs {need} of {memory.wanted}"
+            reason = f"{now.why} needs {need} of {memory.wanted}"
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
     if peak.need < memory.wanted:
-        unknown = f"maybe {_may_be_needed_now(view)}: too few requests have finished to say what one costs"
-        reason = f"{_load(view)} needs {need} of {memory.wanted}, {unknown}"
+        unknown = f"maybe {may_be_needed_now(view)}: too few requests have finished to say what one costs"
+        reason = f"{load_text(view)} needs {need} of {memory.wanted}, {unknown}"
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
     ago_s = (view.now - peak.at).total_seconds()
     left_s = kept_s(peak, calm) - ago_s
     what = f"{peak.need} were needed{' in a burst' if peak.is_burst else ''} {format_duration(ago_s)} ago"
     regrets = memory.bursts.regrets
     why = f" (given up too soon {regrets}x)" if regrets else ""
-    reason = f"{_load(view)} needs {need} of {memory.wanted}; {what}: given up in {format_duration(left_s)}{why}"
+    reason = f"{load_text(view)} needs {need} of {memory.wanted}; {what}: given up in {format_duration(left_s)}{why}"
     return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.BURST_MEMORY, reason=reason)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from fleetctl.codec import decode, encode
+from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.catalogue import Market
 from fleetctl.model.engine_fault import EngineFault
@@ -327,6 +328,7 @@ class LaneMemory:
     replaced: tuple[str, ...] = ()  # drained by hand, and their replacement launched
     up_since: datetime | None = None  # pressure above the scale-up line since
     bursts: BurstMemory = field(default_factory=BurstMemory)
+    arrivals: ArrivalHistory = field(default_factory=ArrivalHistory)
     step: LadderStep = LadderStep.NORMAL
     stepped_at: datetime | None = None  # when `step` last changed
     pauses: int = 0  # in a row, each soon after the one before

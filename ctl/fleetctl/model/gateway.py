@@ -174,6 +174,7 @@ class ReplicaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     silent_s: float = 0.0  # it has requests, and nothing was heard of any for this long
     unheard_s: float | None = None  # since it last said anything of any request; None: it never has
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts it works on
+    streams_max: int = 0  # that it may have at once, as learned from the gaps between their tokens; 0: it does not say
     slowness: Slowness | None = None  # None: it is not left alone for being slow
 
 

@@ -225,5 +225,6 @@ class DispatchReplica:
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
             slowness=self.slow.slowness(now_s),
+            streams_max=self.candidate.concurrency_max,
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )
