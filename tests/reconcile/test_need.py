@@ -91,8 +91,7 @@ def test_steady_growth_orders_what_will_be_needed_when_it_is_ready():
     rising = ArrivalHistory(counts=tuple(range(2, 20)), until=at(3595))
     _, count, reason = wanted(LaneMemory(arrivals=rising), rps=1.9)
     assert count == 4
-    assert "1.9 rps and rising, 3.4" in reason
-    assert "when a new replica serves, needs 4" in reason
+    assert "2 rps and rising, 3.76 in 2m when a new replica serves, needs 4" in reason
     level = ArrivalHistory(counts=(19,) * 18, until=at(3595))
     assert wanted(LaneMemory(arrivals=level), rps=1.9)[1] == 2
 
@@ -109,7 +108,8 @@ def test_replicas_are_given_up_only_where_the_rest_holds_what_was_under_way_at_o
     in_flight: int, given_up: bool
 ) -> None:
     fleet = worlds.one_lane(2)
-    memory, drained = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)}), []
+    memory = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
+    drained: list[DrainReplica] = []
     two = (observed("r1"), observed("r2"))
     rows = tuple(
         ReplicaSnapshot(id=r.record.id, in_flight=0, failures=0, consecutive_failures=0, streams_max=40) for r in two
