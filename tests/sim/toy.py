@@ -404,7 +404,11 @@ class Toy:
             staying = [r for r in staying if r.notice_deadline is None]
             # What may yet recover has its substitute already, and one that did outlives it: an order cannot be undone.
             staying = [r for r in staying if not r.is_recovering and r.state is not ReplicaState.PENDING]
-            assert len(staying) <= spec.replicas.max, f"{spec.name} has {len(staying)}"
+            # What starts on spot takes the place of one that is on demand beyond the baseline, and runs beside it until then.
+            on_demand = sum(r.market is Market.ON_DEMAND for r in staying)
+            starting = sum(r.market is Market.SPOT and r.state is not ReplicaState.READY for r in staying)
+            twice = min(starting, max(0, on_demand - self.desired.plan.lane(spec.name).on_demand))
+            assert len(staying) - twice <= spec.replicas.max, f"{spec.name} has {len(staying)}"
         for record in self.in_rotation():
             node = self.nodes[f"node-{record.id}"]
             assert node.warm, f"{record.id} serves cold"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.absence import is_catching_up
 from fleetctl.core.capacity import replicas_holding
 from fleetctl.core.demand import replicas_needed, request_cost
 from fleetctl.core.trend import dispersion, mean_rps, trend
@@ -116,9 +117,13 @@ def _by_trend(view: LaneView) -> Need:
 
 
 def _by_streams(view: LaneView) -> Need:
-    """Return what holds the requests that are under way and wait; a lane that promises no TTFT lets them wait."""
+    """Return what holds the requests that are under way and wait; a lane that promises no TTFT lets them wait.
+
+    Those who came before the replicas did wait for a boot, and another one would not end that.
+    """
     ready = view.counts.ready
-    if view.spec.interruptible or view.spec.slo.strictest(Metric.TTFT) is None or not ready:
+    waits_on_purpose = view.spec.interruptible or view.spec.slo.strictest(Metric.TTFT) is None
+    if waits_on_purpose or not ready or is_catching_up(view.memory):
         return Need(replicas=0, why="")
     requests = view.pressure.in_flight + view.pressure.queued
     need = replicas_holding(view.held, requests, ready=ready)

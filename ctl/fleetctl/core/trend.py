@@ -29,7 +29,7 @@ _STEP_NATS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class SteadyGrowth:
     """A load that has risen steadily for as long as a replica takes to start."""
 
     rps: float  # now
@@ -54,7 +54,7 @@ def mean_rps(history: ArrivalHistory) -> float:
     return sum(counts) / (BIN_S * _MEAN_BINS) if len(counts) == _MEAN_BINS else 0.0
 
 
-def trend(history: ArrivalHistory, *, boot_s: float) -> Trend | None:
+def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
     """Return how the load has grown in a boot's time. None: it has not, or it may be chance, or it came at once.
 
     By the square roots of the counts: their noise is the same at every level, and the swell after a trough lies on a line.
@@ -66,7 +66,7 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> Trend | None:
         return None
     variance = _ROOT_VARIANCE * dispersion(history)
     slope = _slope(roots)
-    by_line = slope**2 * _moment(number)
+    by_line = slope**2 * _squared_offsets(number)
     if (
         slope <= 0.0
         or by_line <= _SURE_DEVIATIONS**2 * variance
@@ -74,16 +74,17 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> Trend | None:
     ):
         return None
     now = sum(roots) / number + slope * number / 2.0
-    return Trend(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
+    return SteadyGrowth(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
 
 
 def _slope(values: Sequence[float]) -> float:
     """Return what each value is more than the one before it, by least squares."""
     middle = (len(values) - 1) / 2.0
-    return sum((at - middle) * value for at, value in enumerate(values)) / _moment(len(values))
+    return sum((at - middle) * value for at, value in enumerate(values)) / _squared_offsets(len(values))
 
 
-def _moment(number: int) -> float:
+def _squared_offsets(number: int) -> float:
+    """Return the sum of squared distances of so many values in a row from their middle."""
     return number * (number**2 - 1) / 12.0
 
 
