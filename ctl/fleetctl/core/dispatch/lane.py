@@ -179,7 +179,9 @@ class DispatchLane(Generic[R]):
         """Return when a refused client should come back: not before there is a replica, where one is on its way."""
         coming_s = self.route.replacement_s
         # How many are held says little where it is the prompts that are bounded, and what left says little after a lull.
-        rate_rps = max(self.service.drain_rate_rps(self.in_flight) or 0.0, self.departures.rate_rps(now_s))
+        prompts_rps = self._prompts_rps()
+        held_rps = self.service.drain_rate_rps(self.in_flight) or prompts_rps
+        rate_rps = max(min(held_rps, prompts_rps) if prompts_rps else held_rps, self.departures.rate_rps(now_s))
         return self.returns.place_s(
             client,
             now_s,
@@ -188,6 +190,11 @@ class DispatchLane(Generic[R]):
             rate_rps=rate_rps,
             not_before_s=0.0 if coming_s is None or self.has_replica else coming_s,
         )
+
+    def _prompts_rps(self) -> float:
+        """Return how many mean prompts of its own its replicas read a second; 0: it has none, or none has come."""
+        tokens = self.demand.mean_tokens
+        return sum(1.0 / c.line.own_s(tokens) for c in serving(self.candidates)) if tokens else 0.0
 
     def next_deadline_s(self) -> float | None:
         """Return when the first of those who wait has waited long enough. None: nobody waits."""
