@@ -1,13 +1,14 @@
 """Runs a policy through the hard cases: python -m tests.bench.policies.cases [--case NAME ...] [--policy P ...] [--seed N] [--trace FILE]
 
 Prints good of offered by lane, mean replicas and TTFT P99. With --trace (or FLEETCTL_LENGTHS_TRACE) request lengths are
-drawn from that trace, else from the published percentiles of the Azure conversation trace. Everything is computed; a
-case takes seconds.
+drawn from that trace, else from the published percentiles of the Azure conversation trace. FLEETCTL_BURSTY_TRACE names a
+trace whose gaps the case bursty-real takes; without it there is none. Everything is computed; a case takes seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,18 @@ from fleetctl.load.trace import Arrival
 from fleetctl.model.desired import Desired
 from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
-from tests.bench.policies.traffic import Rate, arrivals, conversation, fixed, merged, of_a_day, scaled, steps
+from tests.bench.policies.traffic import (
+    BURSTY_TRACE_ENV,
+    Rate,
+    arrivals,
+    conversation,
+    fixed,
+    merged,
+    of_a_day,
+    real_gaps,
+    scaled,
+    steps,
+)
 from tests.sim.fleets import desired_for, offerings, three_lanes
 
 if TYPE_CHECKING:
@@ -80,6 +92,10 @@ def doubled(seed: int, file: str) -> Iterable[Arrival]:
 def whole_day(seed: int, file: str) -> Iterable[Arrival]:
     """24 hours, 3.13 requests a second in the mean; the seed chooses the day."""
     return arrivals(of_a_day(DAY_RPS, seed), 86400.0, conversation(file), seed=seed)
+
+
+def bursty_real(seed: int, file: str) -> Iterable[Arrival]:
+    return real_gaps(os.environ[BURSTY_TRACE_ENV], 4.0, 3600.0, conversation(file), seed=seed)
 
 
 def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callable[[int, str], Iterable[Arrival]]:
@@ -246,6 +262,11 @@ CASES = (
     Case("no-nodes", "nodes never come, 8 rps on 2 long replicas", l4_fleet, flat(8, 1800), {"short": 1, "long": 2, "batch": 1}, (Disturbance(kind=KIND.NO_NODES, at_s=0.0),)),
     Case("bursty", "gamma gaps with CV 13 at 4 rps", l4_fleet, flat(4, 3600, cv=13.0), {"short": 1, "long": 2, "batch": 1}),
     Case("day-bf16", "a day of 270,000 requests in bf16, from the plan", day_fleet, whole_day, {"short": 1, "long": 2, "batch": 1}),
+    *(
+        (Case("bursty-real", f"the gaps of {BURSTY_TRACE_ENV} at 4 rps, a stretch by seed", l4_fleet, bursty_real, {"short": 1, "long": 2, "batch": 1}),)
+        if os.environ.get(BURSTY_TRACE_ENV)
+        else ()
+    ),
     Case("from-zero", "3 rps on a fleet that is just being started", l4_fleet, flat(3, 900), {}),
     Case("s1", "the llm-d staircase, 2-4-6-8-10-4-1 rps", staircase, staircase_load, {"all": 3}, boot_s=100.0),
     Case(

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 TRACE_ENV = "FLEETCTL_LENGTHS_TRACE"  # a request trace whose lengths are drawn from
 DAY_ENV = "FLEETCTL_DAY_TRACE"  # a request trace of days, whose rates are followed
 _DAY_S, _BIN_S = 86400.0, 300.0
+BURSTY_TRACE_ENV = "FLEETCTL_BURSTY_TRACE"  # a request trace whose gaps are real, for the case bursty-real
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): P50 and P99 of prompt and output tokens.
 PUBLISHED = ((1020.0, 4142.0), (129.0, 601.0))
 _Z99 = 2.3263478740408408
 _GAP_LEAST = 1e-12  # of a request: what is smaller would be walked through without end, half by half
+_BATCH_SHARE = 0.05
 _LENGTH_MAX = 2.0  # of the P99, as its longest prompts are
 
 
@@ -121,7 +123,7 @@ def arrivals(
     lengths: Callable[[random.Random], tuple[int, int]],
     *,
     seed: int,
-    batch_share: float = 0.05,
+    batch_share: float = _BATCH_SHARE,
     cv: float = 1.0,
 ) -> Iterator[Arrival]:
     """Yield requests in order of time; `cv` is the gaps' coefficient of variation, 1 is Poisson."""
@@ -149,3 +151,27 @@ def merged(*traces: Iterator[Arrival]) -> list[Arrival]:
 def fixed(prompt: int, output: int) -> Callable[[random.Random], tuple[int, int]]:
     """Every request alike."""
     return lambda dice: (prompt, output)
+
+
+def real_gaps(
+    trace: str, rps: float, seconds: float, lengths: Callable[[random.Random], tuple[int, int]], *, seed: int
+) -> list[Arrival]:
+    """Requests at a stretch of a real trace's instants, which one by seed, at this mean rate; a short trace gives less."""
+    dice = random.Random(f"real/{seed}")
+    instants = _instants_of(trace)
+    count = min(round(rps * seconds), len(instants) // 2)
+    first = dice.randrange(len(instants) - count)
+    stretch = instants[first : first + count]
+    pace = count / rps / (stretch[-1] - stretch[0])
+    found = []
+    for instant in stretch:
+        batch = dice.random() < _BATCH_SHARE
+        prompt, output = lengths(dice)
+        at_s = (instant - stretch[0]) * pace
+        found.append(Arrival(at_s=at_s, prompt_tokens=prompt, output_tokens=output, stream=not batch, batch=batch))
+    return found
+
+
+@lru_cache(maxsize=2)
+def _instants_of(path: str) -> Sequence[float]:
+    return [row.arrival_s for row in read_rows(Path(path))]
