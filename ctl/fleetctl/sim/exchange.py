@@ -158,10 +158,11 @@ class SimulatedExchange:
         self._world.dispatcher.answered(request, Ending.COMPLETE)
 
     def heard(self, now_s: float) -> None:
-        """Note the tokens that have come by now, though none of them was passed on by itself."""
-        if self.request.is_stream:
-            self.request.heard_s = now_s
-            self._take_stock()
+        """Note the tokens that have come by now, though none of them was passed on by itself; its engine is settled."""
+        request = self.request
+        if request.is_stream and self._sequence is not None and self._engine is not None:
+            request.heard_s = now_s
+            self._note_progress(self._sequence, self._engine)
 
     def lost(self) -> None:
         """Note that the connection to the replica broke: its process has ended."""
@@ -188,6 +189,9 @@ class SimulatedExchange:
         if sequence is None or engine is None or not self.request.is_stream:
             return
         engine.settle()
+        self._note_progress(sequence, engine)
+
+    def _note_progress(self, sequence: SimulatedSequence, engine: SimulatedEngine) -> None:
         made, gaps_over, last_s = sequence.progress(engine.steps)
         more = made - (self._noted or 1)  # the first token was noted as it came
         if more > 0:

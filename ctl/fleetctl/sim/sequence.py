@@ -20,7 +20,7 @@ class TokenSink(Protocol):
         ...
 
     def heard(self, now_s: float) -> None:
-        """Note that tokens of it come."""
+        """Note that tokens of it come; its engine is settled."""
         ...
 
     def lost(self) -> None:

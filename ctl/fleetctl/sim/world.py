@@ -207,9 +207,15 @@ class SimulatedWorld:
     def _sweep(self) -> None:
         heap = self.heap
         for node in self.provider.nodes.values():
-            if not node.engine.is_hung:
-                for sequence in node.engine.running.values():
-                    if sequence.decodes_from >= 0:
-                        sequence.sink.heard(heap.now_s)
+            if node.engine.running and not node.engine.is_hung:
+                self._hear(node.engine)
         self.dispatcher.sweep(heap.now_s)
         heap.at(heap.now_s + self.spec.sweep_s, self._sweep)
+
+    def _hear(self, engine: SimulatedEngine) -> None:
+        """Let every stream of an engine note how far it is."""
+        heard = [each for each in engine.running.values() if each.decodes_from >= 0 and each.gap_counter is not None]
+        if heard:
+            engine.settle()
+            for sequence in heard:
+                sequence.sink.heard(self.heap.now_s)

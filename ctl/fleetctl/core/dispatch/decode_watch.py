@@ -51,14 +51,17 @@ class DecodeWatch:
             count, seconds, over = request.stopwatch.take_gaps()
             if request.is_paused or not count:
                 continue
-            gaps = found.setdefault(replica, _Gaps())
+            gaps = found.get(replica)
+            if gaps is None:
+                gaps = found[replica] = _Gaps()
             gaps.count += count
             gaps.seconds += seconds
             gaps.over += over
             accounts = request.lane.accounts
-            if accounts.gap_limit_s < math.inf:
-                gaps.limit_s = min(gaps.limit_s, accounts.gap_limit_s)
-                gaps.allowed_share = min(gaps.allowed_share, accounts.limits.jitter_share)
+            if accounts.gap_limit_s < gaps.limit_s:  # noqa: PLR1730  # a call, for every stream once a second
+                gaps.limit_s = accounts.gap_limit_s
+            if accounts.gap_limit_s < math.inf and accounts.limits.jitter_share < gaps.allowed_share:
+                gaps.allowed_share = accounts.limits.jitter_share
         for replica, gaps in found.items():
             if gaps.count >= GAPS_MIN and math.isfinite(gaps.limit_s):
                 owner = self._routes.lanes.get(replica.route.lane)
