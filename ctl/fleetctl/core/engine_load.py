@@ -57,7 +57,7 @@ def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
     """Return what the engines in rotation carry together."""
     signals = [replica.engine for replica in replicas if replica.record.state is ReplicaState.READY]
     order = list(Validity)
-    validity = max((each.validity for each in signals), key=order.index, default=Validity.NONE)
+    validity = max({each.validity for each in signals}, key=order.index, default=Validity.NONE)
     if validity is not Validity.OK:
         return LaneEngineLoad(validity=validity)
     return LaneEngineLoad(

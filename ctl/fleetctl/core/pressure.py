@@ -279,4 +279,8 @@ def _ratio(name: str, value_s: float, limit_s: float) -> Ratio:
 
 
 def _worst(*ratios: Ratio | None) -> Ratio | None:
-    return max((each for each in ratios if each is not None), key=lambda each: each.ratio, default=None)
+    worst = None
+    for each in ratios:
+        if each is not None and (worst is None or each.ratio > worst.ratio):
+            worst = each
+    return worst

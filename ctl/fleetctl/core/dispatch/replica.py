@@ -215,12 +215,13 @@ class DispatchReplica:
 
     def snapshot(self, now_s: float) -> ReplicaSnapshot:
         """Return its figures."""
+        has_errors = self.errors or self.errors_in_answer
         return ReplicaSnapshot(
             id=self.route.id,
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
-            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()),
+            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()) if has_errors else 0,
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,

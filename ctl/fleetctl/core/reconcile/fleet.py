@@ -172,7 +172,7 @@ def _lanes(
 ) -> dict[str, _LaneResult]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     specs = desired.profile.lanes
-    of_lane = {spec.name: tuple(o for o in steps if o.replica.record.lane == spec.name) for spec in specs}
+    of_lane = _by_lane(steps, [spec.name for spec in specs])
     late = {spec.name: _late(spec.name, of_lane[spec.name], desired, observation, context) for spec in specs}
     counts = {name: _counts(of_lane[name], late[name]) for name in of_lane}
     views = lane_views(desired, observation, context.memory, context.now, counts)
@@ -236,6 +236,14 @@ def _lane_state(  # a lane's decision, from what each of them says
             capacity=capacity,
         ),
     )
+
+
+def _by_lane(steps: Iterable[ReplicaStep], names: Iterable[str]) -> dict[str, tuple[ReplicaStep, ...]]:
+    found: dict[str, list[ReplicaStep]] = {name: [] for name in names}
+    for step in steps:
+        if step.replica.record.lane in found:
+            found[step.replica.record.lane].append(step)
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def _counts(steps: tuple[ReplicaStep, ...], late: frozenset[str]) -> Counts:

@@ -63,10 +63,9 @@ def _lacking(lane: LaneState, context: ReconcileContext) -> int:
 
 
 def _will_come(step: ReplicaStep, lane: LaneState, context: ReconcileContext) -> bool:
-    if step.state is ReplicaState.PENDING:
-        return True
-    boots_s = since_s(step.replica.record.requested_at, context.now)
-    return step.state is not ReplicaState.READY and boots_s >= _NEARLY_THERE * lane.boot_s
+    if step.state in (ReplicaState.PENDING, ReplicaState.READY):
+        return step.state is ReplicaState.PENDING
+    return since_s(step.replica.record.requested_at, context.now) >= _NEARLY_THERE * lane.boot_s
 
 
 def _choose(
