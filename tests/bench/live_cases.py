@@ -90,9 +90,11 @@ class LiveCase:
         return arrivals(self.rate, self.seconds, lengths, seed=seed, batch_share=share)
 
 
-def _overload(times: float) -> LiveCase:
-    rate = steps((150.0, FULL_RPS * times))
-    return LiveCase(f"three engines, {times:g}x of what they serve", _ENGINES, rate, 150.0, lengths=(2900, 32))
+def overload(times: float, *, full_rps: float = FULL_RPS, prompt_tokens: int = 2900) -> LiveCase:
+    """Return three engines with so many times what they serve, prompts of one length, for 150 s."""
+    rate = steps((150.0, full_rps * times))
+    about = f"three engines, {times:g}x of what they serve"
+    return LiveCase(about, _ENGINES, rate, 150.0, lengths=(prompt_tokens, 32))
 
 
 class LiveDrill(Drill):
@@ -153,10 +155,10 @@ def _put_fault(record: dict[str, Any], fault: str) -> None:
 
 
 CASES = {
-    "overload-1x": _overload(1.0),
-    "overload-1.2x": _overload(1.2),
-    "overload-2x": _overload(2.0),
-    "overload-4x": _overload(4.0),
+    "overload-1x": overload(1.0),
+    "overload-1.2x": overload(1.2),
+    "overload-2x": overload(2.0),
+    "overload-4x": overload(4.0),
     "flash": LiveCase(
         "4x within 10 s, a boot takes 30 s", ON_DEMAND, Rate(((0, 3.0), (90, 3.0), (100, 12.0), (300, 12.0))), 300.0
     ),

@@ -24,7 +24,7 @@ import psutil
 from fleetctl.config.profile import parse_profile
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.runner import run_load
-from tests.bench.live_cases import CASE_SEED, CASES, MODEL, LiveCase, LiveDrill, write_trace
+from tests.bench.live_cases import CASE_SEED, FULL_RPS, MODEL, LiveCase, LiveDrill, overload, write_trace
 from tests.bench.picker.control_plane import ControlPlane
 from tests.bench.picker.stack import start_engines, start_gateway, start_pool
 
@@ -85,7 +85,7 @@ def show(times: float, stack: Stack, seconds: float, report: LoadReport, cpu_s: 
 
 def compare(options: argparse.Namespace, home: Path) -> None:
     """Bring both up and send them the same loads in turn."""
-    case = CASES["overload-1x"]
+    case = overload(1.0)
     profile = home / "profile.yaml"
     profile.write_text(case.profile)
     drill = LiveDrill(home, str(profile))
@@ -101,14 +101,14 @@ def compare(options: argparse.Namespace, home: Path) -> None:
                 stacks.append(Stack(name, found.port, lambda found=found: found.pids))  # type: ignore[misc]
             for number in range(options.rounds):
                 for times in options.times:
-                    one_round(times, number, stacks, home)
+                    case = overload(times, full_rps=options.full_rps, prompt_tokens=options.prompt_tokens)
+                    one_round(times, case, number, stacks, home)
         finally:
             drill.fleetctl("down", "drill", "--yes", check=False)
 
 
-def one_round(times: float, number: int, stacks: Sequence[Stack], home: Path) -> None:
+def one_round(times: float, case: LiveCase, number: int, stacks: Sequence[Stack], home: Path) -> None:
     """Send one load to every stack, in an order that changes with the round."""
-    case = CASES[f"overload-{times:g}x"]
     trace = home / f"trace-{times:g}-{number}.csv"
     write_trace(case, trace, CASE_SEED + number)
     for shift in range(len(stacks)):
@@ -121,7 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", type=Path, required=True, metavar="DIR", help="etcd, kube-apiserver, epp and crds/")
     parser.add_argument("--envoy", default=shutil.which("envoy") or "", metavar="FILE", help="default: on PATH")
-    parser.add_argument("--times", type=float, nargs="+", default=list(_TIMES), choices=_TIMES)
+    parser.add_argument("--times", type=float, nargs="+", default=list(_TIMES))
+    parser.add_argument("--prompt-tokens", type=int, default=2900)
+    parser.add_argument("--full-rps", type=float, default=FULL_RPS, help="what three engines serve of such prompts")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
     options.tools = options.tools.absolute()
