@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.core.assignment import reassignment_refusal
 from fleetctl.core.bursts import note_lowered
 from fleetctl.core.disruption import is_node_ready
@@ -17,6 +19,7 @@ from fleetctl.core.reconcile.lane_state import LaneState, capacity_if_shadow, ca
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.markets import may_use_spot
 from fleetctl.core.reconcile.replica_step import Origin
+from fleetctl.core.transitions import transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import AssignReplica
 from fleetctl.model.reason import ReasonCode
@@ -97,8 +100,7 @@ def _spare(lane: LaneState, context: ReconcileContext) -> int:
 def _took_lately(lane: LaneState, context: ReconcileContext) -> bool:
     stays_s = max(_STAYS_BOOTS * lane.boot_s, context.control.scale_down_after_s)
     moved = (o.replica.record.assigned_at for o in lane.steps if o.state.is_live)
-    is_new = any(at is not None and since_s(at, context.now) < stays_s for at in moved)
-    return is_new or any(o.replica.record.lane != lane.spec.name for o in lane.steps)
+    return lane.arriving > 0 or any(at is not None and since_s(at, context.now) < stays_s for at in moved)
 
 
 def _in_rotation(lane: LaneState) -> list[ReplicaStep]:
@@ -155,6 +157,9 @@ def _moved(owner: LaneState, taker: LaneState, step: ReplicaStep, now: datetime)
     else:
         left = _wanting_less(replace(owner, steps=tuple(o for o in owner.steps if o.id != step.id)))
         owner = replace(left, memory=_memory_after(left, owner, now))
+        # The rest of the decision takes it for what it will be: one that was not bought in place of spot, for one.
+        record = transition(step.replica.record, action, now=now)
+        given = replace(given, replica=msgspec.structs.replace(step.replica, record=record))
         taker = replace(taker, steps=(*taker.steps, given))
     return replace(owner, notes=(*owner.notes, note)), replace(taker, notes=(*taker.notes, note))
 
