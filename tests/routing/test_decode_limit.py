@@ -63,18 +63,26 @@ def test_a_pause_far_from_the_promise_takes_no_stream_away():
     assert limit.of(64) == 64
 
 
-def test_a_lane_leaves_replicas_alone_where_its_requests_miss_their_promise_and_tries_again():
+def test_a_lane_leaves_replicas_alone_where_its_requests_miss_their_promise_and_tries_again_ever_later():
     answers = BorrowedAnswers()
     for _ in range(20):
-        answers.note(0.0, missed=False)
+        answers.note(0.0, sent_s=0.0, missed=False)
     assert answers.is_worth_it(0.0)
-    for _ in range(3):
-        answers.note(1.0, missed=True)
-    assert not answers.is_worth_it(60.0)
-    assert answers.is_worth_it(61.1)
-    for _ in range(2):
-        answers.note(62.0, missed=True)
-    assert not answers.is_worth_it(63.0)
+    now_s, waits = 1.0, []
+    for _ in range(6):
+        while answers.is_worth_it(now_s):
+            answers.note(now_s, sent_s=now_s, missed=True)
+        waits.append(next(wait for wait in range(100) if answers.is_worth_it(now_s + wait)))
+        now_s += waits[-1]
+    assert waits == [8, 15, 30, 60, 60, 60]
+
+
+def test_what_was_sent_before_a_lane_was_kept_away_does_not_keep_it_away_for_longer():
+    answers = BorrowedAnswers()
+    for _ in range(40):
+        answers.note(10.0, sent_s=5.0, missed=True)
+    assert not answers.is_worth_it(17.0)
+    assert answers.is_worth_it(17.5)
 
 
 def test_what_was_missed_while_the_mean_was_over_holds_no_stream_back_after_it():

@@ -118,7 +118,8 @@ class Assignment:
             lane.answers.finished(request.stopwatch.token_count + request.output_tokens_uncounted)
             lane.departures.finished(now_s)
             if replica.route.lane != lane.route.name:
-                lane.note_borrowed(replica.route.lane, now_s, missed=request.stopwatch.has_missed)
+                missed = request.stopwatch.has_missed
+                lane.note_borrowed(replica.route.lane, now_s, sent_s=request.dispatched_s, missed=missed)
         self.pass_on_room(replica)
 
     def pass_on_room(self, replica: DispatchReplica) -> None:

@@ -105,9 +105,9 @@ class DispatchLane(Generic[R]):
         """Whether another lane's replicas may take a request of this one, now and then."""
         return other is not self and other.route.lends and other.route.engine == self.route.engine
 
-    def note_borrowed(self, owner: str, now_s: float, *, missed: bool) -> None:
+    def note_borrowed(self, owner: str, now_s: float, *, sent_s: float, missed: bool) -> None:
         """Learn from an answer that another lane's replica gave to a request of this one."""
-        self.borrowed.setdefault(owner, BorrowedAnswers()).note(now_s, missed=missed)
+        self.borrowed.setdefault(owner, BorrowedAnswers()).note(now_s, sent_s=sent_s, missed=missed)
 
     def is_kept(self, candidate: Candidate, count: int) -> bool:
         """Whether a replica is among the first so many of its own that take requests."""
