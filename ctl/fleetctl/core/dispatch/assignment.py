@@ -62,7 +62,7 @@ class Assignment:
         request.dispatched_s = request.heard_s = now_s
         candidate.prefill_tokens += request.prefill_tokens
         request.turn = candidate.line.join(request.prefill_tokens, now_s, is_heard=request.is_stream)
-        made = request.stopwatch.token_count
+        made = request.stopwatch.token_count if request.is_committed else 0
         request.kv_share = candidate.kv.join(request.prefill_tokens + made, to_come(request, made))
         if not candidate.in_flight:
             replica.busy_since_s = now_s

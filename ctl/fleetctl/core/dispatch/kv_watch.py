@@ -45,8 +45,10 @@ class KvWatch:
 
 def to_come(request: ActiveRequest, generated: float) -> float:
     """Return how many tokens an answer is expected to go on for: to its lane's mean length, and no further than was asked."""
-    expected = max(request.lane.answers.mean_tokens - generated, _LONGER_BY * generated)
-    output_most = request.tokens.output
+    output_most, mean = request.tokens.output, request.lane.answers.mean_tokens
+    if not generated:  # asked for every request
+        return output_most if 0 < output_most < mean else mean
+    expected = max(mean - generated, _LONGER_BY * generated)
     return max(1.0, min(expected, output_most - generated) if output_most else expected)
 
 

@@ -69,12 +69,14 @@ class KvCacheLoad:
 
     def join(self, prompt_tokens: int, output_tokens: float) -> KvShare:
         """Count a request that is sent, whose answer is expected to be so long."""
-        at_peak = prompt_tokens + min(self._after, output_tokens)
+        after = self._after
+        at_peak = prompt_tokens + (min(output_tokens, after))
         self._count += 1
         self._held += prompt_tokens
         self._joined += prompt_tokens
         self._peak += at_peak
-        self._show()
+        if self._capacity:
+            self._show()
         return KvShare(prompt_tokens, output_tokens, at_peak)
 
     def leave(self, share: KvShare) -> None:
@@ -82,7 +84,8 @@ class KvCacheLoad:
         self._count -= 1
         self._held -= share.held
         self._peak -= share.at_peak
-        self._show()
+        if self._capacity:
+            self._show()
 
     def look(self, shares: list[KvShare], now_s: float, *, computing_tokens: float) -> None:
         """Take stock of what its requests hold; of that `computing_tokens` are of prompts that have no token yet."""
@@ -144,4 +147,5 @@ class KvCacheLoad:
         if not self._capacity or not self._count:
             self.free_tokens = math.inf
         else:
-            self.free_tokens = _SHARE * self._capacity - max(self._peak, self._held) - self._after
+            most = max(self._held, self._peak)
+            self.free_tokens = _SHARE * self._capacity - most - self._after

@@ -33,7 +33,11 @@ def usable(
         and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
     ]
     if prompt is not None and not beyond_limit:
-        found = [c for c in found if prompt.uncached(c.id) <= c.kv.free_tokens]
+        tokens = prompt.prompt_tokens
+        for candidate in found:
+            if candidate.kv.free_tokens < tokens:  # seldom: what is cached has to be looked up then
+                found = [c for c in found if prompt.uncached(c.id) <= c.kv.free_tokens]
+                break
     if tried or must_continue:
         return [c for c in found if c.id not in tried and (c.continues or not must_continue)]
     return found
