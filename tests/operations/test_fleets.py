@@ -8,10 +8,12 @@ import pytest
 
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.decision import EntryKind, LaneMemory, Memory
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ControlSpec, Mode
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.operations import fleets
@@ -104,6 +106,22 @@ def test_why_gives_a_replica_its_lanes_plan(site, controlled, store):
     assert found.replica is not None
     assert found.plan is not None
     assert (found.subject, found.plan.lane) == (Subject.replica("r1"), "short")
+
+
+def test_why_says_of_both_lanes_which_replica_changed_from_one_to_the_other(site, controlled, store):
+    store.begin_replica(samples.replica(), samples.node_request(), now=samples.EPOCH)
+    store.put_replica(replace(samples.replica(), lane="long", assigned_at=samples.EPOCH))
+    moved = JournalEntry(
+        seq=0, at=samples.EPOCH, fleet="demo", kind=EntryKind.DECISION, subject=Subject.replica("r1"), action="assign",
+        code=ReasonCode.LANE_REASSIGNED, reason="long lacks 1, short needs 1 of its 2",
+        inputs={"to_lane": "long", "from_lane": "short"},
+    )  # fmt: skip
+    store.append((moved, replace(moved, code=ReasonCode.WARMED, action="admit", inputs={})))
+    for lane in ("short", "long"):
+        assert [entry.reason for entry in fleets.why(site, "demo", lane).entries if entry.action == "assign"] == [
+            "long lacks 1, short needs 1 of its 2"
+        ]
+        assert all(entry.action != "admit" for entry in fleets.why(site, "demo", lane).entries)
 
 
 def test_in_shadow_mode_the_store_shows_what_is_so_and_not_what_the_controller_would_have_done(site, store):

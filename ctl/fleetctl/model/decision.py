@@ -217,11 +217,13 @@ class AssignReplica(OneReplicaAction, frozen=True, kw_only=True, tag="assign"):
     order: ClassVar[int] = 45
 
     lane: str
+    from_lane: str = ""  # that gives it; empty: a policy did not say
 
     @property
     def figures(self) -> dict[str, float | str]:
-        """The lane it goes to."""
-        return {"to_lane": self.lane}
+        """The lane it goes to, and the one it comes from where that was said."""
+        found: dict[str, float | str] = {"to_lane": self.lane}
+        return found | {"from_lane": self.from_lane} if self.from_lane else found
 
 
 class MarkBooting(OneReplicaAction, frozen=True, kw_only=True, tag="mark-booting"):

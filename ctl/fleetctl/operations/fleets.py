@@ -12,8 +12,9 @@ from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
-from fleetctl.model.subject import FLEET, GATEWAY, Subject, subjects_named
+from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
 from fleetctl.operations.commands import holds_nodes
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.stored_status import stored_status
@@ -106,6 +107,8 @@ def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explan
     about = subject_meant(seen, subject) if subject else FLEET
     named = (about,) if about is not None else subjects_named(subject)
     entries = site.store.journal(fleet, limit=limit, subjects=named if subject else ())
+    if about is not None and about.kind is SubjectKind.LANE:
+        entries = _with_moves(site, seen, about.name, entries, limit=limit)
     if about is None and not entries:
         raise _unknown_subject(seen, subject)
     about = about or entries[-1].subject
@@ -115,6 +118,21 @@ def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explan
     plan = next((p for p in desired.plan.lanes if p.lane == lane_name), None)
     now = replica.record.reason if replica else (lane.reason if lane else "")
     return Explanation(fleet=fleet, subject=about, now=now, lane=lane, replica=replica, plan=plan, entries=entries)
+
+
+def _with_moves(
+    site: Site, seen: FleetStatus, lane: str, entries: tuple[JournalEntry, ...], *, limit: int
+) -> tuple[JournalEntry, ...]:
+    """Return a lane's entries with those of replicas that came from another lane or went to one, newest last."""
+    moved = tuple(Subject.replica(r.record.id) for r in seen.replicas if r.record.assigned_at is not None)
+    found = site.store.journal(seen.fleet, limit=limit, subjects=moved) if moved else ()
+    moves = [
+        entry
+        for entry in found
+        if entry.code is ReasonCode.LANE_REASSIGNED
+        and lane in (entry.inputs.get("to_lane"), entry.inputs.get("from_lane"))
+    ]
+    return tuple(sorted([*entries, *moves], key=lambda entry: entry.seq)[-limit:])
 
 
 def _unknown_subject(seen: FleetStatus, subject: str) -> NotFoundError:

@@ -146,6 +146,7 @@ def _moved(owner: LaneState, taker: LaneState, step: ReplicaStep, now: datetime)
     action = AssignReplica(
         replica_id=step.id,
         lane=taker.spec.name,
+        from_lane=owner.spec.name,
         code=ReasonCode.LANE_REASSIGNED,
         reason=f"{why}; {step.replica.in_flight} in flight",
     )
