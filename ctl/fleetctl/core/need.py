@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DEVIATIONS = 1.0
 _DEVIATIONS_KEPT = 2.0  # a replica given to another lane too soon costs a boot
 # What is left when replicas are given up runs under this share of what it carries: load that rises again meets a boot.
-_KEPT_BELOW = 0.9
+_KEPT_BELOW = 0.95
 # What comes less evenly than by Poisson, which the plan reckons with, is staffed for this quantile of its count.
 _UNEVEN_DEVIATIONS = 2.3263478740408408  # P99 of the standard normal
 _COUNTED_S_MIN, _COUNTED_S_MAX = 10.0, 60.0
