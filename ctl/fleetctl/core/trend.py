@@ -24,8 +24,6 @@ _TREND_BINS_MIN = 8
 # Standard deviations by which a slope must differ from none: looked at every second, and an order costs a boot.
 _SURE_DEVIATIONS = 3.0
 _ROOT_VARIANCE = 0.25  # of the square root of a Poisson count, whatever its mean
-# By so much more likely a step must be to be taken for one: it has its place to choose.
-_STEP_NATS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +65,7 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
     variance = _ROOT_VARIANCE * dispersion(history)
     slope = _slope(roots)
     by_line = slope**2 * _squared_offsets(number)
-    if (
-        slope <= 0.0
-        or by_line <= _SURE_DEVIATIONS**2 * variance
-        or _by_step(roots) > by_line + _STEP_NATS * 2 * variance
-    ):
+    if slope <= 0.0 or by_line <= _SURE_DEVIATIONS**2 * variance or _by_step(roots) > by_line:
         return None
     now = sum(roots) / number + slope * number / 2.0
     return SteadyGrowth(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
