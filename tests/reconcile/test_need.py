@@ -96,6 +96,13 @@ def test_steady_growth_orders_what_will_be_needed_when_it_is_ready():
     assert wanted(LaneMemory(arrivals=level), rps=1.9)[1] == 2
 
 
+def test_what_growth_would_need_orders_replicas_and_is_not_remembered_as_a_need():
+    rising = ArrivalHistory(counts=tuple(range(2, 20)), until=at(3595))
+    decision, count, _ = wanted(LaneMemory(arrivals=rising), rps=1.9)
+    assert count == 4
+    assert max(level.need for level in decision.memory.lanes["short"].bursts.levels) < 4
+
+
 def test_requests_that_come_in_groups_count_as_more():
     groups = ArrivalHistory(counts=(0, 40, 10, 50, 0, 20) * 5, until=at(3595))
     _, count, reason = wanted(LaneMemory(arrivals=groups), rps=2.0)

@@ -37,12 +37,17 @@ class Need:
 
 def needed_now(view: LaneView) -> Need:
     """Return what the lane needs, a person's refusals included: giving up is measured by it."""
+    return _most(needed_by_load(view), _by_trend(view))
+
+
+def needed_by_load(view: LaneView) -> Need:
+    """Return the same for what is there, and not for what may come: no more than that was ever needed."""
     # Where the load has surely fallen the last minute's rate still counts: nothing is given up in a hurry.
     rps = max(view.pressure.arriving.rps, mean_rps(view.memory.arrivals))
     spared = Need(
         replicas=_by_rate(view, rps / _KEPT_BELOW).replicas, why=f"{load_text(view)} at {_KEPT_BELOW:.0%} load"
     )
-    return _most(_by_rate(view, rps), spared, _by_trend(view), _by_streams(view))
+    return _most(_by_rate(view, rps), spared, _by_streams(view))
 
 
 def may_be_needed_now(view: LaneView) -> int:

@@ -17,7 +17,15 @@ from fleetctl.core.bursts import (
     without_old_regrets,
 )
 from fleetctl.core.changed import changed
-from fleetctl.core.need import has_none, load_text, may_be_needed_now, most_needed, needed_now, needed_surely
+from fleetctl.core.need import (
+    has_none,
+    load_text,
+    may_be_needed_now,
+    most_needed,
+    needed_by_load,
+    needed_now,
+    needed_surely,
+)
 from fleetctl.core.pressure import Ratio
 from fleetctl.core.trend import note_arrivals
 from fleetctl.model.bursts import BurstMemory
@@ -125,7 +133,8 @@ def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
         # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
         bursts = note_wanted(bursts, memory.wanted, view.now, is_burst=bursts.is_settling)
     bursts = changed(bursts, is_settling=is_settling)
-    return note_need(bursts, needed_now(view).replicas, view.now, calm=_shortest_calm_s(view))
+    # A forecast that was wrong ends at once, as a burst does; it is no need that may come again.
+    return note_need(bursts, needed_by_load(view).replicas, view.now, calm=_shortest_calm_s(view))
 
 
 def _held(validity: Validity) -> str:
@@ -230,7 +239,7 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     """Return what the last calm needed, straight down, where the rest would keep the SLO."""
     calm = _calm_s(view, memory)
     lately = needed_lately(memory.bursts, view.now, calm)
-    goal = view.bounded(max(lately.need, may_be_needed_now(view)))
+    goal = view.bounded(max(lately.need, may_be_needed_now(view), needed_now(view).replicas))
     if goal >= memory.wanted:
         return _kept(view, memory, lately, calm)
     blocked = _cannot_shrink(view, memory, goal)
