@@ -42,7 +42,7 @@ def test_any_process_that_a_signal_killed_is_told_with_the_signal():
     fault = VllmEngine().diagnose_start(LOADING, ended("python", "signal 9"))
     assert fault is not None
     assert fault.kind is EngineFaultKind.KILLED
-    assert "its process python was killed by signal 9 (SIGKILL); the system does so" in fault.line
+    assert "its process python was killed by signal 9 (SIGKILL); by the system where memory is short" in fault.line
 
 
 @pytest.mark.parametrize("engine", [VllmEngine(), SglangEngine(), TgiEngine(), EmulatedEngine()], ids=lambda e: e.name)
