@@ -147,6 +147,12 @@ def test_calm_lasts_as_long_as_a_replica_takes_to_come_back():
     assert "given up in 10m" in reason_of(decision, "short")
 
 
+@pytest.mark.parametrize(("e2e_s", "left"), [(None, "2m"), (32.0, "2m"), (240.0, "3m")])
+def test_calm_lasts_longer_than_the_number_of_long_requests_is_low_by_chance(e2e_s: float | None, left: str) -> None:
+    decision = step(worlds.one_lane(2), PLANNED, 3600, *TWO, rps=0.1, e2e_s=e2e_s)
+    assert f"given up in {left}" in reason_of(decision, "short")
+
+
 def test_what_was_given_up_and_is_lacking_again_is_kept_twice_as_long():
     fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
     memory = PLANNED

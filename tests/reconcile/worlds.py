@@ -139,6 +139,7 @@ def traffic(
     rps: float = 1.0,
     ttft_s: float | None = None,
     wait_s: float | None = None,
+    e2e_s: float | None = None,
     samples_count: int = 200,
     queued: int = 0,
     oldest_wait_s: float = 0.0,
@@ -158,6 +159,7 @@ def traffic(
             shed=shed or (shed_in or {}).get(seconds, {}),
             finished=samples_count,
             ttft=quantiles(ttft_s, samples_count) if ttft_s is not None else Quantiles(),
+            e2e=quantiles(e2e_s, samples_count) if e2e_s is not None else Quantiles(),
             queue_wait=quantiles(wait_s, samples_count) if wait_s is not None else Quantiles(),
             targets=tuple(
                 TargetCount(target=target, samples=samples_count, over=samples_count, measured_s=measured_s)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation
 
+_SERVED_WINDOW_S = 300.0  # answers that take a minute are few in a shorter one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPressure:
@@ -65,6 +67,7 @@ class LaneView:
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
     spot_spare: SpotSpare = field(default_factory=SpotSpare)
     held: HeldRequests = field(default_factory=HeldRequests)  # by one replica
+    served_s_p50: float = 0.0  # how long requests that finished lately were with a replica; 0: not known
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
@@ -77,13 +80,12 @@ def lane_views(
     """Return every lane as a policy sees it, by name. `counts` are its replicas once this decision's facts are recorded."""
     specs = desired.profile.lanes
     verdicts = {spec.name: _verdict(desired, observation, spec, memory, now) for spec in specs}
-    given_up_s = desired.profile.control.start_timeout_s
     memories = {
         spec.name: note_absence(
             memory.lanes.get(spec.name, LaneMemory()),
             counts[spec.name],
             now,
-            given_up_s=given_up_s,
+            given_up_s=desired.profile.control.start_timeout_s,
             oldest_wait_s=_oldest_wait_s(observation, spec.name),
         )
         for spec in specs
@@ -130,6 +132,7 @@ def lane_views(
             verdict=verdicts[spec.name],
             spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
             held=held_requests(plan, _streams_max(observation, spec.name), engines),
+            served_s_p50=_served_s_p50(traffic),
         )
     return views
 
@@ -181,6 +184,13 @@ def _streams_max(observation: Observation, lane: str) -> list[int]:
     known = {each.id: each.streams_max for each in observation.gateway.replicas if each.streams_max}
     ready = (r.record for r in observation.replicas if r.record.state is ReplicaState.READY)
     return [known[record.id] for record in ready if record.lane == lane and record.id in known]
+
+
+def _served_s_p50(traffic: LaneSnapshot | None) -> float:
+    if traffic is None:
+        return 0.0
+    window = traffic.window(_SERVED_WINDOW_S)
+    return max(0.0, window.e2e.p50_s - window.queue_wait.p50_s)
 
 
 def _oldest_wait_s(observation: Observation, lane: str) -> float | None:

@@ -183,7 +183,7 @@ class ControlSpec:
     policy: str = "built-in"  # by the name it is installed under
     tick_s: float = 1.0
     scale_up_after_s: float = 10.0
-    scale_down_after_s: float = 120.0  # or as long as a replica takes to start; longer for bursty arrivals
+    scale_down_after_s: float = 120.0  # or a replica's start, or three requests; longer for bursty arrivals
     drain_timeout_s: float = 100.0  # a notice is 120 s, best effort: be done by +100
     start_timeout_s: float = 600.0  # create -> ready; longer is a failed start
     pause_batch_above: float = 0.8  # pressure in [0, 1]
