@@ -87,3 +87,29 @@ def test_check_slo_fails_where_a_lane_is_under_the_objective(fleetctl):
 
     assert ran.code == 5
     assert "under the objective" in ran.err
+
+
+def test_what_no_lane_takes_is_said_and_not_judged(fleetctl, tmp_path):
+    trace, page = tmp_path / "trace.csv", tmp_path / "page.html"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,9000000,10\n", encoding="utf-8")
+    options = ("simulate", "quickstart", "-q", "--trace", str(trace))
+    ran = fleetctl(*options, "--report", str(page))
+
+    assert ran.code == 0
+    assert "1 of 1 requests were refused by every lane" in ran.err
+    assert "1 of 1 requests were refused by every lane" in page.read_text(encoding="utf-8")
+    assert "100%" not in ran.out
+    value = json.loads(fleetctl(*options, "-o", "json").out)
+    assert sum(value["runs"][0]["unrouted"].values()) == 1
+    assert {lane["good_share"] for lane in value["comparison"]} == {None}
+    checked = fleetctl(*options, "--check-slo")
+    assert (checked.code, "no lane took any request" in checked.err) == (3, True)
+
+
+def test_check_slo_passes_nothing_that_was_not_judged(fleetctl, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n100,500,10\n", encoding="utf-8")
+    ran = fleetctl("simulate", "quickstart", "-q", "--trace", str(trace), "--duration", "10s", "--check-slo")
+
+    assert ran.code == 9
+    assert "no request was judged" in ran.err

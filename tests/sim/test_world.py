@@ -93,6 +93,7 @@ def test_an_overload_is_refused_and_counted_by_reason():
     result = simulate(DESIRED, poisson(60, 120), policy=static, spec=SimulationSpec(settled=SETTLED))
 
     lane = result.lane("long")
+    assert lane.good_share is not None
     assert lane.good_share < 0.9
     assert sum(lane.refused.values()) == lane.breached["refused"]
     assert sum(lane.refused_over_time) == sum(lane.refused.values())
@@ -189,3 +190,59 @@ def test_the_same_seed_gives_the_same_figures_under_any_hash_seed():
         out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT, env=env)
         found.add(hashlib.sha256(out.stdout).hexdigest())
     assert len(found) == 1
+
+
+def flood(count: int, *, stream: bool = False) -> list[Arrival]:
+    """More batch work at once than a replica does in a minute."""
+    return [
+        Arrival(at_s=0.01 * number, prompt_tokens=2000, output_tokens=1000, stream=stream, batch=not stream)
+        for number in range(count)
+    ]
+
+
+def test_what_has_not_ended_with_the_simulation_is_offered_and_unfinished():
+    spec = SimulationSpec(settled=SETTLED, tail_s=10.0)
+    lane = simulate(DESIRED, flood(200), policy=static, spec=spec).lane("batch")
+
+    assert lane.offered == 200 == sum(lane.offered_over_time)
+    assert lane.unfinished > 100
+    assert lane.undecided == lane.unfinished  # its completion is promised within far longer
+    decided = lane.good + sum(lane.breached.values())
+    assert decided + lane.undecided == lane.offered
+    assert lane.good_share == (lane.good / decided if decided else None)
+
+
+def test_a_simulation_goes_on_until_everything_has_ended():
+    spec = SimulationSpec(settled=SETTLED)
+    world = SimulatedWorld(DESIRED, static, spec, offerings=offerings())
+    world.run(flood(200))
+
+    assert world.open == 0
+    assert world.violations() == ()
+    assert world.recorders["batch"].unfinished == 0
+    assert world.recorders["batch"].held_s < 10  # replicas are counted while requests arrive
+
+
+def test_what_waits_past_its_promise_when_the_simulation_ends_is_missed():
+    hang = tuple(
+        Disturbance(kind=DisturbanceKind.HANG, at_s=0.5, lane=lane, count=2) for lane in ("short", "long", "batch")
+    )
+    trace = [Arrival(at_s=1.0, prompt_tokens=100, output_tokens=50, stream=True)]
+    spec = SimulationSpec(settled=SETTLED, tail_s=4.0, disturbances=hang)
+    result = simulate(DESIRED, trace, policy=static, spec=spec)
+
+    lane = result.lane("short")
+    assert (lane.offered, lane.unfinished, lane.undecided) == (1, 1, 0)
+    assert lane.good_share == 0.0
+
+
+def test_what_no_lane_takes_is_counted_by_its_refusal():
+    trace = [
+        Arrival(at_s=0.0, prompt_tokens=200, output_tokens=50, stream=True),
+        Arrival(at_s=1.0, prompt_tokens=10**7, output_tokens=9, stream=True),
+    ]
+    result = simulate(DESIRED, trace, policy=static, spec=SimulationSpec(settled=SETTLED))
+
+    assert sum(result.unrouted.values()) == 1
+    assert sum(lane.offered for lane in result.lanes) == 1
+    assert result.lane("batch").good_share is None

@@ -105,5 +105,5 @@ def simulate(
 
 def _caution(found: simulation.SimulationReport, progress: Progress) -> None:
     for run in found.runs:
-        for violation in run.violations:
+        for violation in (*filter(None, [simulation.unrouted_line(run)]), *run.violations):
             progress.caution(f"{run.policy}, seed {run.seed}: {violation}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
-from fleetctl.units import format_duration, format_fraction, format_usd
+from fleetctl.operations.simulation_report import format_share
+from fleetctl.units import format_duration, format_usd
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 _BAR = 30
 _LANES = (
-    "POLICY LANE >OFFERED >GOOD >WORST_SEED >REFUSED >GOODPUT_RPS >TTFT_P50 >TTFT_P95 >TTFT_P99 >ITL_P99 "
+    "POLICY LANE >OFFERED >GOOD >WORST_SEED >REFUSED >UNFINISHED >GOODPUT_RPS >TTFT_P50 >TTFT_P95 >TTFT_P99 >ITL_P99 "
     ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
 )
 _FIGURES: dict[str, Callable[[PolicyLane], str]] = {
-    "good": lambda lane: format_fraction(lane.good_share),
+    "good": lambda lane: format_share(lane.good_share),
     "refused": lambda lane: str(lane.refused),
+    "unfinished": lambda lane: str(lane.unfinished),
     "goodput rps": lambda lane: f"{lane.goodput_rps:.2f}",
     "ttft p50": lambda lane: _seconds(lane.ttft_p50_s),
     "ttft p95": lambda lane: _seconds(lane.ttft_p95_s),
@@ -57,8 +59,8 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
 
 def _row(lane: PolicyLane) -> tuple[str, ...]:
     return (
-        lane.policy, lane.lane, str(lane.offered), format_fraction(lane.good_share), format_fraction(lane.good_share_min),
-        str(lane.refused), f"{lane.goodput_rps:.2f}", _seconds(lane.ttft_p50_s), _seconds(lane.ttft_p95_s),
+        lane.policy, lane.lane, str(lane.offered), format_share(lane.good_share), format_share(lane.good_share_min),
+        str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", _seconds(lane.ttft_p50_s), _seconds(lane.ttft_p95_s),
         _seconds(lane.ttft_p99_s), _seconds(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}",
         format_usd(lane.cost_usd), f"{lane.reversals:g}", format_duration(lane.over_slo_s),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from fleetctl import plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
 from fleetctl.config.trace import summarize
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
-from fleetctl.errors import ConfigError, NotFoundError, SloBreachError
+from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
 from fleetctl.model.desired import Desired, DesiredPhase
@@ -44,9 +44,11 @@ __all__ = [
     "SpotRow",
     "check_objective",
     "simulate_profile",
+    "unrouted_line",
 ]  # fmt: skip
 _PROGRESS_S = 60.0  # of simulated time between two looks
 SEEDS_MAX = 1000
+_ROUNDING = 1e-6  # of a share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +72,12 @@ class PolicyLane:
     policy: str
     lane: str
     offered: int
-    good_share: float  # of all offered
-    good_share_min: float  # of the worst seed
+    good: int
+    good_share: float | None  # good of what was offered and is decided; null where nothing is
+    good_share_min: float | None  # of the worst seed
     refused: int
+    unfinished: int  # waited or ran when the simulation ended
+    undecided: int  # of these: inside every limit
     goodput_rps: float
     ttft_p50_s: float  # means over the seeds, as are the next
     ttft_p95_s: float
@@ -149,14 +154,40 @@ def simulate_profile(
 
 
 def check_objective(report: SimulationReport) -> None:
-    """Raise SloBreachError where a policy leaves a lane under the objective."""
-    missed = [
-        f"{each.lane} under {each.policy}: {format_fraction(each.good_share)} good"
-        for each in report.comparison
-        if each.offered and each.good_share < report.objective
-    ]
+    """Raise SloBreachError where a policy leaves a lane under the objective, UnavailableError if too few ended to know.
+
+    Raises ConfigError where no lane took any request.
+    """
+    allowed = 1.0 - report.objective
+    missed = [each for each in report.comparison if _bad(each) > each.offered * allowed + _ROUNDING]
     if missed:
-        raise SloBreachError(f"under the objective of {format_fraction(report.objective)}: {'; '.join(missed)}")
+        named = [f"{each.lane} under {each.policy}: {format_fraction(each.good_share or 0.0)} good" for each in missed]
+        raise SloBreachError(f"under the objective of {format_fraction(report.objective)}: {'; '.join(named)}")
+    unrouted = [line for run in report.runs if (line := unrouted_line(run))]
+    if unrouted and not any(each.offered for each in report.comparison):
+        raise ConfigError(f"no lane took any request: {unrouted[0]}", hint="look at the prompts' length")
+    if all(each.good_share is None for each in report.comparison):
+        raise UnavailableError(
+            "no request was judged: none arrived, or none ended", hint="look at --trace and --duration"
+        )
+    open_ones = [each for each in report.comparison if _bad(each) + each.undecided > each.offered * allowed + _ROUNDING]
+    if open_ones:
+        named = [
+            f"{each.lane} under {each.policy}: {each.undecided} of {each.offered} unfinished" for each in open_ones
+        ]
+        raise UnavailableError(f"whether the objective was kept is undecided: {'; '.join(named)}")
+
+
+def unrouted_line(run: SimulationResult) -> str:
+    """Return how many requests no lane took and why, in words; empty where every one had a lane."""
+    if not run.unrouted:
+        return ""
+    why = ", ".join(f"{count} {refusal}" for refusal, count in run.unrouted.items())
+    return f"{sum(run.unrouted.values())} of {run.requests} requests were refused by every lane ({why}): in no lane's figures"
+
+
+def _bad(lane: PolicyLane) -> int:
+    return lane.offered - lane.good - lane.undecided
 
 
 def _policies(names: Sequence[str]) -> tuple[str, ...]:
@@ -224,13 +255,18 @@ def _compared(runs: Sequence[SimulationResult]) -> Iterator[PolicyLane]:
 
 def _over_seeds(policy: str, lane: str, found: Sequence[LaneResult]) -> PolicyLane:
     offered = sum(each.offered for each in found)
+    good = sum(each.good for each in found)
+    undecided = sum(each.undecided for each in found)
     return PolicyLane(
         policy=policy,
         lane=lane,
         offered=offered,
-        good_share=sum(each.good for each in found) / offered if offered else 1.0,
-        good_share_min=min(each.good_share for each in found),
+        good=good,
+        good_share=good / (offered - undecided) if offered > undecided else None,
+        good_share_min=min((each.good_share for each in found if each.good_share is not None), default=None),
         refused=sum(sum(each.refused.values()) for each in found),
+        unfinished=sum(each.unfinished for each in found),
+        undecided=undecided,
         goodput_rps=fmean(each.goodput_rps for each in found),
         ttft_p50_s=fmean(each.ttft.p50_s for each in found),
         ttft_p95_s=fmean(each.ttft.p95_s for each in found),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
+from fleetctl.operations.simulation import unrouted_line
 from fleetctl.units import format_duration, format_fraction, format_usd
 from fleetctl.views.plots import Series, line_plot
+from fleetctl.views.table import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +27,7 @@ svg { width: 100%; margin: .5rem 0; } .title { font-weight: 600; font-size: 13px
 .grid { stroke: #e3e3e3; } .bad { color: #b00020; }
 """
 _COLUMNS = (
-    "policy", "lane", "offered", "good of offered", "worst seed", "refused", "goodput/s", "TTFT P50", "P95", "P99",
+    "policy", "lane", "offered", "good of offered", "worst seed", "refused", "unfinished", "goodput/s", "TTFT P50", "P95", "P99",
     "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO",
 )  # fmt: skip
 
@@ -36,6 +38,11 @@ def write_report(report: SimulationReport, path: Path) -> None:
         write_whole(path, page(report).encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def format_share(share: float | None) -> str:
+    """Return a lane's share of good requests; a dash where none is decided."""
+    return NOTHING if share is None else format_fraction(share)
 
 
 def page(report: SimulationReport) -> str:
@@ -59,15 +66,15 @@ def _page(report: SimulationReport) -> Iterator[str]:
     yield from _plots(report)
     yield from _decisions(report)
     for run in report.runs:
-        for violation in run.violations:
+        for violation in (*filter(None, [unrouted_line(run)]), *run.violations):
             yield f'<p class="bad">{html.escape(f"{run.policy}, seed {run.seed}: {violation}")}</p>'
     yield "</body></html>"
 
 
 def _cells(lane: PolicyLane) -> tuple[str, ...]:
     return (
-        lane.policy, lane.lane, str(lane.offered), format_fraction(lane.good_share), format_fraction(lane.good_share_min),
-        str(lane.refused), f"{lane.goodput_rps:.2f}", *map(format_duration, (lane.ttft_p50_s, lane.ttft_p95_s, lane.ttft_p99_s)),
+        lane.policy, lane.lane, str(lane.offered), format_share(lane.good_share), format_share(lane.good_share_min),
+        str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", *map(format_duration, (lane.ttft_p50_s, lane.ttft_p95_s, lane.ttft_p99_s)),
         format_duration(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}", format_usd(lane.cost_usd),
         f"{lane.reversals:g}", format_duration(lane.over_slo_s),
     )  # fmt: skip

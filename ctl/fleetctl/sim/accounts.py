@@ -14,6 +14,7 @@ class Bucket:
     offered: int = 0
     good: int = 0
     refused: int = 0
+    undecided: int = 0  # had not ended with the simulation, inside every limit
     ready_s: float = 0.0  # replica-seconds in rotation
 
 
@@ -29,6 +30,8 @@ class LaneRecorder:
         "ready_s",
         "refusals",
         "reversals",
+        "undecided",
+        "unfinished",
         "usd",
         "wanted_max",
     )  # fmt: skip
@@ -37,6 +40,8 @@ class LaneRecorder:
         self.buckets: list[Bucket] = []
         self.refusals: Counter[str] = Counter()
         self.came_again = 0  # clients that came back when they were told to
+        self.unfinished = 0  # had not ended with the simulation
+        self.undecided = 0  # of these: inside every limit
         self.held_s = 0.0  # replica-seconds from order to end
         self.ready_s = 0.0  # replica-seconds in rotation
         self.usd = 0.0

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.state import RequestState
 from fleetctl.core.machines import machine_count
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _FOR_WANT_OF_ROOM: Final = frozenset((Refusal.QUEUE_FULL, Refusal.MAX_WAIT, Refu
 
 
 class Checker:
-    """Looks at every tick, every refusal and every end of a request."""
+    """Looks at every tick, every refusal, every end of a request, and what has not ended when the simulation does."""
 
     def __init__(self, capacity: CapacitySpec) -> None:
         self._capacity = capacity
@@ -41,6 +42,14 @@ class Checker:
         """Check that a request has ended for the first time."""
         if times != 1:
             self._note("a request ended twice", f"at {now_s:.1f} s")
+
+    def still_open(self, request: ActiveRequest, patience_s: float, now_s: float) -> None:
+        """Check that a request which has not ended by the end of the simulation waits or runs, and waits no longer than it may."""
+        where = f"{request.lane.route.name} at {now_s:.1f} s"
+        if request.state is RequestState.OVER:
+            self._note("a request ended and its client was not told", where)
+        elif request.state is RequestState.QUEUED and now_s - request.stopwatch.started_s > patience_s:
+            self._note("a request waits longer than its lane lets it", where)
 
     def refused(self, request: ActiveRequest, refusal: Refusal, now_s: float) -> None:
         """Check that nobody is refused for want of room while a replica of the lane does nothing."""

@@ -12,9 +12,11 @@ class LaneResult:
     """One lane's figures. `good` and `offered` are those of core/slo/endings: a refusal is offered, and a miss."""
 
     lane: str
-    offered: int
+    offered: int  # every arrival that the lane took
     good: int
-    good_share: float  # good of offered; 1 where nothing was
+    unfinished: int  # waited or ran when the simulation ended: missed if a limit had passed, else undecided
+    undecided: int  # of these: neither good nor missed
+    good_share: float | None  # good of what was offered and is decided; null where nothing is
     breached: dict[str, int]  # misses by BreachKind
     refused: dict[str, int]  # by Refusal
     endings: dict[str, int]  # by Ending; those turned away with 429 are under `refused` alone
@@ -52,6 +54,7 @@ class SimulationResult:
     gpu_hours: float
     cost_usd: float
     lanes: tuple[LaneResult, ...]
+    unrouted: dict[str, int]  # arrivals that no lane took, answered with an error, by Refusal; in no lane's figures
     decisions: dict[str, int]  # actions by name and reason code
     violations: tuple[str, ...] = ()  # of what must always hold; the first of each kind
 

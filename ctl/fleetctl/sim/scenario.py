@@ -41,7 +41,7 @@ class SimulationSpec:
 
     seed: int = 0
     duration_s: float | None = None  # of arrivals; None: until the trace ends
-    tail_s: float = 60.0  # after the last arrival, for what is still under way
+    tail_s: float | None = None  # after the last arrival; None: until all has ended, or the longest promise has passed
     settled: dict[str, int] | None = None  # lane -> replicas that are ready when it begins; None: there are none yet
     boot_s: float | None = None  # from order to healthy; None: the offering's own
     boot_spread: float = 0.1  # of it, evenly to both sides

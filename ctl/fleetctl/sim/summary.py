@@ -41,6 +41,7 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         gpu_hours=sum(lane.gpu_hours for lane in lanes),
         cost_usd=sum(lane.cost_usd for lane in lanes),
         lanes=lanes,
+        unrouted=dict(sorted(world.unrouted.items())),
         decisions=dict(sorted(world.controller.decisions.items())),
         violations=world.violations(),
     )
@@ -52,13 +53,16 @@ def _lane(world: SimulatedWorld, name: str) -> LaneResult:
     accounts = world.dispatcher.routes.lanes[name].accounts
     accounts.fold(world.heap.now_s)
     window = accounts.windows.lifetime().window(world.heap.now_s, accounts.slo)
+    judged = window.judged
     objective = world.desired.profile.objective.fraction
     bucket_s = world.spec.bucket_s
     return LaneResult(
         lane=name,
-        offered=window.judged,
+        offered=sum(each.offered for each in recorder.buckets),
         good=window.good,
-        good_share=window.good / window.judged if window.judged else 1.0,
+        unfinished=recorder.unfinished,
+        undecided=recorder.undecided,
+        good_share=window.good / judged if judged else None,
         breached=dict(sorted(window.breached.items())),
         refused=dict(sorted(recorder.refusals.items())),
         endings=dict(sorted(accounts.endings.items())),
@@ -76,7 +80,7 @@ def _lane(world: SimulatedWorld, name: str) -> LaneResult:
         reversals=recorder.reversals,
         gpu_hours=recorder.held_s / 3600.0 * plan.gpu_count,
         cost_usd=recorder.usd,
-        over_slo_s=bucket_s * sum(each.good < objective * each.offered for each in recorder.buckets),
+        over_slo_s=bucket_s * sum(each.good < objective * (each.offered - each.undecided) for each in recorder.buckets),
         offered_over_time=tuple(each.offered for each in recorder.buckets),
         good_over_time=tuple(each.good for each in recorder.buckets),
         refused_over_time=tuple(each.refused for each in recorder.buckets),

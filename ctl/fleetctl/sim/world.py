@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from fleetctl.sim.exchange import SimulatedExchange
 from fleetctl.sim.instance import engine_instance
 from fleetctl.sim.observer import SimulatedObserver
 from fleetctl.sim.provider import SimulatedProvider
+from fleetctl.sim.tail import tail_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,9 +73,10 @@ class SimulatedWorld:
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
-        self.open = 0  # requests that have not ended
+        self._open: dict[SimulatedExchange, None] = {}  # those that have not ended, in the order they came
+        self._returning = 0  # clients that were refused and will come back
         self._checker = Checker(desired.profile.capacity)
-        self.unrouted = 0  # refused before they had a lane
+        self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
         self.desired = desired
         self.provider = SimulatedProvider(spec, offerings, random.Random(f"nodes/{spec.seed}"))
         self.observer = SimulatedObserver(self.dispatcher, self.provider, fleet=desired.fleet, epoch=EPOCH)
@@ -124,7 +127,35 @@ class SimulatedWorld:
         self.arrivals_s = last_s if until_s is None else until_s
         run(self.arrivals_s)
         self._counts_replicas = False
-        run(self.arrivals_s + self.spec.tail_s)
+        self._finish()
+
+    @property
+    def open(self) -> int:
+        """How many requests have not ended."""
+        return len(self._open)
+
+    def _finish(self) -> None:
+        """Let what is under way end, and count what does not."""
+        heap, spec = self.heap, self.spec
+        if spec.tail_s is not None:
+            heap.run(self.arrivals_s + spec.tail_s)
+        else:
+            until_s = self.arrivals_s + tail_s(self.dispatcher.routes.lanes.values())
+            while (self._open or self._returning) and heap.now_s < until_s:
+                heap.run(min(heap.now_s + spec.sweep_s, until_s))
+        for exchange in self._open:
+            self._count_unfinished(exchange.request)
+
+    def _count_unfinished(self, request: ActiveRequest) -> None:
+        stopwatch, lane, now_s = request.stopwatch, request.lane, self.heap.now_s
+        stopwatch.check(now_s, is_stream=request.is_stream)
+        recorder = self.recorders[lane.route.name]
+        recorder.unfinished += 1
+        if not stopwatch.is_late:
+            recorder.undecided += 1
+            recorder.bucket(stopwatch.started_s, self.spec.bucket_s).undecided += 1
+        if self.spec.tail_s is None:
+            self._checker.still_open(request, tail_s([lane]), now_s)
 
     # Requests.
 
@@ -142,16 +173,21 @@ class SimulatedWorld:
         recorder.bucket(request.stopwatch.started_s, self.spec.bucket_s).refused += 1
         if exchange.attempt < self.spec.retries_max:
             row, attempt = exchange.row, exchange.attempt + 1
-            self.heap.at(self.heap.now_s + retry_after_s, lambda: self._arrive(row, attempt))
+            self._returning += 1
+            self.heap.at(self.heap.now_s + retry_after_s, lambda: self._come_again(row, attempt))
 
     def over(self, exchange: SimulatedExchange) -> None:
         """Count an ended request where it arrived."""
         request = exchange.request
-        self.open -= 1
+        self._open.pop(exchange, None)
         self._checker.ended(exchange.times_over, self.heap.now_s)
         stopwatch = request.stopwatch
         if stopwatch.is_good:
             self.recorders[request.lane.route.name].bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
+
+    def _come_again(self, row: Arrival, attempt: int) -> None:
+        self._returning -= 1
+        self._arrive(row, attempt)
 
     def _arrive(self, row: Arrival, attempt: int = 0) -> None:
         routes, now_s = self.dispatcher.routes, self.heap.now_s
@@ -160,7 +196,7 @@ class SimulatedWorld:
         needed = RequestTokens(tokens, tokens, tokens, row.output_tokens)
         lane = routes.lane_of(prompt, needed, header=row.lane or None, batch_hint=row.batch, stream=row.stream)
         if isinstance(lane, Refusal):
-            self.unrouted += 1
+            self.unrouted[lane.value] += 1
             return
         exchange = SimulatedExchange(self, row, attempt)
         request = exchange.request = ActiveRequest(
@@ -169,7 +205,7 @@ class SimulatedWorld:
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1
         recorder.came_again += attempt > 0
-        self.open += 1
+        self._open[exchange] = None
         self.dispatcher.submit(request)
 
     def _node_ended(self, node: SimulatedNode) -> None:

@@ -344,7 +344,9 @@ def run_case(case: Case, *, policy: str = "", seed: int = 7, trace: str = "") ->
 
 def line_of(case: Case, result: SimulationResult, took_s: float) -> str:
     """Return a case's figures in one line."""
-    shares = " ".join(f"{lane.lane} {100 * lane.good_share:6.2f} %" for lane in result.lanes if lane.offered)
+    shares = " ".join(
+        f"{lane.lane} {100 * lane.good_share:6.2f} %" for lane in result.lanes if lane.good_share is not None
+    )
     late = " ".join(f"{lane.lane} {lane.ttft.p99_s:.3f}" for lane in result.lanes if lane.ttft.count)
     goodput = sum(lane.good for lane in result.lanes) / max(1.0, result.duration_s)
     return (

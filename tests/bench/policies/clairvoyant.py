@@ -133,7 +133,7 @@ def _ahead(needed: list[int], ahead: int) -> list[int]:
 
 def keeps_promise(result: SimulationResult) -> bool:
     """Whether every lane's good of offered is at least what the bound is for."""
-    return all(lane.good_share >= GOOD_SHARE for lane in result.lanes if lane.offered)
+    return all(lane.good_share >= GOOD_SHARE for lane in result.lanes if lane.good_share is not None)
 
 
 def search(

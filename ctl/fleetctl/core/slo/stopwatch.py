@@ -80,6 +80,11 @@ class RequestStopwatch:
         return 0 if self.ttft_s is None else self._gaps + 1
 
     @property
+    def is_late(self) -> bool:
+        """Whether it was counted as missed before its end: a limit has passed."""
+        return self._has_missed
+
+    @property
     def has_missed(self) -> bool:
         """Whether it has missed its promise, were it over now."""
         return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
