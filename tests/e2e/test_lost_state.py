@@ -17,6 +17,8 @@ from tests.e2e.watched import FLEET, Watched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DELETIONS_MAX = 20
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
@@ -32,7 +34,12 @@ def watched() -> Iterator[Watched]:
 
 
 def deleted(state: Path) -> None:
-    shutil.rmtree(state)
+    """Delete it under a fleet that goes on writing: what it makes meanwhile is deleted with the rest."""
+    for _ in range(_DELETIONS_MAX):
+        shutil.rmtree(state, ignore_errors=True)
+        if not state.exists():
+            return
+    raise AssertionError(f"{state} comes back faster than it is deleted")
 
 
 def moved(state: Path) -> None:

@@ -104,6 +104,19 @@ def test_what_streams_beside_add_to_a_prompt_is_learned(per_stream):
         assert line.own_s(8000) == pytest.approx((0.01 + 2.0) * (1.0 + per_stream * beside), rel=0.12)
 
 
+@pytest.mark.parametrize("per_step", [1, 3, 12])
+def test_prompts_of_one_step_are_told_by_all_of_them(per_step):
+    """Their first tokens come together: the first of them took the whole step no more than the last took nothing."""
+    line, now_s, each_s = PrefillLine(20_000.0), 0.0, 0.05
+    for _ in range(100):
+        turns = [line.join(800, now_s) for _ in range(per_step)]
+        now_s += per_step * each_s
+        for turn in turns:
+            line.done(turn, now_s)
+            now_s += 0.0005
+    assert line.own_s(800) == pytest.approx(each_s, rel=0.15)
+
+
 def test_answers_that_come_whole_slow_no_forecast_down():
     line, now_s = PrefillLine(10_000.0), 0.0
     for _ in range(100):

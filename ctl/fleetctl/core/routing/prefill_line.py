@@ -15,6 +15,8 @@ from collections import deque
 
 import msgspec
 
+from fleetctl.core.routing.prefill_step import PrefillStep
+
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
 # An engine that was slow and is well again, or the other way round, is learned anew within a few samples.
@@ -58,11 +60,11 @@ class PrefillLine:
         "_beside_xx",
         "_beside_xy",
         "_free_s",
-        "_heard_s",
         "_lately_s",
         "_n",
         "_predicted_s",
         "_prior",
+        "_step",
         "_tokens",
         "_turns",
         "_weight",
@@ -83,7 +85,7 @@ class PrefillLine:
         self._tokens = 0
         self._turns: deque[PrefillTurn] = deque()
         self._free_s = 0.0  # when it will have been worked off, by its own forecast
-        self._heard_s = 0.0  # the last first token
+        self._step = PrefillStep()
         # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         self._lately_s = self._predicted_s = 0.0  # of the last few samples, and what had been predicted of them
@@ -147,8 +149,7 @@ class PrefillLine:
             if first is turn:
                 break
         if is_first_token and number:
-            self._learn(tokens / number, (now_s - max(begun_s, self._heard_s)) / number)
-            self._heard_s = now_s
+            self._hear(tokens, number, begun_s, now_s)
         self._free_s = now_s + self._left_s()
 
     def wait_s(self, now_s: float) -> float:
@@ -185,8 +186,19 @@ class PrefillLine:
         self.count -= 1
         self._tokens -= turn.tokens
 
-    def _learn(self, tokens: float, seconds: float) -> None:
+    def _hear(self, tokens: int, number: int, begun_s: float, now_s: float) -> None:
+        """Take in a first token. Prompts of one step have theirs together: only all of them say what one takes."""
+        step = self._step
+        if step.has(now_s, self.own_s(tokens / number)):
+            step.tokens += tokens
+            step.prompts += number
+            return
+        if step.prompts:
+            self._learn(step.tokens / step.prompts, step.seconds / step.prompts, beside=step.beside)
         beside = max(0, self.streams - 1 - self.count)
+        self._step = PrefillStep(now_s, tokens, number, now_s - max(begun_s, step.heard_s), beside)
+
+    def _learn(self, tokens: float, seconds: float, *, beside: int) -> None:
         stretch, alone_s = 1.0 + self.per_stream * beside, self.alone_s(tokens)
         predicted_s = alone_s * stretch
         seconds = min(seconds, _SURPRISE_MAX * predicted_s)

@@ -1,0 +1,22 @@
+"""What one step of an engine computed to the end: prompts that have their first tokens together."""
+
+from __future__ import annotations
+
+import msgspec
+
+# First tokens that come closer upon each other than this share of what a prompt takes are of one step.
+_TOGETHER_SHARE = 0.25
+
+
+class PrefillStep(msgspec.Struct, gc=False):
+    """The last one of an engine, until the next one shows that all of it has been heard."""
+
+    heard_s: float = 0.0  # its first first token
+    tokens: int = 0
+    prompts: int = 0
+    seconds: float = 0.0  # since the step before, or since its first prompt was sent
+    beside: int = 0  # streams that the engine had beside
+
+    def has(self, now_s: float, own_s: float) -> bool:
+        """Whether a first token that comes now is of this step; a prompt takes `own_s`."""
+        return self.prompts > 0 and now_s - self.heard_s <= _TOGETHER_SHARE * own_s
