@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from fleetctl.core.routing.budget import in_time
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
-from fleetctl.core.routing.prefill_line import PrefillLine, PrefillTurn
+from fleetctl.core.routing.prefill_line import PrefillLine
+from fleetctl.core.routing.prefill_step import PrefillTurn
 
 moves = st.lists(
     st.tuples(
@@ -115,6 +116,26 @@ def test_prompts_of_one_step_are_told_by_all_of_them(per_step):
             line.done(turn, now_s)
             now_s += 0.0005
     assert line.own_s(800) == pytest.approx(each_s, rel=0.15)
+
+
+def test_nobody_is_let_into_a_shared_step_who_makes_those_late_that_wait_for_it():
+    """An engine whose steps take all that wait, at twice what it can do: who is let in is answered in time."""
+    engine, rng, now_s = candidate("engine"), random.Random(3), 0.0
+    line, step_ends_s, in_step = engine.line, 0.0, list[PrefillTurn]()
+    waiting, waits = list[PrefillTurn](), list[float]()
+    while now_s < 120.0:
+        now_s += rng.expovariate(2.0 / 0.025)
+        while step_ends_s <= now_s and (waiting or in_step):
+            for turn in in_step:
+                line.done(turn, step_ends_s)
+                waits.append(step_ends_s - turn.since_s)
+            in_step, waiting = waiting, []
+            step_ends_s = max(step_ends_s, in_step[0].since_s if in_step else 0.0) + 0.01 + 0.025 * len(in_step)
+        if in_time([engine], PromptLoad(800, {}), left_s=0.45, line_s_max=9.0, now_s=now_s, or_idle=False):
+            waiting.append(line.join(800, now_s))
+    late = waits[len(waits) // 4 :]
+    assert sum(wait_s > 0.5 for wait_s in late) <= 0.01 * len(late)
+    assert len(waits) > 0.8 * 120.0 / 0.026
 
 
 def test_answers_that_come_whole_slow_no_forecast_down():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.state import RequestEvent
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
-    from fleetctl.core.routing.prefill_line import PrefillTurn
+    from fleetctl.core.routing.prefill_step import PrefillTurn
 
 _NOBODY: frozenset[str] = frozenset()
 _NO_SIZE = PromptSize(0)

@@ -38,8 +38,8 @@ def in_time(
         wait_s = line.wait_s(now_s) if line.count else 0.0
         if own_tokens > kv.free_tokens:
             wait_s = max(wait_s, kv.wait_s(own_tokens, now_s))
-        if (or_idle and not wait_s and not line.count) or (
-            wait_s <= line_s_max and wait_s + line.own_s(own_tokens) <= left_s
-        ):
+        # Those it shares a step with have waited already, and it makes that step longer for them.
+        first_token_s = wait_s + line.own_s(own_tokens) + line.oldest_s(now_s)
+        if (or_idle and not wait_s and not line.count) or (wait_s <= line_s_max and first_token_s <= left_s):
             found.append(candidate)
     return found

@@ -13,9 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-import msgspec
-
-from fleetctl.core.routing.prefill_step import PrefillStep
+from fleetctl.core.routing.prefill_step import PrefillStep, PrefillTurn
 
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
@@ -38,18 +36,10 @@ _STRETCH_PRIOR_N = 4.0
 _STRETCH_MAX = 5.0
 # Of shorter prompts a step's own length says more than what runs beside.
 _STRETCH_TOKENS_MIN = 256
+_NEWEST_STEP = 0.1  # of what a step computes to the end, what the last one moves it by
+_SEVERAL = 1.5  # from here on steps compute several
 # A line that is late by its own forecast is not over: this share of it is taken to be left.
 _LATE_SHARE = 0.25
-
-
-# One for every request, and no cycle passes through it: not for the garbage collector to track.
-class PrefillTurn(msgspec.Struct, eq=False, gc=False):
-    """One prompt in the line."""
-
-    tokens: int
-    since_s: float
-    due_s: float = math.inf  # when it is taken to be computed, where its first token is not heard
-    is_gone: bool = False
 
 
 class PrefillLine:
@@ -62,6 +52,7 @@ class PrefillLine:
         "_free_s",
         "_lately_s",
         "_n",
+        "_per_step",
         "_predicted_s",
         "_prior",
         "_step",
@@ -86,6 +77,7 @@ class PrefillLine:
         self._turns: deque[PrefillTurn] = deque()
         self._free_s = 0.0  # when it will have been worked off, by its own forecast
         self._step = PrefillStep()
+        self._per_step = 1.0  # prompts that a step computes to the end, lately
         # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         self._lately_s = self._predicted_s = 0.0  # of the last few samples, and what had been predicted of them
@@ -166,6 +158,13 @@ class PrefillLine:
             return ahead_s
         return _LATE_SHARE * self._left_s()
 
+    def oldest_s(self, now_s: float) -> float:
+        """Return how long the oldest of those waits that a prompt which joins now has its first token with; 0: none does."""
+        if self._per_step < _SEVERAL:
+            return 0.0
+        began_s = self._step.heard_s
+        return next((now_s - turn.since_s for turn in self._turns if not turn.is_gone and turn.since_s >= began_s), 0.0)
+
     def own_s(self, tokens: float) -> float:
         """Return how long the engine takes over a prompt of so many tokens itself, beside what it has now."""
         return self.alone_s(tokens) * self.stretch
@@ -194,6 +193,7 @@ class PrefillLine:
             step.prompts += number
             return
         if step.prompts:
+            self._per_step += _NEWEST_STEP * (step.prompts - self._per_step)
             self._learn(step.tokens / step.prompts, step.seconds / step.prompts, beside=step.beside)
         beside = max(0, self.streams - 1 - self.count)
         self._step = PrefillStep(now_s, tokens, number, now_s - max(begun_s, step.heard_s), beside)

@@ -1,11 +1,23 @@
-"""What one step of an engine computed to the end: prompts that have their first tokens together."""
+"""Prompts in an engine's line, and what one of its steps computed to the end: they have their first tokens together."""
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
 # First tokens that come closer upon each other than this share of what a prompt takes are of one step.
 _TOGETHER_SHARE = 0.25
+
+
+# One for every request, and no cycle passes through it: not for the garbage collector to track.
+class PrefillTurn(msgspec.Struct, eq=False, gc=False):
+    """One prompt in the line."""
+
+    tokens: int
+    since_s: float
+    due_s: float = math.inf  # when it is taken to be computed, where its first token is not heard
+    is_gone: bool = False
 
 
 class PrefillStep(msgspec.Struct, gc=False):
