@@ -109,8 +109,8 @@ def down(site: Site, fleet: str) -> Desired:
 def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> Iterator[FleetStatus]:
     """Yield statuses until this generation of the fleet's record is in force, and ready.
 
-    Raises UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it is certain that an engine cannot start
-    by it; nothing is undone then.
+    Raises UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it
+    is certain that an engine cannot start by it; nothing is undone then.
     """
     deadline_s = site.clock.monotonic_s() + timeout_s
     while True:

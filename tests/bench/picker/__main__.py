@@ -26,7 +26,7 @@ from fleetctl.load.report import LoadSpec
 from fleetctl.load.runner import run_load
 from tests.bench.live_cases import CASE_SEED, FULL_RPS, MODEL, LiveCase, LiveDrill, overload, write_trace
 from tests.bench.picker.control_plane import ControlPlane
-from tests.bench.picker.stack import start_engines, start_gateway, start_pool
+from tests.bench.picker.stack import PickerGateway, start_engines, start_gateway, start_pool
 
 if TYPE_CHECKING:
     from fleetctl.load.report import LoadReport
@@ -42,6 +42,10 @@ class Stack:
     name: str
     port: int
     pids: Callable[[], Sequence[int]]
+
+
+def _picker_stack(name: str, gateway: PickerGateway) -> Stack:
+    return Stack(name, gateway.port, lambda: gateway.pids)
 
 
 def engine_argv(drill: LiveDrill) -> list[str]:
@@ -98,7 +102,7 @@ def compare(options: argparse.Namespace, home: Path) -> None:
             for is_sheddable in (True, False):
                 found = start_gateway(plane, home / "cluster", options.tools, options.envoy, is_sheddable=is_sheddable)
                 name = "picker, sheddable" if is_sheddable else "picker"
-                stacks.append(Stack(name, found.port, lambda found=found: found.pids))  # type: ignore[misc]
+                stacks.append(_picker_stack(name, found))
             for number in range(options.rounds):
                 for times in options.times:
                     case = overload(times, full_rps=options.full_rps, prompt_tokens=options.prompt_tokens)

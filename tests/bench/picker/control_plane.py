@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import yaml
+
+from tests.bench.fleet_drill import _free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,13 +24,6 @@ if TYPE_CHECKING:
 _READY_S = 60.0
 _POLL_S = 0.1
 _ACCEPTED = (200, 201, 409)  # 409: it is there already
-
-
-def free_port() -> int:
-    """Return a TCP port nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = _READY_S) -> None:
@@ -46,7 +41,7 @@ class ControlPlane:
     def __init__(self, assets: Path, home: Path) -> None:
         self._assets, self._home = assets, home
         self._token = secrets.token_hex(16)
-        self._port = free_port()
+        self._port = _free_port()
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self.kubeconfig = home / "kubeconfig"
         self._http = httpx.Client()
@@ -112,14 +107,14 @@ class ControlPlane:
             name = definition["metadata"]["name"]
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             self.create(path, definition)
-            wait_until(lambda path=path, name=name: self._is_served(f"{path}/{name}"), name)  # type: ignore[misc]
+            wait_until(partial(self._is_served, f"{path}/{name}"), name)
 
     def _is_served(self, path: str) -> bool:
         conditions = self._http.get(path).json().get("status", {}).get("conditions") or []
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     def _start(self) -> None:
-        client, peer = free_port(), free_port()
+        client, peer = _free_port(), _free_port()
         home = self._home
         self.spawn(
             "etcd", self._assets / "etcd", "--data-dir", home / "etcd", "--unsafe-no-fsync",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.bench.picker.control_plane import ControlPlane, free_port, wait_until
+from tests.bench.fleet_drill import _free_port
+from tests.bench.picker.control_plane import ControlPlane, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +56,7 @@ def start_engines(plane: ControlPlane, argv: Sequence[str], count: int) -> list[
     for address in addresses:
         plane.spawn(f"engine-{address}", *_moved(argv, address))
     for address in addresses:
-        wait_until(lambda address=address: _answers(address, _NODE_PORT, "/health"), f"engine {address}")  # type: ignore[misc]
+        wait_until(partial(_answers, address, _NODE_PORT, "/health"), f"engine {address}")
     return addresses
 
 
@@ -85,7 +87,7 @@ def start_pool(plane: ControlPlane, tools: Path, addresses: Sequence[str]) -> No
 
 def start_gateway(plane: ControlPlane, home: Path, tools: Path, envoy: str, *, is_sheddable: bool) -> PickerGateway:
     """Start the picker and an Envoy before it. Sheddable: every request may be refused."""
-    grpc, health, metrics, port = (free_port() for _ in range(4))
+    grpc, health, metrics, port = (_free_port() for _ in range(4))
     name = "sheddable" if is_sheddable else "default"
     (home / "epp.yaml").write_text(yaml.safe_dump(_PICKER))
     picker = plane.spawn(
