@@ -4,7 +4,8 @@ set -euo pipefail
 
 usage() {
     cat <<'EOF'
-usage: ./install.sh                 install fleetctl for this user, then run `fleetctl doctor`
+usage: ./install.sh [--compiled]    install fleetctl for this user, then run `fleetctl doctor`;
+                                    --compiled: with its core and simulator compiled (a minute, and a C compiler)
        ./install.sh demo            bring up the quickstart fleet in this checkout and watch it under load
        ./install.sh test [--engines] [PYTEST ARGS...]
                                     set up everything the tests need, and run the gate and the tests
@@ -134,6 +135,19 @@ offer_completion() { # FLEETCTL
     esac
 }
 
+# What compiling needs besides Python: its headers and a C compiler.
+ensure_compiler() {
+    local python headers
+    python=$(find_python)
+    headers=$("$python" -c 'import os, sysconfig; print(os.path.join(sysconfig.get_path("include"), "Python.h"))')
+    if [ ! -e "$headers" ]; then
+        apt_get_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-dev"
+    fi
+    if ! command -v cc >/dev/null 2>&1; then
+        apt_get_install gcc libc6-dev
+    fi
+}
+
 user_home() { printf '%s\n' "${FLEETCTL_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/fleetctl}"; }
 user_bin() { printf '%s\n' "${FLEETCTL_BIN:-$HOME/.local/bin}"; }
 
@@ -145,6 +159,12 @@ do_install() {
     # A source tree that has changed without its version must still be installed again.
     local tree
     tree=$(cd "$here" && find ctl providers templates profiles -type f -not -name '*.pyc' -exec cksum {} + | sort | cksum)
+    if [ "${1:-}" = --compiled ]; then
+        ensure_compiler
+        export HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
+        tree="$tree compiled"
+        say "compiling takes a minute or two"
+    fi
     if [ "$(cat "$home/tree" 2>/dev/null)" != "$tree" ]; then
         rm -f "$home/venv/.fleetctl-installed"
     fi
@@ -214,6 +234,21 @@ install_cron() {
     (PATH=$PATH:/usr/sbin apt_install cron=cron) || say "no cron daemon: the test that needs one is skipped"
 }
 
+# The rules rendered for Prometheus are put before its own promtool, taken out of its package: no server is installed.
+install_promtool() { # VENV
+    local unpacked
+    command -v promtool >/dev/null 2>&1 || [ -x "$1/bin/promtool" ] && return 0
+    command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || return 0
+    say "fetching promtool out of Debian's prometheus"
+    unpacked=$(mktemp -d)
+    if (cd "$unpacked" && as_root apt-get update -qq && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null 2>&1; then
+        cp "$unpacked/usr/bin/promtool" "$1/bin/promtool"
+    else
+        say "no promtool: the tests that need it are skipped"
+    fi
+    rm -rf "$unpacked"
+}
+
 do_test() {
     local engines=${CI:-false}
     if [ "${1:-}" = --engines ]; then
@@ -224,7 +259,10 @@ do_test() {
     # Where there is a systemd to be had, rendered units are put before its own parser.
     ! command -v apt-get >/dev/null 2>&1 || apt_install systemd=systemd-analyze
     install_cron
+    # A test builds the compiled wheel and holds its decisions beside the sources'.
+    ! command -v apt-get >/dev/null 2>&1 || ensure_compiler
     ensure_env "$here/.venv" "test" --editable "$here[dev]"
+    install_promtool "$here/.venv"
     if [ "$engines" = true ]; then
         local python
         python=$(find_python)
@@ -243,7 +281,7 @@ do_test() {
 }
 
 case "${1:-}" in
-"") do_install ;;
+"" | --compiled) do_install "$@" ;;
 demo) shift && do_demo "$@" ;;
 test) shift && do_test "$@" ;;
 uninstall) shift && do_uninstall "$@" ;;

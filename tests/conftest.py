@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A job started in the background of a script inherits SIGINT ignored, and so would every process the tests start and
 # then interrupt; a handler of ours is reset to the default when they are executed.
@@ -11,3 +22,30 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # So is SIGHUP under nohup, and a terminal that hangs up would end nobody.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# How fast a property is tried says something of the machine, not of the property.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_directory() -> Iterator[None]:
+    """A temporary directory of this run's own: what killed processes and abandoned fleets leave goes with it.
+
+    Its path is short, as sockets are made below it.
+    """
+    before, directory = os.environ.get("TMPDIR"), tempfile.mkdtemp(prefix="ft-")
+    Path(directory).chmod(0o711)  # some tests are of other users, who have to come by
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    yield
+    tempfile.tempdir = None
+    if before is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that take minutes first: one of them begun at the end would have every other worker wait for it."""
+    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)

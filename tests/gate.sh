@@ -22,9 +22,9 @@ python -m pytest -q -n 3 --dist loadgroup -m "not e2e and not engines and not li
 if [ "$engines" = true ]; then
     # Fleets keep deadlines in seconds: no more of them at a time than there are cores.
     step "pytest: whole fleets and real engines, two files at a time"
-    python -m pytest -q -n 2 --dist loadfile -m "(e2e or engines) and not live"
+    python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "(e2e or engines) and not live" --durations=12
 else
     step "pytest: whole fleets, two files at a time"
-    python -m pytest -q -n 2 --dist loadfile -m "e2e and not engines and not live"
+    python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e and not engines and not live"
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
 fi

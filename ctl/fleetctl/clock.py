@@ -39,9 +39,9 @@ class SystemClock:
         """Return the wall time, aware and in UTC."""
         return datetime.now(UTC)
 
-    def monotonic_s(self) -> float:
-        """Return CLOCK_MONOTONIC in seconds: the same scale in every process of this boot."""
-        return time.monotonic()
+    # CLOCK_MONOTONIC in seconds: the same scale in every process of this boot. Bound as it is, for the gateway reads it
+    # with every event of a stream, and a call of ours around it costs more than the clock.
+    monotonic_s = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the running loop's own timers."""
@@ -53,3 +53,8 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def thread_cpu_s() -> float:
+    """Return how long the calling thread has computed."""
+    return time.thread_time()

@@ -2,14 +2,19 @@
 
     FleetctlError
     |- ConfigError               the user: a profile, flag or file is wrong        exit 3
+    |  `- ReadOnlyError          it would change something, under --readonly       exit 3
     |- UnconfirmedError          a question with nobody to answer it: pass --yes    exit 2
     |- InfeasiblePlanError       the user's goal: no plan meets the SLO            exit 4
     |- SloBreachError            a run, or a fleet now, is outside its SLO         exit 5
     |- BudgetExceededError       a hard cap (money, nodes) stopped the action      exit 6
     |- LockHeldError             another run owns the fleet                        exit 7
+    |  |- FrozenError            somebody has frozen it: thaw it, or override that exit 7
+    |  `- DisruptionLimitError   too much was taken out of it lately: wait         exit 7
     |- NotFoundError             no such fleet, lane, replica                      exit 8
     |- UnavailableError          the controller, gateway or an engine is silent    exit 9
     |- EngineStartError          an engine cannot start, however often it is tried  exit 15
+    |- ApprovalPendingError      a runbook waits for somebody's yes              exit 16
+    |- RolloutFailedError        a revision failed, and the one before takes its place  exit 17
     |- FencedError               this controller's: a newer one has the fleet      exit 14
     |- StateError                the state file cannot be used, or is from the future  exit 1
     |  |- MissingStateError      its file was deleted or moved under a controller   exit 1
@@ -35,6 +40,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
 KeyPath = tuple[str | int, ...]  # of a profile: ("lanes", "short", "slo")
 
@@ -71,6 +77,10 @@ class ConfigError(FleetctlError):
     exit_code = 3
 
 
+class ReadOnlyError(ConfigError):
+    """The command would change something, and --readonly or FLEETCTL_READONLY forbids that."""
+
+
 class UnconfirmedError(FleetctlError):
     """A command that asks was run where nobody can answer, and without --yes."""
 
@@ -102,6 +112,16 @@ class LockHeldError(FleetctlError):
     retryable = True
 
 
+class FrozenError(LockHeldError):
+    """The fleet or the lane is frozen; the message says by whom, why and until when."""
+
+    retryable = False
+
+
+class DisruptionLimitError(LockHeldError):
+    """So much was taken out of the fleet in the last minutes that more may be a mistake."""
+
+
 class NotFoundError(FleetctlError):
     """The named fleet, lane, replica or file does not exist; the hint lists what does."""
 
@@ -119,6 +139,22 @@ class EngineStartError(FleetctlError):
     """An engine ended at its start for a reason that stays: nothing is tried again until `fleetctl up`."""
 
     exit_code = 15
+
+
+class ApprovalPendingError(FleetctlError):
+    """A runbook stands at an approval, and nobody is here to give it; `fleetctl runbook resume` goes on until it expires."""
+
+    exit_code = 16
+
+    def __init__(self, message: str, *, expires_at: datetime, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.expires_at = expires_at
+
+
+class RolloutFailedError(FleetctlError):
+    """A new revision failed while it was rolled out; the last complete one is put in force again, or nothing goes on."""
+
+    exit_code = 17
 
 
 class FencedError(FleetctlError):

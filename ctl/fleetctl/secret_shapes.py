@@ -25,6 +25,9 @@ _SHAPES = re.compile(
     r"|\bxox[abprs]-[A-Za-z0-9-]{10,}"  # Slack
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----)"
 )
+HIDDEN = "***"
+_REFERENCE = re.compile(r"(?:env|file|keyring):")
+_USER_INFO = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/@\s]+@")
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?P<value>=.*)?", re.DOTALL)
 
 
@@ -47,6 +50,31 @@ def secret_argument(arguments: Sequence[str]) -> str:
         if flag is not None and _is_secret_flag(flag["name"]):
             return argument.partition("=")[0]
     return ""
+
+
+def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return a command line with whatever looks like a secret replaced: by its flag, its name or its shape."""
+    found: list[str] = []
+    is_secret_next = False
+    for argument in arguments:
+        flag = _FLAG.fullmatch(argument)
+        found.append(HIDDEN if is_secret_next and flag is None else _hidden_in(argument))
+        is_secret_next = flag is not None and flag["value"] is None and _is_secret_flag(flag["name"])
+    return tuple(found)
+
+
+def hidden_in_text(text: str) -> str:
+    """Return a text with whatever has a secret's shape replaced, and who logs in where in its addresses."""
+    return _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", _SHAPES.sub(HIDDEN, text))
+
+
+def _hidden_in(argument: str) -> str:
+    name, separator, value = argument.partition("=")
+    bare = name.lstrip("-")
+    if separator and (_is_secret_flag(bare) or names_a_secret(bare.replace("-", "_"))):
+        # A reference says where the secret lies, and is none.
+        return argument if _REFERENCE.match(value) else f"{name}={HIDDEN}"
+    return hidden_in_text(argument)
 
 
 def _is_secret_flag(name: str) -> bool:

@@ -58,7 +58,7 @@ class LocalProvider:
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
         self.capabilities = ProviderCapabilities(
-            batch_max=_BATCH_MAX, interruptions=self, preflight=self, logs=self, processes=self
+            runs_here=True, batch_max=_BATCH_MAX, interruptions=self, preflight=self, logs=self, processes=self
         )
 
     async def offerings(self) -> tuple[Offering, ...]:

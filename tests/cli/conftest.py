@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.cli.main import main
 from fleetctl.locks import FileLock
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject

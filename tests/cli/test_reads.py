@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.subject import FLEET
@@ -147,3 +147,11 @@ def test_a_fleet_looked_for_in_another_home_names_where(dead_fleet, fleetctl, mo
     place = tmp_path / "other" / "fleetctl"
     assert f"no fleet named 'demo' in {place}" in fleetctl("status", "demo").err
     assert f"there is no fleet demo in {place}; nothing to do" in fleetctl("down", "demo", "-y").err
+
+
+def test_the_slo_report_is_printed_as_a_page(dead_fleet, fleetctl):
+    page = fleetctl("slo", "-o", "html")
+    assert page.code == 0
+    assert page.out.startswith("<!doctype html>")
+    assert page.out.rstrip().endswith("</html>")
+    assert fleetctl("slo", "-o", "markdown").out.startswith("# SLO of demo")

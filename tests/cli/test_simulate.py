@@ -82,6 +82,18 @@ def test_a_broken_trace_names_its_line(fleetctl, tmp_path):
     assert f"{trace}:3: " in ran.err
 
 
+def test_a_row_beyond_a_month_is_refused_by_its_line(fleetctl, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,10\n1e12,100,10\n")
+    ran = fleetctl("simulate", "quickstart", "--trace", str(trace))
+
+    assert ran.code == 3
+    assert f"{trace}:3: arrival_s 1e+12 is later than" in ran.err
+    assert "at most 31d are simulated" in ran.err
+    assert fleetctl("simulate", "quickstart", "--trace", str(trace), "--duration", "10s").code == 0
+    assert "--duration" in fleetctl("simulate", "quickstart", "--duration", "60d").err
+
+
 def test_check_slo_fails_where_a_lane_is_under_the_objective(fleetctl):
     ran = fleetctl(*SHORTLY, "--fresh", "--boot", "50s", "--check-slo")
 

@@ -16,15 +16,20 @@ from fleetctl.controller.table import build_table
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.plan.workload import lane_demands
+from fleetctl.core.rollout.in_force import digests
 from fleetctl.core.slo.breach import Limits
+from fleetctl.core.slo.budget import count_gateway, read_budgets
 from fleetctl.core.slo.judge import judge_run
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.status import FleetKnowledge, fleet_status
 from fleetctl.errors import FleetctlError
-from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.budget import RequestTotals
+from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.model.gateway import ReplicaSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.rollout import Revision, Rollout
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from tests.config.running_gateway import behaviour
@@ -34,7 +39,9 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
 
 if TYPE_CHECKING:
+    from fleetctl.model.decision import Decision
     from fleetctl.model.gateway import RoutingTable
+    from fleetctl.model.observation import Observation
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
 
@@ -132,10 +139,20 @@ def commands(profile: Profile) -> object:
     ]
 
 
+def launch_digests(profile: Profile) -> object:
+    """Return what tells that a lane's replicas are to be replaced."""
+    return digests(profile, desired(profile).plan)
+
+
 def status(profile: Profile) -> object:
     """Return what the faces show while 3 % of the requests of `short` break a promise."""
-    seen = worlds.observation(gateway=snapshot(traffic("short", samples_count=1000, bad=30)))
-    known = FleetKnowledge(at=seen.at, desired=desired(profile), records=(), memory=Memory(), observation=seen)
+    short = replace(traffic("short", samples_count=1000, bad=30), totals=RequestTotals(good=970, bad=30))
+    gateway = snapshot(short)
+    seen = worlds.observation(gateway=gateway)
+    budgets = read_budgets(count_gateway({}, gateway, profile, seen.at), profile.objective, seen.at)
+    known = FleetKnowledge(
+        at=seen.at, desired=desired(profile), records=(), memory=Memory(), observation=seen, budgets=budgets
+    )
     return fleet_status(known, ())
 
 
@@ -154,9 +171,63 @@ def decisions(profile: Profile) -> object:
         latency_s = 0.9 if is_pressed else 0.01
         short = traffic("short", ttft_s=latency_s, rps=9.0 if is_pressed else 0.1)
         long = traffic("long", wait_s=3 * latency_s, rps=0.1)
-        gateway = snapshot(short, long, traffic("batch", rps=0.1), now_s=3600 + passed_s)
+        gateway = snapshot(short, long, traffic("batch", rps=0.1, in_flight=1), now_s=3600 + passed_s)
         seen = worlds.observation(*ready, stuck, gateway=gateway, now_s=3600 + passed_s)
         decision = worlds.decide(fleet, seen, memory)
         memory = decision.memory
         found.append((decision.requeue_at, decision.actions))
     return found
+
+
+def rollouts(profile: Profile) -> object:
+    """Return everything decided while a flag rolls out over ten replicas a lane: well, with canaries that fail, or never come."""
+    after = desired(profile)
+    before, new = _with_flags(after.plan, "--old"), _with_flags(after.plan, "--new")
+    stable = Revision(number=1, profile=profile, plan=before, at=worlds.EPOCH)
+    fleet = replace(after, plan=new, revision=2, stable=stable)
+    complete = Rollout(revision=1, started_at=worlds.EPOCH, progressed_at=worlds.EPOCH, ended_at=worlds.EPOCH, lanes={})
+    old = digests(profile, before)
+    ready = [observed(f"r{n}", record_lane="short", record_launch_digest=old["short"]) for n in range(10)]
+    found: list[object] = []
+    for fate in ("good", "failing", "stuck"):
+        memory = replace(Memory(), rollout=complete, lanes={"short": LaneMemory(wanted=10, planned=10)})
+        seen = worlds.observation(*ready, now_s=3600)
+        for passed_s in range(0, 4000, 10):
+            decision = worlds.decide(fleet, seen, memory)
+            memory = decision.memory
+            found.append(decision.actions)
+            seen = _grown(seen, decision, fleet, 3600 + passed_s + 10, fate=fate)
+    return found
+
+
+def _with_flags(plan: Plan, flag: str) -> Plan:
+    lanes = (
+        replace(lane, replicas=10, launch=replace(lane.launch, extra_args=(flag,))) if lane.lane == "short" else lane
+        for lane in plan.lanes
+    )
+    return replace(plan, lanes=tuple(lanes))
+
+
+def _grown(seen: Observation, decision: Decision, fleet: Desired, now_s: float, *, fate: str) -> Observation:
+    """Return the world ten seconds later: what was launched is ready, what leaves has left; good or failed requests came."""
+    digest = digests(fleet.profile, fleet.plan)
+    moved = worlds.after(seen, decision, fleet).replicas
+    here = [r for r in moved if r.record.lane == "short" and r.record.state is ReplicaState.READY]
+    count = sum(isinstance(a, LaunchReplica) and a.lane == "short" for a in decision.actions)
+    count = 0 if fate == "stuck" else count
+    new = [
+        observed(f"n{now_s:.0f}-{n}", record_lane="short", record_launch_digest=digest["short"]) for n in range(count)
+    ]
+    replicas = (*here, *new)
+    figures = tuple(
+        ReplicaSnapshot(
+            id=r.record.id,
+            in_flight=0,
+            failures=0 if fate == "good" or not r.record.id.startswith("n") else 50,
+            consecutive_failures=0,
+            good=10,
+        )
+        for r in replicas
+    )
+    gateway = replace(snapshot(traffic("short"), now_s=now_s), replicas=figures)
+    return worlds.observation(*replicas, gateway=gateway, now_s=now_s)

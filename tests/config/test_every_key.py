@@ -21,10 +21,12 @@ from tests.config.key_effects import (
     decisions,
     demand,
     findings,
+    launch_digests,
     lenders,
     limits,
     plan_or_refusal,
     profile_of,
+    rollouts,
     served,
     status,
     waits_from_zero,
@@ -84,7 +86,7 @@ def url(profile: Profile) -> str:
     return profile.gateway.url
 
 
-_EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3}
+_EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3, "version": "0.31.0"}
 _LAUNCH = {
     "tensor_parallel": 2, "pipeline_parallel": 3, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
     "gpu_memory_utilization": "71%", "prefix_caching": False, "extra_args": ["--seed", "3"], "env": {"HF_HUB_OFFLINE": "1"},
@@ -109,6 +111,9 @@ PROBES: dict[str, Probe] = {
     "model.served_name": Probe(value="llama", effect=served),
     "model.path": Probe(value="weights", effect=plan_or_refusal),  # there are none: no card to plan with
     "engine": Probe(value="tgi", effect=commands),
+    "engine.kind": Probe(value="tgi", effect=commands, base={"engine": {"kind": "vllm"}}),
+    "engine.version": Probe(value="0.31.0", effect=launch_digests, base={"engine": {"kind": "vllm"}}),
+    "engine.executable": Probe(value="/opt/old/bin/vllm", effect=commands, base={"engine": {"kind": "vllm"}}),
     "provider": Probe(value="aws", effect=status, is_refused=True),
     "workload.peak_rps": Probe(value=60, effect=plan_or_refusal),
     "workload.prompt_tokens.p50": Probe(value=700, effect=plan_or_refusal),
@@ -121,7 +126,6 @@ PROBES: dict[str, Probe] = {
     "workload.stream_share": Probe(value="50%", effect=demand, base={"lanes.short.match": {"stream": True}}),
     "workload.trace": Probe(value=TRACE, effect=demand),
     "slo.objective": Probe(value="90%", effect=status),
-    # 3 % of the requests bad is six times the budget of 0.5 %: a page over 7 days, and none over 30.
     "slo.window": Probe(value="30d", effect=status),
     "lanes.*.match.uncached_prompt_tokens": Probe(value="< 1024", effect=choices),
     "lanes.*.match.stream": Probe(value=False, effect=choices),
@@ -141,6 +145,11 @@ PROBES: dict[str, Probe] = {
     "lanes.*.replicas.max": Probe(value=1, effect=plan_or_refusal),
     "lanes.*.spot": Probe(value="all", effect=plan_or_refusal),
     "lanes.*.engine": Probe(value="sglang", effect=commands),
+    "lanes.*.engine.kind": Probe(value="sglang", effect=commands, base={"lanes.short.engine": {"kind": "vllm"}}),
+    "lanes.*.engine.version": Probe(value="0.31.0", effect=launch_digests, base={"lanes.short.engine": {"kind": "vllm"}}),
+    "lanes.*.engine.executable": Probe(
+        value="/opt/old/bin/vllm", effect=commands, base={"lanes.short.engine": {"kind": "vllm"}}
+    ),
     "capacity.on_demand": Probe(value="peak", effect=plan_or_refusal),
     "capacity.spot": Probe(value="none", effect=plan_or_refusal),
     "capacity.gpus": Probe(value=["H100"], effect=plan_or_refusal),
@@ -151,6 +160,7 @@ PROBES: dict[str, Probe] = {
     "control.mode": Probe(value="shadow", effect=decisions),
     # Which policies there are is a matter of what is installed: another name is asked for, and refused.
     "control.policy": Probe(value="another", effect=decisions, is_refused=True),
+    "control.shadow_policy": Probe(value="another", effect=decisions, is_refused=True),
     "control.tick": Probe(value="3s", effect=decisions),
     "control.scale_up_after": Probe(value="50s", effect=decisions),
     "control.scale_down_after": Probe(value="100s", effect=decisions),
@@ -162,6 +172,12 @@ PROBES: dict[str, Probe] = {
     "control.ladder.cap_context": Probe(value="trim", effect=served),
     "control.ladder.context_tokens": Probe(value=4000, effect=served),
     "control.ladder.answer_tokens_min": Probe(value=900, effect=served),
+    "control.rollout.canary": Probe(value="50%", effect=rollouts),
+    "control.rollout.bake": Probe(value="2m", effect=rollouts),
+    "control.rollout.max_surge": Probe(value=3, effect=rollouts),
+    "control.rollout.max_unavailable": Probe(value="20%", effect=rollouts),
+    "control.rollout.on_failure": Probe(value="pause", effect=rollouts),
+    "control.rollout.timeout": Probe(value="5m", effect=rollouts),
     "gateway.host": Probe(value="127.0.0.2", effect=url),
     "gateway.port": Probe(value=9090, effect=url),
     "gateway.api_keys": Probe(value=["env:FLEETCTL_TEST_KEY"], effect=served),

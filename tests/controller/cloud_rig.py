@@ -67,6 +67,8 @@ class Life:
 class Mortal:
     """Stands before a store or provider on behalf of one life; a dead process writes, calls and hears nothing."""
 
+    writes: tuple[str, ...] = _WRITES
+
     def __init__(self, target: object, life: Life) -> None:
         self._target = target
         self._life = life
@@ -75,7 +77,7 @@ class Mortal:
         found = getattr(self._target, name)
         if name == "capabilities" and found.shared is not None:
             return replace(found, shared=cast("SharedResources", Mortal(found.shared, self._life)))
-        if name in _WRITES:
+        if name in self.writes:
             return self._written(found)
         return self._called(found) if name in _CALLS else found
 
@@ -111,7 +113,7 @@ class CloudEngines:
         self.hosts_probed.add(host)
         return self.provider.runs(host)
 
-    async def metrics(self, host: str, port: int, path: str) -> str:
+    async def get(self, host: str, port: int, path: str) -> str:
         del port, path
         self._must_run(host)
         return "running 0\nwaiting 0\nkv_usage 0.0"

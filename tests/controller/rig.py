@@ -20,6 +20,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable, SignalFeed
 from fleetctl.model.node import NodeState
+from fleetctl.model.slo_feed import SloFeed
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import Stall, StallKind
 from fleetctl.state.sqlite import SqliteStore
@@ -63,6 +64,7 @@ class FakeEngines:
     stuck_after: dict[int, int] = field(default_factory=dict)  # port -> answers with more tokens never end
     pages: dict[int, str] = field(default_factory=dict)  # port -> what it says instead of `page`
     page: str = "running 0\nwaiting 0\nkv_usage 0.0"
+    version: str = "1.0.0"  # that engines say they are, whatever was asked for
     completions: list[tuple[float, int]] = field(default_factory=list)
     _up_since: dict[int, float] = field(default_factory=dict)
 
@@ -73,10 +75,13 @@ class FakeEngines:
         since = self._up_since.setdefault(port, self.clock.monotonic_s())
         return port not in self.unhealthy and self.clock.monotonic_s() - since >= self.startup_s
 
-    async def metrics(self, host: str, port: int, path: str) -> str:
-        assert (host, path) == ("127.0.0.1", "/metrics")
+    async def get(self, host: str, port: int, path: str) -> str:
+        assert host == "127.0.0.1"
         if not self._runs(port):
             raise UnavailableError(f"nobody listens on {port}")
+        if path == "/version":
+            return f'{{"version": "{self.version}"}}'
+        assert path == "/metrics"
         return self.pages.get(port, self.page)
 
     async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
@@ -112,8 +117,11 @@ class FakeGateway:
     table: RoutingTable | None = None
     tables: list[tuple[float, RoutingTable]] = field(default_factory=list)
     feeds: list[SignalFeed] = field(default_factory=list)
+    slo_feeds: list[SloFeed] = field(default_factory=list)
     in_flight: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    good: dict[str, int] = field(default_factory=dict)  # replica -> requests that ended there inside their SLO
+    breached: dict[str, dict[str, int]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)  # replica -> answered with nothing else since
     silent_since: dict[str, float] = field(default_factory=dict)  # replica -> nothing was heard of its requests since
     stalled: set[str] = field(default_factory=set)  # replicas all of whose requests stood still
@@ -181,6 +189,8 @@ class FakeGateway:
                     errors_in_a_row=self.errors.get(route.id, 0),
                     silent_s=self._silent_s(route.id),
                     prefill_allowance_s=self.prefill_allowance_s,
+                    good=self.good.get(route.id, 0),
+                    breached=self.breached.get(route.id, {}),
                 )
                 for route in known
             ),
@@ -197,6 +207,10 @@ class FakeGateway:
     async def put_signals(self, feed: SignalFeed) -> None:
         self._must_answer()
         self.feeds.append(feed)
+
+    async def put_slo(self, feed: SloFeed) -> None:
+        self._must_answer()
+        self.slo_feeds.append(feed)
 
     def _silent_s(self, replica_id: str) -> float:
         since_s = self.silent_since.get(replica_id)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 _READS = {
     "owner", "fleet", "replicas", "open_intents", "shared_intents", "memory", "ledgers", "journal", "check_lease",
-    "last_replica_number", "has_disk_space", "is_in_place",
+    "lease", "last_replica_number", "has_disk_space", "is_in_place", "find_record", "records",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,54 @@ def test_a_forgotten_fleet_leaves_no_ledger(tmp_path: Path) -> None:
         await rig.run(60)
         rig.store.remove_fleet(FLEET)
         assert rig.store.ledgers(FLEET) == {}
+        rig.store.close()
+
+    run_virtual(scenario())
+
+
+def test_the_gateways_page_is_given_what_the_status_shows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path)
+        rig.up()
+        async with rig.controller() as controller:
+            await rig.clock.sleep(10)
+            counted(rig, 100, 0)
+            await rig.clock.sleep(400)  # a burn rule waits until its short window has been counted
+            counted(rig, 200, 100)
+            await rig.clock.sleep(200)
+            status = controller.status()
+        assert status is not None
+        last = rig.gateway.slo_feeds[-1]
+        assert last.objective == 0.995
+        shown = {lane.name: lane for lane in status.lanes}
+        assert {lane.lane for lane in last.lanes} == set(shown)
+        for lane in last.lanes:
+            assert lane.alerts == shown[lane.lane].alerts
+            assert (lane.budget.budget if lane.budget else None) == shown[lane.lane].budget
+        assert shown["short"].alerts
+        rig.store.close()
+
+    run_virtual(scenario())
+
+
+def test_readings_are_sent_every_five_seconds_and_when_an_alert_comes_or_goes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(tmp_path)
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(100)
+            quiet = len(rig.gateway.slo_feeds)
+            assert 15 <= quiet <= 21
+            counted(rig, 100, 0)
+            await rig.clock.sleep(303)
+            counted(rig, 200, 100)
+            await rig.clock.sleep(300)
+        seen = [tuple(alert.state for alert in feed.lanes[0].alerts) for feed in rig.gateway.slo_feeds]
+        times = [feed.at_s for feed in rig.gateway.slo_feeds]
+        steps = [after - before for before, after in itertools.pairwise(times)]
+        changed = [after != before for before, after in itertools.pairwise(seen)]
+        assert any(changed)
+        assert all(is_new or step >= 4.9 for is_new, step in zip(changed, steps, strict=True))
         rig.store.close()
 
     run_virtual(scenario())

@@ -84,7 +84,7 @@ async def call_engine(client: HttpEngineClient, call: str, port: int) -> None:
     if call == "health":
         await client.is_healthy(HOST, port, "/health")
     elif call == "metrics":
-        await client.metrics(HOST, port, "/metrics")
+        await client.get(HOST, port, "/metrics")
     else:
         await client.complete(HOST, port, "/v1/completions", b"{}")
 
@@ -116,7 +116,7 @@ async def test_a_compressed_page_is_not_unpacked():
     head = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
     async with serving(head + packed) as port, HttpEngineClient() as client:
         with pytest.raises(UnavailableError, match="no text"):
-            await client.metrics(HOST, port, "/metrics")
+            await client.get(HOST, port, "/metrics")
 
 
 async def test_a_redirect_is_not_followed():

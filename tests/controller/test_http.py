@@ -76,7 +76,7 @@ async def test_health_is_200_and_nothing_else(port):
 @pytest.mark.parametrize("path", ["/hang", "/cut"])
 async def test_no_answer_is_unavailable(port, path):
     async with HttpEngineClient() as client:
-        for call in (client.is_healthy, client.metrics):
+        for call in (client.is_healthy, client.get):
             with pytest.raises(UnavailableError):
                 await call(HOST, port, path)
         with pytest.raises(UnavailableError):
@@ -100,10 +100,10 @@ async def unused_port() -> int:
 
 async def test_a_page_that_is_no_text_or_no_200_is_unavailable(port):
     async with HttpEngineClient() as client:
-        assert await client.metrics(HOST, port, "/ok") == "fine"
+        assert await client.get(HOST, port, "/ok") == "fine"
         for path in ("/binary", "/other"):
             with pytest.raises(UnavailableError):
-                await client.metrics(HOST, port, path)
+                await client.get(HOST, port, path)
 
 
 async def test_a_completion_must_be_a_200_with_a_body(port):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fleetctl.controller.interruptions import step_since
 from fleetctl.controller.store_access import InlineAccess
+from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.core.clock_steps import shifted
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.lease import Lease, LeaseHolder
+from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.clocks import ManualClock
 from fleetctl.testing.samples import EPOCH
@@ -23,6 +27,7 @@ from tests.controller.test_store_faults import Kept
 from tests.reconcile.worlds import snapshot
 
 if TYPE_CHECKING:
+    from fleetctl.ports.store import StateStore
     from tests.controller.rig import Rig
 
 READY = ReplicaState.READY
@@ -90,11 +95,52 @@ def test_a_step_while_no_controller_was_there_is_told_by_the_lease():
         renewed_monotonic_s=clock.monotonic_s(),
     )
     clock.jump(50.0)
-    assert step_since(lease, holder, clock) is None
+    assert step_since(lease, clock) is None
     clock.step_wall(-HOUR_S)
-    assert step_since(lease, holder, clock) == timedelta(hours=-1)
-    assert step_since(lease, replace(holder, boot_id="another"), clock) is None
-    assert step_since(replace(lease, renewed_monotonic_s=None), holder, clock) is None
+    assert step_since(lease, clock) == timedelta(hours=-1)
+    assert step_since(replace(lease, renewed_monotonic_s=None), clock) is None
+
+
+class DyingStore(FaultyStore):
+    """Dies with its controller at the write after so many."""
+
+    def __init__(self, target: StateStore, *, dies_after: int) -> None:
+        super().__init__(target)
+        self.left = dies_after
+
+    def __getattr__(self, name: str) -> Any:  # whatever the target has
+        found = super().__getattr__(name)
+        if name in ("put_replica", "put_memory", "put_ledgers", "renew_lease"):
+            self.left -= 1
+            if self.left < 0:
+                raise ConnectionError("killed")
+        return found
+
+
+@pytest.mark.parametrize("dies_after", range(6))
+def test_a_controller_that_dies_while_it_moves_its_records_along_has_moved_none_of_them(dies_after):
+    async def scenario() -> None:
+        clock = ManualClock(EPOCH)
+        store = SqliteStore(None, clock=clock)
+        holder = LeaseHolder(pid=1, host="here", boot_id="boot", started_at=EPOCH)
+        store.put_fleet(samples.profile("demo"), samples.plan("demo"), now=EPOCH)
+        for number in (1, 2):
+            record = samples.replica(f"r{number}", fleet="demo")
+            store.begin_replica(record, samples.node_request(f"t{number}", replica_id=record.id), now=EPOCH)
+        store.put_memory("demo", Memory(gateway_missing_since=EPOCH))
+        first = store.under(store.acquire_lease("demo", holder, now=EPOCH))
+        first.renew_lease(now=clock.now(), monotonic_s=clock.monotonic_s())
+        clock.step_wall(HOUR_S)
+        for left in (dies_after, 100):
+            bound = store.under(store.acquire_lease("demo", holder, now=clock.now()))
+            access = InlineAccess(as_store(DyingStore(bound, dies_after=left)))
+            with suppress(ConnectionError):
+                await WriteBehindStore(access, "demo", clock).open()
+        later = EPOCH + timedelta(hours=1)
+        assert [record.changed_at for record in store.replicas("demo")] == [later, later]
+        assert store.memory("demo").gateway_missing_since == later
+
+    asyncio.run(scenario())
 
 
 def test_every_instant_of_a_memory_moves_and_nothing_else():

@@ -8,8 +8,8 @@ import pytest
 
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import CapacityError, CredentialsError, ProviderError
+from fleetctl.model.action import EntryKind
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import EntryKind
 from fleetctl.model.profile import ControlSpec, Mode
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState

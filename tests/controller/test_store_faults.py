@@ -169,3 +169,22 @@ def test_a_fleet_whose_store_hangs_while_it_goes_down_is_gone_once_it_answers(on
         rig.store.remove_fleet(FLEET)
 
     on_rig(scenario)
+
+
+@pytest.mark.parametrize(("locked_s", "stops"), [(40.0, 0), (90.0, 1)])
+def test_no_node_is_told_to_end_before_that_is_in_the_journal_unless_it_cannot_be_for_long(on_rig, locked_s, stops):
+    async def scenario(rig: Rig) -> None:
+        access, kept = keep_by_hangable(rig)
+        await rig.clock.sleep(10)
+        leaving = rig.replicas(READY)[0].id
+        rig.store.request_drain(FLEET, leaving, now=rig.clock.now())
+        access.hang()
+        await rig.clock.sleep(locked_s)
+        assert sum(call.name == "stop" for call in rig.provider.calls) == stops
+        access.let_go()
+        await rig.clock.sleep(10)
+        assert "stop" in {line.action for line in rig.store.journal(FLEET) if line.subject.name == leaving}
+        assert leaving not in {r.id for r in rig.replicas()}
+        await kept.end()
+
+    on_rig(scenario)

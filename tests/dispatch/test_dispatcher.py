@@ -207,6 +207,21 @@ def test_a_replica_that_is_admitted_again_is_asked_at_once_however_long_it_was_e
     assert [exchange.ends for exchange in exchanges] == [["answered", "over"]] * 2
 
 
+def test_a_replica_whose_lane_has_gone_gets_nothing_new_and_says_what_it_carries():
+    heap, dispatcher = heap_with(route("r1"), route("l1", "long"), lanes=(CHAT, replace(CHAT, name="long")))
+    slow = HeapExchange(heap, dispatcher, lambda _: Fate(0.01, 5.0))
+    slow.submit(lane="long")
+    heap.run(heap.now_s + 1.0)
+    dispatcher.apply(table(route("r1"), replace(route("l1", "long"), in_rotation=False), version=2))
+    exchanges = [submit(heap, dispatcher) for _ in range(4)]
+    heap.run(heap.now_s + 1.0)
+    assert [exchange.sent_to for exchange in exchanges] == [["r1"]] * 4
+    assert dispatcher.routes.replicas["l1"].snapshot(heap.now_s).in_flight == 1
+    heap.run(heap.now_s + 5.0)
+    assert slow.ends == ["answered", "over"]
+    assert dispatcher.routes.replicas["l1"].snapshot(heap.now_s).in_flight == 0
+
+
 @pytest.mark.parametrize(("replacement_s", "wait_s"), [(None, 30.0), (60.0, 300.0), (900.0, 30.0)])
 def test_a_lost_stream_waits_for_as_long_as_a_replacement_takes_that_is_announced(replacement_s, wait_s):
     lane = replace(CHAT, max_wait_s=2.0, replacement_s=replacement_s)

@@ -10,8 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A job that was started in the daemon's last moment may sleep for seconds before it looks for something to do.
+_JOBS_S = 60.0
 
 # Its own tables, spool and pid file: the machine's jobs are not run, and a daemon of the machine's is not disturbed.
 _DAEMON = """
@@ -58,8 +63,19 @@ def every_minute(command: str, root: Path) -> Iterator[subprocess.Popen[bytes]]:
     try:
         yield daemon
     finally:
-        daemon.kill()
-        daemon.wait(timeout=10)
+        stop_daemon(daemon)
+
+
+def stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
+    """Stop a daemon and wait for the jobs that it has started: they are not stopped with it."""
+    jobs = psutil.Process(daemon.pid).children(recursive=True)
+    daemon.kill()
+    daemon.wait(timeout=10)
+    _, running = psutil.wait_procs(jobs, timeout=_JOBS_S)
+    for job in running:
+        job.kill()
+    if running:
+        raise AssertionError("cron's jobs do not end")
 
 
 def _program() -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.clock import SYSTEM_CLOCK
 from tests.e2e.watched import FLEET, Watched
 
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ def test_a_state_too_deep_for_sockets_has_them_elsewhere_and_leaves_none_behind(
         assert set(seen.values()) == set(fleet.controllers())
         _look_from_a_private_tmp(fleet)
     assert not sockets.exists()
+    shutil.rmtree(place)
+
+
+def test_sockets_elsewhere_go_with_the_fleet_though_nobody_waits_for_its_end():
+    place = Path(tempfile.mkdtemp(prefix="fo-", dir="/var/tmp"))
+    with brought_up(place / DEEP) as fleet:
+        sockets = Path((fleet.place / "socket-directory").read_text())
+        assert fleet.run("down", FLEET, "--yes", "--detach").returncode == 0
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+        while sockets.exists():
+            assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "its sockets' directory stays"
+            SYSTEM_CLOCK.sleep_blocking(0.2)
     shutil.rmtree(place)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CANNOT_START = 15
+ROLLED_BACK = 17
 DEATHS = Path(__file__).parents[1] / "engines" / "deaths"
 # Writes what a real vLLM wrote, and ends as it did.
 ENDS = "#!/bin/sh\ncat {death} >&2\nexit 1\n"
@@ -191,7 +192,7 @@ def test_a_changed_profile_that_cannot_start_takes_nothing_out_of_a_living_fleet
     assert up_with_lanes(home, port).code == 0
     serving = {replica.record.id for replica in home.status(FLEET).replicas}
     ran = up_with_lanes(home, port, short=2, arguments=BAD_VALUE)
-    assert ran.code == CANNOT_START, ran.err
+    assert ran.code == ROLLED_BACK, ran.err
     assert COMPLAINT in ran.err
     for lane in ("short", "long"):
         assert ready(home, lane) == 1

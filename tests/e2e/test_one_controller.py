@@ -24,7 +24,7 @@ from tests.e2e.watched import FLEET, Watched, Witness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.minutes, pytest.mark.timeout(600)]
 
 # The bar is ten, on a machine of one's own (tests/bench/one_controller.py). Here another file of whole fleets is tested
 # beside this one, and a process that only computes is told by the processor it had.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.status import FleetStatus
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engines, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.minutes, pytest.mark.engines, pytest.mark.timeout(1500)]
 
 FLEET = "real"
 START_S = 900.0  # three engines at once on two shared cores; 75 s when nothing else runs
@@ -253,7 +253,8 @@ async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(f
     left_rotation = drained_at(fleet, victim)
     ended = [stream.ended_at for stream in streams if stream.replica == victim]
     assert max(ended) > left_rotation, "its streams had ended before it left rotation: nothing was shown"
-    assert {stream.replica for stream in streams} == {"r1", "r2"}
+    # Perhaps all to one of them: two engines on two cores are not equally fast.
+    assert {stream.replica for stream in streams} <= {"r1", "r2"}
     for stream in streams:
         assert stream.is_whole, stream.text[-500:]
     assert len(meanwhile) > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 
@@ -94,6 +95,38 @@ def test_down_takes_replicas_whose_controller_and_gateway_were_killed(home):
         psutil.Process(pid).send_signal(signal.SIGKILL)
     ran = home.run("down", "--yes")
     assert ran.code == 0, ran.err
+    assert_nothing_is_left(home)
+
+
+def wait_for(home: Home, role: str, *, other_than: int) -> int:
+    """Wait for a controller or a gateway of another pid that serves; return it."""
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + 120
+    while True:
+        status = home.query("status")
+        if status[f"{role}_pid"] not in (0, other_than) and status[f"{role}_alive"]:
+            return int(status[f"{role}_pid"])
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s
+        SYSTEM_CLOCK.sleep_blocking(0.5)
+
+
+def test_followed_events_are_the_journals_through_kills_and_end_with_the_fleet(home):
+    port = str(free_port())
+    assert home.run("up", "quickstart", "--port", port, "--yes").code == 0
+    with home.start("events", "quickstart", "--follow", "-o", "json") as following:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())["seq"]  # it has begun
+        for role in ("controller", "gateway"):
+            pid = home.query("status")[f"{role}_pid"]
+            psutil.Process(pid).send_signal(signal.SIGKILL)
+            wait_for(home, role, other_than=pid)
+        assert home.run("scale", "short=4").code == 0
+        assert home.run("down", "--yes").code == 0
+        out, err = following.communicate(timeout=120)
+    assert (following.returncode, err.splitlines()[-1]) == (0, "fleet quickstart is gone")
+    printed = [first, *(json.loads(line)["seq"] for line in out.splitlines())]
+    journal = [entry["seq"] for entry in home.query("events", "quickstart", "-n", "1000")]
+    assert printed == [seq for seq in journal if seq >= first]
+    assert home.run("events", "quickstart", "--follow").code == 8
     assert_nothing_is_left(home)
 
 

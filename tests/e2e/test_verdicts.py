@@ -9,7 +9,7 @@ from tests.bench.verdict_live import FLEET, Drill
 # So long the load goes on after the incident: a breach is over once requests show it, and a busy machine recovers late.
 AFTER_S = 24.0
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.minutes, pytest.mark.timeout(500)]
 
 
 def test_an_incident_is_named_and_let_go_of_by_all_who_are_asked(home):

@@ -1,9 +1,9 @@
 """Puts `vllm serve` command lines before vLLM's own parser and its engine configuration, without a GPU or a server.
 
-Runs inside the engine environment. Reads a JSON array of argument lists (what stands behind `vllm serve`) and prints a
-JSON array of verdicts: "" for one vLLM takes, else its complaint. The parser catches unknown flags, wrong choices and
-types; the engine configuration catches ranges and settings that contradict each other. With --flags it prints a JSON
-array of all the parser's flags instead.
+Runs inside the engine environment and answers each line that it reads with one: to a JSON array of argument lists (what
+stands behind `vllm serve`) a JSON array of verdicts, "" for one vLLM takes, else its complaint; to `null` a JSON array of
+all the parser's flags. The parser catches unknown flags, wrong choices and types; the engine configuration catches ranges
+and settings that contradict each other.
 """
 
 import contextlib
@@ -53,8 +53,11 @@ if __name__ == "__main__":
     engine_arguments = importlib.import_module("vllm.engine.arg_utils")
     argparse_utils = importlib.import_module("vllm.utils.argparse_utils")
     parser = cli_args.make_arg_parser(argparse_utils.FlexibleArgumentParser(prog="vllm serve"))
-    if sys.argv[1:] == ["--flags"]:
-        json.dump(sorted({flag for action in parser._actions for flag in action.option_strings}), sys.stdout)
-        sys.exit()
-    verdicts = [_verdict(arguments) for arguments in json.load(sys.stdin)]
-    json.dump(verdicts, sys.stdout)
+    flags = sorted({flag for action in parser._actions for flag in action.option_strings})
+    # vLLM prints to standard output too.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        question = json.loads(line)
+        print(
+            json.dumps(flags if question is None else [_verdict(each) for each in question]), file=answers, flush=True
+        )

@@ -83,7 +83,7 @@ def test_it_is_listed_and_validates(home: Home, profile: str) -> None:
     assert "acme" in home.fleetctl("doctor")
     home.fleetctl("validate", profile)
     schema = json.loads(home.fleetctl("schema"))
-    assert schema["properties"]["engine"]["enum"] == ["acme", "emulator", "sglang", "tgi", "vllm"]
+    assert schema["properties"]["engine"]["anyOf"][0]["enum"] == ["acme", "emulator", "sglang", "tgi", "vllm"]
 
 
 def test_a_name_near_it_is_refused_with_file_line_key_and_what_is_installed(home: Home) -> None:

@@ -6,8 +6,9 @@ import itertools
 import json
 import os
 import subprocess
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.engines.environment import CHECKOUT, engine_env, offline
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from fleetctl.model.plan import LaunchSettings
 
@@ -40,23 +41,49 @@ LLAMA_70B = {
 }  # fmt: skip
 
 
-def verdicts(argvs: list[tuple[str, ...]], model: Path) -> list[str]:
-    """Ask vLLM about command lines in one process: importing it takes longer than judging a hundred."""
-    model.mkdir(exist_ok=True)
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """One vLLM for all questions: importing it takes longer than judging a hundred command lines."""
+
+    process: subprocess.Popen[str]
+    model: Path
+
+    def verdicts(self, argvs: list[tuple[str, ...]]) -> list[str]:
+        """Return what it says of `vllm serve` lines: "" for one it takes."""
+        assert all(argv[1] == "serve" for argv in argvs)
+        found: list[str] = self._answer([[str(self.model), *argv[3:]] for argv in argvs])
+        assert len(found) == len(argvs)
+        return found
+
+    def flags(self) -> set[str]:
+        """Return every flag it knows."""
+        return set(self._answer(None))
+
+    def _answer(self, question: list[list[str]] | None) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(question), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        assert answer, "it has ended"
+        return json.loads(answer)
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
+    place = tmp_path_factory.mktemp("parser")
+    model = place / "model"
+    model.mkdir()
     (model / "config.json").write_text(json.dumps(LLAMA_70B))
-    lines = []
-    for argv in argvs:
-        assert argv[1] == "serve"
-        lines.append([str(model), *argv[3:]])
-    done = subprocess.run(
-        [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py"],
-        input=json.dumps(lines), env={"PATH": os.environ["PATH"], "HOME": str(model), **offline()},
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == len(argvs)
-    return found
+    command = [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(model), **offline()}
+    with (
+        (place / "log").open("w") as log,
+        subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        yield Parser(process, model)
+        process.kill()
 
 
 def launched(settings: LaunchSettings) -> tuple[str, ...]:
@@ -66,7 +93,9 @@ def launched(settings: LaunchSettings) -> tuple[str, ...]:
     return engine.launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="127.0.0.1", port=8001).argv
 
 
-async def test_every_lane_of_every_packaged_profile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_lane_of_every_packaged_profile_is_taken(
+    parser: Parser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     catalogue = load_catalogue()
     argvs: dict[str, tuple[str, ...]] = {}
@@ -79,11 +108,11 @@ async def test_every_lane_of_every_packaged_profile_is_taken(tmp_path: Path, mon
             if path.endswith("launch.json"):
                 argvs[f"{name}/{path}"] = tuple(json.loads(text)["argv"])
     assert len(argvs) >= 9
-    refused = dict(zip(argvs, verdicts(list(argvs.values()), tmp_path / "model"), strict=True))
+    refused = dict(zip(argvs, parser.verdicts(list(argvs.values())), strict=True))
     assert not {name: complaint for name, complaint in refused.items() if complaint}
 
 
-def test_every_combination_of_launch_settings_is_taken(tmp_path: Path) -> None:
+def test_every_combination_of_launch_settings_is_taken(parser: Parser) -> None:
     base = samples.lane_plan("short").launch
     settings = [
         replace(base, tensor_parallel=tensor_parallel, quantization=quantization, kv_cache=kv_cache)
@@ -107,11 +136,11 @@ def test_every_combination_of_launch_settings_is_taken(tmp_path: Path) -> None:
         except ConfigError:
             assert one.quantization is Precision.INT4  # which vLLM cannot make while loading
     assert len(argvs) > 70
-    refused = dict(zip(argvs, verdicts(argvs, tmp_path / "model"), strict=True))
+    refused = dict(zip(argvs, parser.verdicts(argvs), strict=True))
     assert not {argv: complaint for argv, complaint in refused.items() if complaint}
 
 
-def test_vllm_would_have_said_so_had_a_flag_been_wrong(tmp_path: Path) -> None:
+def test_vllm_would_have_said_so_had_a_flag_been_wrong(parser: Parser) -> None:
     base = samples.lane_plan("short").launch
     wrong = [
         ("--swap-space", "4"),  # gone
@@ -123,26 +152,22 @@ def test_vllm_would_have_said_so_had_a_flag_been_wrong(tmp_path: Path) -> None:
         ("--override-generation-config", "{broken"),
     ]
     argvs = [launched(replace(base, extra_args=extra)) for extra in wrong]
-    assert all(verdicts(argvs, tmp_path / "model"))
+    assert all(parser.verdicts(argvs))
 
 
-def test_vllm_takes_the_commands_of_a_leader_and_of_its_members(tmp_path: Path) -> None:
+def test_vllm_takes_the_commands_of_a_leader_and_of_its_members(parser: Parser) -> None:
     lane_plan = samples.lane_plan("short")
     lane_plan = replace(lane_plan, launch=replace(lane_plan.launch, tensor_parallel=8, pipeline_parallel=2))
     lane = samples.profile().lane("short")
     command = VllmEngine().launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=8000)  # noqa: S104
     order = samples.node_request(argv=command.argv, member_argv=command.member_argv, node_count=2)
     spelt = [order.command(rank, leader_host="10.0.0.7") for rank in range(2)]
-    assert verdicts(spelt, tmp_path / "model") == ["", ""]
+    assert parser.verdicts(spelt) == ["", ""]
 
 
-def test_the_kept_list_of_flags_is_the_parsers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kept_list_of_flags_is_the_parsers_own(
+    parser: Parser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    done = subprocess.run(
-        [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py", "--flags"],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **offline()},
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
     # What its preprocessor takes beside: a file of settings, and -O3 for a compilation level.
-    assert known_flags("vllm") == {*json.loads(done.stdout.splitlines()[-1]), "--config", "-O"}
+    assert known_flags("vllm") == {*parser.flags(), "--config", "-O"}

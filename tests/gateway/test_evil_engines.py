@@ -82,7 +82,7 @@ async def test_endless_heads_and_tails_are_on_the_metrics_page_and_the_next_repl
         assert answer.headers["x-fleetctl-replica"] == "good"
     assert len(good.seen) == 3
     page = (await rig.get("/metrics")).body.decode()
-    line = 'fleetctl_gateway_replica_protocol_errors_total{replica="evil",lane="chat"} '
+    line = 'fleetctl_gateway_replica_protocol_errors_total{fleet="rig",replica="evil",lane="chat"} '
     assert float(page.split(line)[1].split("\n")[0]) >= 1
 
 

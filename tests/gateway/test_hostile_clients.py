@@ -111,7 +111,7 @@ async def test_idle_connections_make_room_for_whoever_asks():
             for _, writer in held:
                 writer.transport.abort()
         page = (await rig.get("/metrics")).body.decode()
-        assert float(page.split("\nfleetctl_gateway_connections_displaced_total ")[1].split("\n")[0]) > 100
+        assert float(page.split('\nfleetctl_gateway_connections_displaced_total{fleet="rig"} ')[1].split("\n")[0]) > 100
 
 
 async def test_a_flood_of_connections_holds_no_more_than_a_share_beyond_the_bound():

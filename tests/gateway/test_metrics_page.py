@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fleetctl import codec
 from fleetctl.model.gateway import GatewaySnapshot
+from fleetctl.model.slo import BreachKind
 from tests.gateway.rig import CHAT, GatewayRig
 from tests.gateway.scripted import answers, rejects
 
@@ -31,13 +32,14 @@ async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
         snapshot = codec.decode(GatewaySnapshot, codec.encode(rig.frontend.snapshot(1)))
         window = snapshot.lanes[0].window(60.0)
         prefix = "fleetctl_gateway_"
-        assert page[prefix + "requests_total"] == {("chat", "complete"): 2.0, ("chat", "error"): 1.0}
-        assert page[prefix + "shed_total"] == {("chat", "queue-full"): float(window.shed["queue-full"])}
-        assert page[prefix + "breaches_total"] == {("chat", "error"): 1.0, ("chat", "refused"): 2.0}
+        assert page[prefix + "requests_total"] == {("rig", "chat", "complete"): 2.0, ("rig", "chat", "error"): 1.0}
+        assert page[prefix + "shed_total"] == {("rig", "chat", "queue-full"): float(window.shed["queue-full"])}
+        breaches = {kind: count for (_, _, kind), count in page[prefix + "breaches_total"].items()}
+        assert breaches == {kind.value: 0.0 for kind in BreachKind} | {"error": 1.0, "refused": 2.0}
         assert window.missed == 3
-        assert page[prefix + "tokens_total"]["chat", "output"] == window.output_tokens == 6
-        assert page[prefix + "ttft_seconds_count"]["chat",] == window.ttft.count == 2
-        assert page[prefix + "replica_failures_total"]["r1", "chat"] == snapshot.replicas[0].failures == 1
-        buckets = [v for k, v in page[prefix + "itl_seconds_bucket"].items() if k[0] == "chat"]
+        assert page[prefix + "tokens_total"]["rig", "chat", "output"] == window.output_tokens == 6
+        assert page[prefix + "ttft_seconds_count"]["rig", "chat"] == window.ttft.count == 2
+        assert page[prefix + "replica_failures_total"]["rig", "r1", "chat"] == snapshot.replicas[0].failures == 1
+        buckets = [v for k, v in page[prefix + "itl_seconds_bucket"].items() if k[1] == "chat"]
         assert buckets == sorted(buckets)
         assert buckets[-1] == window.itl.count == 4

@@ -16,6 +16,7 @@ from fleetctl.load.worker import LoadRun
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 from fleetctl.model.verdict import Compliance
+from fleetctl.operations.traffic import failures
 from tests.load.conftest import answer_well, event, open_stream, token
 
 if TYPE_CHECKING:
@@ -91,7 +92,12 @@ async def test_refusals_are_told_apart_from_failures_and_are_misses_all_the_same
         if request_count % 4 == 1:
             return web.json_response({}, status=429, headers={"retry-after": "2", "x-fleetctl-lane": "short"})
         if request_count % 4 == 2:
-            return web.json_response({}, status=429, headers={"x-fleetctl-lane": "short"})
+            return web.json_response(
+                {}, status=429, headers={"x-fleetctl-lane": "short", "x-fleetctl-reason": "max-wait"}
+            )
+        if request_count % 8 == 3:
+            headers = {"x-fleetctl-lane": "short", "x-fleetctl-reason": "predicted-wait"}
+            return web.json_response({}, status=429, headers=headers)
         return await answer_well(request, body)
 
     loose = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=30.0),))
@@ -103,6 +109,9 @@ async def test_refusals_are_told_apart_from_failures_and_are_misses_all_the_same
     assert lane.attainment == pytest.approx(lane.ok / lane.requests)
     assert lane.verdict.compliance is Compliance.MISSED
     assert lane.breached == {"refused": lane.refused}
+    assert set(lane.refusals) == {"max-wait", "predicted-wait"}, "each by the gateway's own name"
+    (line,) = failures(lane)
+    assert f"predicted-wait {lane.refusals['predicted-wait']}" in line
 
 
 async def truncate(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -279,3 +288,28 @@ async def test_a_key_that_cannot_be_had_is_told_without_repeating_it(serve: Serv
     with pytest.raises(ConfigError) as caught:
         await load(server, api_key=reference)
     assert "sk-the-key-itself" not in caught.value.message + caught.value.hint
+
+
+class _LastingClock:
+    """Tells the time some hundred times, and then fails as a faulty part of ours would."""
+
+    def __init__(self, readings: int) -> None:
+        self._left = readings
+
+    def __getattr__(self, name: str) -> Any:  # all else is the system's
+        return getattr(SYSTEM_CLOCK, name)
+
+    def monotonic_s(self) -> float:
+        self._left -= 1
+        if self._left == 0:
+            raise RuntimeError("a fault of ours")
+        return SYSTEM_CLOCK.monotonic_s()
+
+
+@pytest.mark.parametrize("readings", [40, 41, 42, 43, 44, 45])
+async def test_a_fault_of_ours_ends_the_run_and_is_no_request_less(serve: Serve, readings: int) -> None:
+    server = await serve(answer_well)
+    spec = LoadSpec(url=server.url, workload=SMALL, duration_s=1.0, timeout_s=20.0, seed=7)
+    clock: Any = _LastingClock(readings)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        await LoadRun(spec, clock=clock, on_progress=lambda _: None).run()

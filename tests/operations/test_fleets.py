@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.decision import EntryKind, LaneMemory, Memory
+from fleetctl.model.action import EntryKind
+from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
@@ -23,6 +25,7 @@ from fleetctl.ports.store import IntentState
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
+    from fleetctl.state.sqlite import SqliteStore
     from fleetctl.testing.clocks import ManualClock
 
 
@@ -163,3 +166,57 @@ def test_a_fleet_that_is_down_needs_no_controller_and_one_with_nodes_left_does(s
 def test_a_read_starts_nothing(read, site, fleet, host):
     getattr(fleets, read)(*((site,) if read == "list_fleets" else (site, fleet)))
     assert not host.calls
+
+
+def _journalled(store: SqliteStore, *, kind: EntryKind, minutes: int, lane: str = "short") -> JournalEntry:
+    entry = JournalEntry(
+        seq=0, at=samples.EPOCH + timedelta(minutes=minutes), fleet="demo", kind=kind, subject=Subject.lane(lane),
+        action="scale", reason="load",
+    )  # fmt: skip
+    return store.append((entry,))[0]
+
+
+def test_events_are_those_of_the_kinds_the_time_and_the_subject(site, fleet, store):
+    old, alert, other = (
+        _journalled(store, kind=EntryKind.ALERT, minutes=0),
+        _journalled(store, kind=EntryKind.ALERT, minutes=10),
+        _journalled(store, kind=EntryKind.NOTICE, minutes=20, lane="long"),
+    )
+    query, alerts = fleets.EventQuery, frozenset({EntryKind.ALERT})
+    assert fleets.events(site, fleet) == (old, alert, other)
+    assert fleets.events(site, fleet, query(kinds=alerts)) == (old, alert)
+    # The newest of those that match, however many others came since.
+    assert fleets.events(site, fleet, query(kinds=alerts), limit=1) == (alert,)
+    assert fleets.events(site, fleet, query(since=alert.at)) == (alert, other)
+    assert fleets.events(site, fleet, query(subject="long", kinds=alerts)) == ()
+
+
+def test_followed_events_are_the_later_ones_that_match_each_once(site, fleet, store):
+    first = _journalled(store, kind=EntryKind.ALERT, minutes=0)
+    _journalled(store, kind=EntryKind.NOTICE, minutes=1)
+    found = fleets.follow_events(site, fleet, fleets.EventQuery(kinds=frozenset({EntryKind.ALERT})), after=first.seq)
+    second = _journalled(store, kind=EntryKind.ALERT, minutes=2)
+    assert next(found) == second
+    third = _journalled(store, kind=EntryKind.ALERT, minutes=3)
+    assert next(found) == third
+
+
+def test_followed_events_end_with_the_fleet_and_not_before_its_last_entry(site, fleet, store, clock):
+    first = _journalled(store, kind=EntryKind.ALERT, minutes=0)
+    found = fleets.follow_events(site, fleet, fleets.EventQuery(), after=first.seq)
+    second = _journalled(store, kind=EntryKind.NOTICE, minutes=1)
+    assert next(found) == second
+    last = _journalled(store, kind=EntryKind.NOTICE, minutes=2)
+    store.set_phase(fleet, DesiredPhase.DOWN, now=clock.now())
+    store.remove_fleet(fleet)
+    assert list(found) == [last]
+
+
+def test_followed_events_of_a_clock_that_was_set_back_are_not_left_out(site, fleet, store, clock):
+    query = fleets.EventQuery(since=clock.now() + timedelta(minutes=30))
+    old = _journalled(store, kind=EntryKind.NOTICE, minutes=0)
+    assert next(fleets.follow_events(site, fleet, query, after=0)) == old
+
+
+def test_following_ends_where_nobody_reads(site, fleet):
+    assert list(fleets.follow_events(site, fleet, fleets.EventQuery(), after=0, is_over=lambda: True)) == []

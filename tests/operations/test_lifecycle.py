@@ -16,8 +16,9 @@ from fleetctl.errors import (
 )
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.observation import EngineSignals
-from fleetctl.model.profile import CapacitySpec, GatewaySpec
+from fleetctl.model.profile import CapacitySpec, GatewaySpec, Mode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.rollout import RolloutPhase, RolloutStatus
 from fleetctl.model.status import ReplicaStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan, move_refusal
@@ -94,6 +95,7 @@ def test_up_refuses_a_port_somebody_listens_on(site, store, host):
         lifecycle.up(site, samples.profile(), samples.plan())
     assert "--port" in caught.value.hint
     assert store.fleets() == ()
+    assert not host.calls["exclusive", "demo"], "the lock's directory would be left of a fleet that never was"
 
 
 def test_a_fleet_that_lives_holds_its_port_itself(site, host):
@@ -166,6 +168,16 @@ def test_a_changed_fleet_is_not_ready_before_its_own_generation_is_in_force(chan
         changed = {"lanes": (replace(seen.lanes[0], ready=0, wanted=2), *seen.lanes[1:])}
     assert missing(site, replace(seen, **changed), generation=2) == message
     assert missing(site, seen, generation=2) == ""
+
+
+def test_an_up_in_shadow_mode_does_not_wait_for_a_rollout_that_nobody_makes(site, fakes):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    rollout = RolloutStatus(
+        phase=RolloutPhase.PAUSED, revision=2, stable=1, lanes=(), started_at=samples.EPOCH, ended_at=None
+    )
+    seen = replace(fakes.ready_status("demo"), rollout=rollout)
+    assert "the rollout of revision 2 is paused" in missing(site, seen, generation=1)
+    assert missing(site, replace(seen, mode=Mode.SHADOW), generation=1) == ""
 
 
 def test_an_address_is_claimed_only_where_somebody_answers(site, fakes, host):

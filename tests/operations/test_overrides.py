@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.errors import BudgetExceededError, ConfigError, NotFoundError
+from fleetctl.errors import BudgetExceededError, ConfigError, DisruptionLimitError, NotFoundError
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.profile import CapacitySpec
+from fleetctl.model.profile import CapacitySpec, SpotPolicy
+from fleetctl.model.reason import ReasonCode
+from fleetctl.model.replica import ReplicaState
 from fleetctl.operations import overrides
 from fleetctl.testing import samples
 
@@ -58,11 +60,69 @@ def test_a_lane_stays_inside_its_bounds(replicas, site, fleet):
         overrides.scale(site, fleet, "short", replicas)
 
 
-@pytest.mark.parametrize("capacity", [CapacitySpec(max_nodes=5), CapacitySpec(max_cost_usd_per_hour=8.0)])
+@pytest.mark.parametrize("capacity", [CapacitySpec(max_nodes=5), CapacitySpec(max_cost_usd_per_hour=7.0)])
 def test_hard_caps_stop_a_scale_up_and_let_a_scale_down_pass(capacity, controlled, site, store):
     store.put_fleet(samples.profile(capacity=capacity), samples.plan(), now=samples.EPOCH)
     with pytest.raises(BudgetExceededError, match="over the cap"):
         overrides.scale(site, "demo", "short", 4)
+    assert overrides.scale(site, "demo", "short", 1).after == 1
+
+
+def test_a_cap_that_was_lowered_under_a_living_fleet_refuses_no_scale_down_and_every_scale_up(controlled, site, store):
+    overrides.scale(site, "demo", "short", 6)
+    over = store.fleet("demo").revision
+    lowered = samples.profile(capacity=CapacitySpec(max_nodes=4))
+    store.put_fleet(lowered, samples.plan(), now=samples.EPOCH, over=over)
+    assert overrides.scale(site, "demo", "short", 5).after == 5
+    with pytest.raises(BudgetExceededError, match="over the cap of 4"):
+        overrides.scale(site, "demo", "long", 3)
+
+
+def test_money_caps_are_asked_of_any_lane_that_grows_though_not_beyond_its_plan(controlled, site, store):
+    capacity = CapacitySpec(max_cost_usd_per_hour=7.5)
+    store.put_fleet(samples.profile(capacity=capacity), samples.plan(), now=samples.EPOCH)
+    overrides.scale(site, "demo", "long", 1)
+    overrides.scale(site, "demo", "short", 4)
+    with pytest.raises(BudgetExceededError, match=r"up to \$7.82/h"):
+        overrides.scale(site, "demo", "long", 2)
+
+
+def test_scaling_prices_replicas_as_the_controller_buys_them(controlled, site, store):
+    profile = samples.profile(capacity=CapacitySpec(max_cost_usd_per_hour=8.0))
+    store.put_fleet(profile, samples.plan(), now=samples.EPOCH)
+    assert overrides.scale(site, "demo", "long", 3).after == 3  # all in all 3 on demand, 2 on spot
+    without_spot = tuple(replace(lane, spot=SpotPolicy.NONE) for lane in profile.lanes)
+    store.put_fleet(replace(profile, lanes=without_spot), samples.plan(), now=samples.EPOCH)
+    with pytest.raises(BudgetExceededError, match=r"up to \$9.30/h"):
+        overrides.scale(site, "demo", "long", 3)
+
+
+@pytest.mark.parametrize(("ready", "least"), [(3, 1), (4, 1), (6, 3), (8, 4)])
+def test_no_more_than_half_of_a_lane_or_three_goes_at_once_by_hand_unless_forced(ready, least, controlled, site, store):
+    for number in range(ready):
+        store.put_replica(samples.replica(f"r{number}", state=ReplicaState.READY))
+    if least > 1:
+        with pytest.raises(DisruptionLimitError, match=f"{ready - least + 1} of {ready} replicas within a minute"):
+            overrides.scale(site, "demo", "short", least - 1)
+    assert overrides.scale(site, "demo", "short", least).after == least
+    assert overrides.scale(site, "demo", "short", 1, force=True).after == 1
+
+
+def test_small_steps_go_no_faster(controlled, site, store, clock):
+    for number in range(8):
+        store.put_replica(samples.replica(f"r{number}", state=ReplicaState.READY))
+    overrides.scale(site, "demo", "short", 4)
+    for number in range(4):  # as the controller does next
+        gone = samples.replica(
+            f"r{number}",
+            state=ReplicaState.DRAINING,
+            drain_code=ReasonCode.REPLICA_EXCESS,
+            changed_at=clock.now(),
+        )
+        store.put_replica(gone)
+    with pytest.raises(DisruptionLimitError, match="7 of 8 replicas"):
+        overrides.scale(site, "demo", "short", 1)
+    clock.sleep_blocking(61.0)
     assert overrides.scale(site, "demo", "short", 1).after == 1
 
 

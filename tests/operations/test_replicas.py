@@ -9,7 +9,7 @@ import pytest
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.replica import Replica, ReplicaState
-from fleetctl.operations import replicas
+from fleetctl.operations import interrupting, replicas
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_only_spot_nodes_are_interrupted(controlled, site, store, host):
     a_replica(store, "r1")
     a_replica(store, "r11", lane="long", market=Market.SPOT)
     with pytest.raises(ConfigError, match="r1 is on-demand") as caught:
-        replicas.interrupt(site, "demo", "r1", notice_s=30)
+        interrupting.interrupt(site, "demo", "r1", notice_s=30)
     assert "spot replicas: r11" in caught.value.hint
 
 
@@ -63,9 +63,9 @@ def test_a_spot_node_is_given_notice_and_the_controller_is_woken(controlled, sit
     (created,) = asyncio.run(fakes.provider.create((request,), resolve_secrets=dict))
     node = created.node
     a_replica(store, "r1", market=Market.SPOT, node_id=node.id)
-    replicas.interrupt(site, "demo", "r1", notice_s=30, dry_run=True)
+    interrupting.interrupt(site, "demo", "r1", notice_s=30, dry_run=True)
     assert store.journal("demo") == ()
-    assert replicas.interrupt(site, "demo", node.id, notice_s=30).id == "r1"
+    assert interrupting.interrupt(site, "demo", node.id, notice_s=30).id == "r1"
     assert [(e.action, e.reason) for e in store.journal("demo")] == [("interrupt", "a drill, with 30s notice")]
     assert [call.subject for call in fakes.provider.calls if call.name == "interrupt"] == [node.id]
     assert host.calls["wake", "demo"] == 1

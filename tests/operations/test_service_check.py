@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.errors import SloBreachError, UnavailableError
+from fleetctl.model.alert import Alert, AlertName, AlertSeverity, AlertState
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations.service_check import check_service
+from fleetctl.testing.samples import EPOCH
 from tests.tui.fleets import busy, calm
 
 
@@ -39,3 +41,19 @@ def test_what_is_silent_is_not_known_to_be_well(changes, message):
 def test_a_known_breach_comes_before_what_is_not_known():
     with pytest.raises(SloBreachError):
         check_service([replace(calm(), controller_alive=False), busy()])
+
+
+def test_an_alert_that_pages_somebody_is_no_service_inside_the_slo_and_a_ticket_is():
+    fast = Alert(
+        name=AlertName.FAST_BURN, severity=AlertSeverity.PAGE, state=AlertState.FIRING, since=EPOCH, message="burns 20x"
+    )
+    alerted = replace(calm(), lanes=(replace(calm().lanes[0], alerts=(fast,)),))
+    with pytest.raises(SloBreachError, match=r"demo: short: alert fast-burn \(page\) since .*: burns 20x"):
+        check_service([alerted])
+    ticket = replace(fast, name=AlertName.SLOW_BURN, severity=AlertSeverity.TICKET)
+    check_service([replace(calm(), lanes=(replace(calm().lanes[0], alerts=(ticket,)),))])
+    check_service(
+        [replace(calm(), lanes=(replace(calm().lanes[0], alerts=(replace(fast, state=AlertState.PENDING),)),))]
+    )
+    with pytest.raises(UnavailableError):
+        check_service([replace(alerted, controller_alive=False)])

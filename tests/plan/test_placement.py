@@ -233,6 +233,24 @@ def test_where_no_spot_has_stock_it_is_on_demand() -> None:
     assert found.offerings == (on_demand,)
 
 
+def test_spot_on_a_larger_machine_is_not_bought_where_the_right_one_is_cheaper_on_demand() -> None:
+    spot = replace(in_zones("lost")[0], price_usd_per_hour=0.74)
+    on_demand = replace(spot, market=Market.ON_DEMAND, price_usd_per_hour=1.86)
+    larger = replace(spot, instance_type="larger.4x", zone="calm", gpu_count=spot.gpu_count * 4, price_usd_per_hour=4.2)
+    hazards = learned_of({}, after_s=60.0).after_losses([spot.key])
+    for sold, avoid, taken in (
+        ((spot, on_demand, larger), frozenset[str](), spot),
+        ((spot, on_demand, larger), frozenset({spot.key}), on_demand),
+        ((spot, on_demand, larger), frozenset({spot.key, on_demand.key}), larger),
+        ((spot, larger), frozenset[str](), larger),
+    ):
+        found = ranked_offerings(
+            LANE, (), Market.SPOT, sold,
+            capacity=FREE, avoid=avoid, hazards=hazards, may_fall_back=True, most=1,
+        )  # fmt: skip
+        assert found.offerings == (taken,)
+
+
 def test_where_an_order_is_late_another_goes_elsewhere_and_there_again_only_where_nothing_else_is_sold() -> None:
     sold = in_zones("late", "calm")
     on_demand = replace(sold[0], market=Market.ON_DEMAND)
@@ -247,3 +265,25 @@ def test_where_an_order_is_late_another_goes_elsewhere_and_there_again_only_wher
             late=frozenset(o.key for o in late),
         )  # fmt: skip
         assert found.offerings == (taken,)
+
+
+FITS = next(
+    o for o in OFFERINGS if o.gpu == LANE.gpu and o.gpu_count >= LANE.tensor_parallel and o.market is Market.ON_DEMAND
+)
+
+
+def test_what_a_dearer_pick_passed_over_is_named_with_its_price_and_its_reason() -> None:
+    dear = replace(FITS, instance_type="dear.1x", price_usd_per_hour=9.0)
+    cheap = replace(dear, instance_type="cheap.1x", price_usd_per_hour=0.74)
+    found = next_offering(LANE, (), dear.market, (dear, cheap), capacity=FREE, avoid={cheap.key})
+    assert found.offering == dear
+    assert f"{cheap.key} ($0.74/h) had no stock lately" in found.passed_over
+    assert found.score.startswith("1.00 = ")
+
+
+def test_what_was_passed_over_stays_short_however_much_is_on_offer() -> None:
+    many = tuple(replace(FITS, instance_type=f"type-{n}", zone=f"z{n}") for n in range(500))
+    found = next_offering(LANE, (), many[0].market, many, capacity=FREE, avoid={o.key for o in many[100:]})
+    assert len(found.passed_over) < 1000
+    assert "scored" in found.passed_over
+    assert ", and 399 more" in found.passed_over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import LaneMemory, Memory, ReportBreach
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.model.decision import Decision
-from tests.reconcile.worlds import decide, observation, observed, of_kind, one_lane, snapshot, traffic
+from tests.reconcile.worlds import at, decide, observation, observed, of_kind, one_lane, snapshot, traffic
 
 TTFT = samples.lane_slo().targets[0]
 PLANNED = Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
@@ -68,3 +69,35 @@ def test_a_lane_without_figures_has_not_recovered():
     memory = tick(PLANNED, 3600, is_late=True).memory
     silent = observation(*TWO, gateway=snapshot(now_s=3601), now_s=3601)
     assert of_kind(decide(one_lane(), silent, memory), ReportBreach) == []
+
+
+def test_a_gateway_that_is_killed_in_a_breach_ends_it_for_nobody():
+    """Its figures are empty, then few; a breach that they show again is the one before."""
+    killed_s, back_s, late_again_s = 3630, 3632, 3645
+    memory = PLANNED
+    found: list[ReportBreach] = []
+    for second in range(3600, 3760):
+        is_back = second >= back_s
+        lane = traffic("short", samples_count=7, late={TTFT: 4 * TTFT.limit_s})
+        if is_back and second < late_again_s:
+            lane = traffic("short", samples_count=max(0, second - back_s - 5), late={})
+        gateway = snapshot(*([lane] if second < killed_s or is_back else []), now_s=second)
+        if is_back:
+            gateway = replace(gateway, started_at=at(back_s))
+        decision = decide(one_lane(), observation(*TWO, gateway=gateway, now_s=second), memory)
+        memory = decision.memory
+        found += of_kind(decision, ReportBreach)
+    assert [each.name for each in found] == ["breach"]
+
+
+def test_a_breach_that_nothing_shows_any_more_is_over_after_a_minute():
+    memory = tick(PLANNED, 3600, is_late=True).memory
+    found: list[tuple[int, ReportBreach]] = []
+    for second in range(3601, 3700):
+        nothing = snapshot(traffic("short", samples_count=0), now_s=second)
+        decision = decide(one_lane(), observation(*TWO, gateway=nothing, now_s=second), memory)
+        memory = decision.memory
+        found += [(second, each) for each in of_kind(decision, ReportBreach)]
+    ((ended_s, ended),) = found
+    assert ended_s == 3661
+    assert ended.reason == "nothing is measured any more after 1s: ttft P99"

@@ -21,6 +21,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 
 if TYPE_CHECKING:
+    from fleetctl.model.decision import Decision
     from fleetctl.model.observation import Observation, ObservedReplica
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, snapshot, traffic
@@ -125,6 +126,60 @@ def test_shadow_mode_only_thinks_of_scaling_and_of_heeding_a_notice():
     heeded = decide(fleet, observation(noticed, observed("r2")), PLANNED)
     assert all(a.shadow for a in heeded.actions)
     assert {type(a) for a in heeded.actions} == {LaunchReplica, DrainReplica}
+
+
+def shadow_drains(decision: Decision) -> list[bool]:
+    return [a.shadow for a in of_kind(decision, DrainReplica)]
+
+
+def of_three(decision: Decision) -> Memory:
+    """Return what is remembered, and that three are wanted by load."""
+    lane = decision.memory.lanes["short"]
+    return replace(decision.memory, lanes={"short": replace(lane, wanted=3)})
+
+
+def test_what_the_controller_had_added_by_itself_stays_when_it_turns_to_shadow():
+    serving = observation(*TWO, observed("r3"))
+    active = decide(worlds.one_lane(2), serving, Memory(lanes={"short": LaneMemory(wanted=3, planned=2, requested=2)}))
+    assert active.actions == ()
+    watching = worlds.one_lane(2, mode=Mode.SHADOW)
+    turned = decide(watching, serving, active.memory)
+    assert turned.actions == ()
+    # What load wants less of is thought of, and not done.
+    calm = replace(turned.memory, lanes={"short": replace(turned.memory.lanes["short"], wanted=2)})
+    assert shadow_drains(decide(watching, serving, calm)) == [True]
+    # Nor does it go as a plan for fewer comes with the mode: nobody has asked for fewer of a fleet that is only watched.
+    fewer = worlds.one_lane(1, mode=Mode.SHADOW)
+    assert set(shadow_drains(decide(fewer, serving, active.memory))) == {True}
+
+
+def test_in_shadow_mode_a_person_who_asks_for_fewer_is_heard_until_it_is_so():
+    serving = observation(*TWO, observed("r3"), observed("r4", STATE.PENDING))
+    memory = Memory(lanes={"short": LaneMemory(wanted=3, planned=2, requested=2)})
+    watched = decide(worlds.one_lane(2, mode=Mode.SHADOW), serving, memory)
+    lowered = worlds.one_lane(1, mode=Mode.SHADOW)
+    first = decide(lowered, serving, watched.memory)
+    assert shadow_drains(first) == [False, False, False]
+    came = observation(observed("r1"), observed("r4"))
+    assert shadow_drains(decide(lowered, came, first.memory)) == [False]
+    scaled = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 2}))
+    assert shadow_drains(decide(scaled, observation(*TWO, observed("r3")), watched.memory)) == [False]
+
+
+def test_in_shadow_mode_what_scale_had_brought_goes_when_it_ends():
+    more = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 3}))
+    scaled = decide(more, observation(*TWO, observed("r3")), decide(more, observation(*TWO), PLANNED).memory)
+    ended = worlds.one_lane(2, mode=Mode.SHADOW)
+    assert shadow_drains(decide(ended, observation(*TWO, observed("r3")), scaled.memory)) == [False]
+
+
+def test_a_fleet_that_was_active_again_keeps_what_it_has_anew():
+    serving = observation(*TWO, observed("r3"))
+    scaled = worlds.one_lane(2, mode=Mode.SHADOW, overrides=Overrides(replicas={"short": 2}))
+    lowered = decide(scaled, observation(*TWO), PLANNED)
+    active = decide(worlds.one_lane(2), serving, of_three(lowered))
+    watched = decide(worlds.one_lane(2, mode=Mode.SHADOW), serving, of_three(active))
+    assert watched.actions == ()
 
 
 def test_shadow_mode_does_what_a_person_asks():

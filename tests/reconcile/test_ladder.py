@@ -145,7 +145,7 @@ def batch_steps(fleet: Desired, ratios: Iterable[float]) -> tuple[list[tuple[int
     memory = Memory()
     steps = []
     for second, ratio in enumerate(ratios):
-        gateway = snapshot(traffic("short", wait_s=0.24 * ratio), traffic("batch"), now_s=3600 + second)
+        gateway = snapshot(traffic("short", wait_s=0.24 * ratio), traffic("batch", in_flight=1), now_s=3600 + second)
         seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway, now_s=3600 + second)
         decision = decide(fleet, seen, memory)
         memory = decision.memory
@@ -160,7 +160,7 @@ def test_batch_is_paused_at_once_when_interactive_lanes_are_pressed():
 
 def test_batch_is_not_paused_for_a_ttft_near_its_limit_which_is_where_the_plan_puts_it():
     for ttft_s in (0.29, 0.31):
-        gateway = snapshot(traffic("short", ttft_s=ttft_s), traffic("batch"))
+        gateway = snapshot(traffic("short", ttft_s=ttft_s), traffic("batch", in_flight=1))
         seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway)
         assert of_kind(decide(batch_fleet(), seen), SetStep) == []
 
@@ -169,7 +169,7 @@ def test_batch_is_not_paused_for_a_ttft_near_its_limit_which_is_where_the_plan_p
     "figures", [{"wait_s": 0.3}, {"shed": {"predicted-wait": 1}}, {"queued": 1, "oldest_wait_s": 0.2}]
 )
 def test_batch_is_paused_by_waits_and_refusals(figures: dict[str, Any]) -> None:
-    gateway = snapshot(traffic("short", **figures), traffic("batch"))
+    gateway = snapshot(traffic("short", **figures), traffic("batch", in_flight=1))
     seen = observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway)
     (pause,) = of_kind(decide(batch_fleet(), seen), SetStep)
     assert (pause.lane, pause.step, pause.code) == ("batch", STEP.PAUSE_BATCH, ReasonCode.BATCH_PRESSURE)
@@ -178,11 +178,21 @@ def test_batch_is_paused_by_waits_and_refusals(figures: dict[str, Any]) -> None:
 
 def test_batch_is_not_paused_where_that_would_give_nobody_a_replica_and_says_so():
     fleet = batch_fleet(lends=False)
-    gateway = snapshot(traffic("short", shed={"predicted-wait": 5}), traffic("batch"))
+    gateway = snapshot(traffic("short", shed={"predicted-wait": 5}), traffic("batch", in_flight=1))
     decision = decide(fleet, observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway))
     assert [a for a in of_kind(decision, SetStep) if a.lane == "batch"] == []
     found = [r.message for r in decision.reasons[Subject.lane("batch")] if r.code is ReasonCode.BATCH_PRESSURE]
     assert found == ["not paused: short may use none of its replicas (50% of requests refused)"]
+
+
+@pytest.mark.parametrize(("requests", "is_paused"), [({}, False), ({"in_flight": 1}, True), ({"queued": 1}, True)])
+def test_a_batch_lane_without_requests_is_not_paused_for_it_holds_nobodys_replica(
+    requests: dict[str, Any], is_paused: bool
+) -> None:
+    gateway = snapshot(traffic("short", shed={"predicted-wait": 5}), traffic("batch", **requests))
+    decision = decide(batch_fleet(), observation(observed("r1"), observed("r31", record_lane="batch"), gateway=gateway))
+    assert bool([a for a in of_kind(decision, SetStep) if a.lane == "batch"]) is is_paused
+    assert any("it has no request" in r.message for r in decision.reasons[Subject.lane("batch")]) is not is_paused
 
 
 def test_batch_is_paused_no_longer_than_its_own_promise_allows():
@@ -370,7 +380,7 @@ def test_what_is_not_replaced_for_long_is_missing_no_more():
 
 def test_batch_is_not_paused_because_another_lanes_replicas_are_gone():
     memory = Memory(lanes={"short": LaneMemory(wanted=1, planned=1, requested=1, had_ready=1)})
-    gateway = snapshot(traffic("short", wait_s=9.0, shed={"no-replica": 4}), traffic("batch"))
+    gateway = snapshot(traffic("short", wait_s=9.0, shed={"no-replica": 4}), traffic("batch", in_flight=1))
     replicas = (observed("r1", STATE.BOOTING, record_ready_at=at(0)), observed("r31", record_lane="batch"))
     decision = decide(batch_fleet(), observation(*replicas, gateway=gateway), memory)
     assert of_kind(decision, SetStep) == []

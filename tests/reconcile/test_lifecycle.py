@@ -22,7 +22,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
-from fleetctl.model.node import NodeState
+from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import ObservedReplica, ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.reason import join_messages
@@ -401,6 +401,20 @@ def test_replicas_of_a_lane_that_left_the_profile_are_drained():
     seen = observation(observed("r1"), observed("r9", record_lane="old"))
     drained = of_kind(decide(worlds.one_lane(1), seen, settled(1)), DrainReplica)
     assert [a.replica_id for a in drained] == ["r9"]
+
+
+@pytest.mark.parametrize("billed_usd", [2.0, None])
+def test_an_orphaned_node_that_stays_is_paid_for_under_the_cost_cap(billed_usd: float | None) -> None:
+    orphan = replace(worlds.node("node-9", "r9"), price_usd_per_hour=billed_usd)
+    price = worlds.one_lane(2).plan.lanes[0].offering.price_usd_per_hour
+    cap = price + (price if billed_usd is None else billed_usd)  # for one replica beside it
+
+    def launched(*nodes: Node) -> int:
+        fleet = worlds.one_lane(2, capacity=CapacitySpec(max_cost_usd_per_hour=cap))
+        return len(of_kind(decide(fleet, observation(orphaned_nodes=nodes)), LaunchReplica))
+
+    assert launched(orphan) == 1
+    assert launched() == 2
 
 
 def test_no_launch_beyond_the_node_cap_and_the_reason_says_so():

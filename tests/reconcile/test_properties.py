@@ -207,13 +207,16 @@ def test_asked_again_about_its_own_result_it_has_nothing_to_add(fleet, seen, mem
     assert [a for a in again.actions if not a.shadow and not _follows(a, first)] == []
 
 
+_LEAVES = (DrainReplica, StopReplica, MarkGone)
+
+
 def _follows(action: AnyAction, first: Decision) -> bool:
     """Whether it is the second half of what takes two steps.
 
     A silent gateway is ended, then started; a lane's last replica leaves, then its ladder has nothing to act on.
     """
     if isinstance(action, SetStep):
-        return action.code is ReasonCode.REPLICAS_MISSING and bool(worlds.of_kind(first, DrainReplica))
+        return action.code is ReasonCode.REPLICAS_MISSING and any(isinstance(a, _LEAVES) for a in first.actions)
     return isinstance(action, StartGateway) and bool(worlds.of_kind(first, StopGateway))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleetctl.core.demand import replicas_needed
+from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, Memory, StopReplica
 from fleetctl.model.desired import Overrides
@@ -137,6 +138,20 @@ def test_a_calm_lane_goes_straight_down_to_what_the_calm_needed():
     assert of_kind(early, DrainReplica) == []
     drained = of_kind(step(fleet, early.memory, 3720, *four, rps=0.4), DrainReplica)
     assert {a.replica_id for a in drained} == {"r2", "r3", "r4"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"), [((2, 2, 3, 4, 5, 6, 8, 9), 4), ((4, 3, 5, 4, 4, 3, 5, 4), 1), ((9, 8, 6, 5, 4, 3, 2, 2), 1)]
+)
+def test_nothing_is_given_up_while_the_load_rather_rises(counts: tuple[int, ...], wanted: int) -> None:
+    fleet = worlds.one_lane(4, bounds=(1, 8))
+    four = tuple(observed(f"r{n}") for n in range(1, 5))
+    memory = Memory(lanes={"short": LaneMemory(wanted=4, planned=4, requested=4)})
+    calm = step(fleet, memory, 3600, *four, rps=0.4).memory.lanes["short"]
+    calm = replace(calm, arrivals=ArrivalHistory(counts=counts, until=at(3715)))
+    decision = step(fleet, Memory(lanes={"short": calm}), 3720, *four, rps=0.4)
+    assert decision.memory.lanes["short"].wanted == wanted
+    assert ("it rather rises" in reason_of(decision, "short")) is (wanted == 4)
 
 
 def test_calm_lasts_as_long_as_a_replica_takes_to_come_back():

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from fleetctl.core.disruption import finish_s, scale_down_order
 from fleetctl.model.catalogue import Market, Precision
-from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, Memory
+from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, Memory, StopReplica
 from fleetctl.model.gateway import LaneWindow
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.node import Notice, NoticeKind
@@ -31,8 +31,8 @@ SOLD = (*SPOT, samples.offering())
 CAPACITY = ReplicaCapacity(max_model_len=8192, max_num_seqs=64, precision=Precision.BF16, continues_streams=True)
 
 
-def spot_lane(on_demand: int, spot: int, **changes: Any) -> Desired:
-    lane = worlds.lane_spec(spot=SpotPolicy.BURST, replicas=ReplicaBounds(min=1, max=8))
+def spot_lane(on_demand: int, spot: int, *, most: int = 8, **changes: Any) -> Desired:
+    lane = worlds.lane_spec(spot=SpotPolicy.BURST, replicas=ReplicaBounds(min=1, max=most))
     return worlds.desired(lane, counts={"short": (on_demand, spot)}, **changes)
 
 
@@ -123,12 +123,28 @@ def test_an_on_demand_fallback_gets_a_spot_substitute_that_never_falls_back():
     assert "hazard 0.1/h" in launch.reason
     after = worlds.after(world, decision, fleet)
     assert decide(fleet, after, decision.memory).actions == ()
-    starting = on_spot("r10", state=ReplicaState.BOOTING)
+    starting = on_spot("r10", state=ReplicaState.BOOTING, record_replaces="r9")
     assert decide(fleet, seen(observed("r1"), fallback(), starting), decision.memory).actions == ()
     served = decide(fleet, seen(observed("r1"), fallback(), on_spot("r10")), decision.memory)
     (drain,) = of_kind(served, DrainReplica)
     assert drain.replica_id == "r9"
     assert "beyond the on-demand baseline of 1" in drain.reason
+
+
+@pytest.mark.parametrize("replaces", ["", "r1", "r7"])
+def test_what_starts_on_spot_in_nobodys_place_does_not_take_a_lane_over_its_maximum(replaces):
+    starting = on_spot("r10", state=ReplicaState.BOOTING, record_replaces=replaces)
+    world = seen(observed("r1"), fallback(), starting)
+    decision = decide(spot_lane(1, 1, most=2), world, settled(2))
+    assert [stop.replica_id for stop in of_kind(decision, StopReplica)] == ["r10"]
+    assert not of_kind(decision, DrainReplica), "the fallback serves until its substitute does"
+    assert [launch.replaces for launch in of_kind(decision, LaunchReplica)] == ["r9"]
+    assert decide(spot_lane(1, 1, most=3), world, settled(2)).actions == ()
+
+
+def test_a_substitute_stands_beside_its_fallback_at_the_lanes_maximum():
+    starting = on_spot("r10", state=ReplicaState.BOOTING, record_replaces="r9")
+    assert decide(spot_lane(1, 1, most=2), seen(observed("r1"), fallback(), starting), settled(2)).actions == ()
 
 
 @pytest.mark.parametrize(
@@ -244,3 +260,9 @@ def test_whatever_the_market_does_caps_and_baseline_are_kept_and_no_fallback_is_
     assert len(serving) - len(given_up & {r.record.id for r in serving}) >= min(len(serving), wanted)
     again = decide(fleet, after, decision.memory)
     assert again.actions == ()
+
+
+def test_who_serves_and_is_wanted_stays_while_what_starts_serves_nobody():
+    replicas = [fallback(), *(on_spot(f"r{n}", state=ReplicaState.BOOTING) for n in (2, 3, 4))]
+    drains = of_kind(decide(spot_lane(0, 1), seen(*replicas), settled(1)), DrainReplica)
+    assert drains == []

@@ -58,7 +58,8 @@ ACTIONS: tuple[ReplicaAction, ...] = (
 MAY_CHANGE = {
     AssignReplica: {"lane", "assigned_at"},
     AdmitReplica: {"ready_at"},
-    DrainReplica: {"drain_deadline"},
+    WarmReplica: {"reported_version"},
+    DrainReplica: {"drain_code", "drain_deadline"},
     StopReplica: {"fault"},
     MarkGone: {"fault"},
 }

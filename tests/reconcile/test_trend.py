@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fleetctl.core.trend import BIN_S, dispersion, mean_rps, note_arrivals, trend
+from fleetctl.core.trend import BIN_S, dispersion, may_rise, mean_rps, note_arrivals, trend
 from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.testing.samples import EPOCH
 
@@ -50,6 +50,18 @@ def test_a_sinusoid_on_its_way_up_is_known_before_it_is_there():
         found = trend(history(*counts[:until]), boot_s=100.0)
         assert found is not None
         assert found.ahead_rps == pytest.approx(rps[until - 1 + 10], rel=0.25)
+
+
+def test_a_rise_is_seen_as_possible_soon_after_the_trough_and_seldom_in_steady_load():
+    rps = [12.5 - 11.5 * math.cos(2.0 * math.pi * at / 900.0) for at in range(600, 1100, 10)]
+    counts = [round(BIN_S * each) for each in rps]
+    looks = {600 + 10 * until: may_rise(history(*counts[until - 8 : until])) for until in range(8, len(counts))}
+    assert not any(rises for at_s, rises in looks.items() if at_s <= 900)
+    assert all(rises for at_s, rises in looks.items() if at_s >= 970)
+    dice = random.Random(5)
+    seen = [may_rise(history(*(poisson(dice, 40.0) for _ in range(8)))) for _ in range(2000)]
+    assert 0.04 < sum(seen) / len(seen) < 0.10
+    assert not may_rise(history(1, 2, 3, 4, 5, 6, 7)), "too short to say"
 
 
 @pytest.mark.parametrize("at", range(1, 12))

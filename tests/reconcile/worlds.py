@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from fleetctl.core.reconcile import reconcile
+from fleetctl.core.slo.burn import BURN_WINDOWS_S
 from fleetctl.core.transitions import transition
+from fleetctl.model.action import OneReplicaAction
+from fleetctl.model.budget import ErrorBudget, LaneBudget, RequestCount
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -21,12 +24,12 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
-    OneReplicaAction,
     ReplicaAction,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
     StopReplica,
+    UndrainReplica,
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
@@ -189,6 +192,17 @@ def snapshot(*lanes: LaneSnapshot, now_s: float = 3600.0) -> GatewaySnapshot:
     )
 
 
+def lane_budget(lane: LaneSnapshot, now_s: float = 3600.0, *, objective: float = 0.995) -> LaneBudget:
+    """Return the reading of a ledger that holds what the lane's windows show; what they do not reach is empty."""
+    windows = tuple(
+        RequestCount(window_s=seconds, good=found.good, bad=found.missed, allowed=found.judged * (1.0 - objective))
+        for seconds in BURN_WINDOWS_S
+        for found in (lane.window(seconds),)
+    )
+    budget = ErrorBudget(window_s=7 * 86400.0, since=at(now_s - 3600), good=0, bad=0, left=None)
+    return LaneBudget(objective=objective, budget=budget, windows=windows, counted_s=3600.0)
+
+
 def observation(
     *replicas: ObservedReplica, gateway: GatewaySnapshot | None = None, now_s: float = 3600.0, **changes: Any
 ) -> Observation:
@@ -201,6 +215,7 @@ def observation(
         gateway=seen,
         gateway_validity=Validity.OK,
         gateway_alive=True,
+        budgets={lane.name: lane_budget(lane, now_s) for lane in seen.lanes},
     )
     return replace(base, **changes)
 
@@ -268,5 +283,5 @@ def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> Ob
             return msgspec.structs.replace(replica, node=NodeState.STOPPING, absent_readings=0)
         case MarkBooting():
             return msgspec.structs.replace(replica, healthy=None, warmed=False, consecutive_failures=0)
-        case DrainReplica() | AssignReplica() | MarkGone():
+        case DrainReplica() | UndrainReplica() | AssignReplica() | MarkGone():
             return replica

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.transitions import create_refused, node_created, notice_seen, transition
+from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AbandonShared,
@@ -21,16 +22,19 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
-    OneReplicaAction,
     PrepareShared,
     ReplicaAction,
+    ReportAlert,
     ReportBreach,
+    ReportRollout,
+    RollBack,
     SetStep,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
     StopReplica,
     TeardownShared,
+    UndrainReplica,
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
@@ -201,11 +205,17 @@ class Toy:
         self._answered(self.nodes[node_id])
 
     def _adopt(self) -> None:
-        """Find by their tokens the nodes whose create was not answered."""
+        """Find by their tokens the nodes whose create was not answered, and that some ended before anybody knew."""
         if self.now_s < self.listing_out_until:
             return
-        for node in self.living_nodes():
-            if self.records[node.replica_id].state is STATE.PENDING and node.replica_id not in self.creating:
+        for node in self.nodes.values():
+            record = self.records[node.replica_id]
+            if record.state is not STATE.PENDING or record.id in self.creating or record.fault:
+                continue
+            if node.ended:
+                gone = create_refused(record, fault="its node is gone", now=self.at(self.now_s), is_final=False)
+                self.records[record.id] = gone
+            else:
                 self._answered(node)
 
     def _answered(self, node: ToyNode) -> None:
@@ -347,7 +357,7 @@ class Toy:
                 self.gateway_up_at = None
             case StopOrphanedNode():
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
-            case SetStep() | ReportBreach():
+            case SetStep() | ReportBreach() | ReportAlert() | ReportRollout() | RollBack():
                 pass
             case LeaveUnverified():
                 raise AssertionError("its listings are complete")
@@ -364,6 +374,7 @@ class Toy:
             replica_id,
             lane=action.lane,
             market=action.market,
+            replaces=action.replaces,
             price_usd_per_hour=0.7444 if spot else 1.861,
             created_at=self.at(self.now_s),
             changed_at=self.at(self.now_s),
@@ -385,7 +396,7 @@ class Toy:
             case MarkBooting():
                 if node is not None:
                     node.warm, node.warm_done_at = False, None
-            case DrainReplica() | AssignReplica() | MarkGone():
+            case DrainReplica() | UndrainReplica() | AssignReplica() | MarkGone():
                 pass
         self.records[record.id] = transition(record, action, now=self.at(self.now_s))
 
@@ -404,10 +415,9 @@ class Toy:
             staying = [r for r in staying if r.notice_deadline is None]
             # What may yet recover has its substitute already, and one that did outlives it: an order cannot be undone.
             staying = [r for r in staying if not r.is_recovering and r.state is not ReplicaState.PENDING]
-            # What starts on spot takes the place of one that is on demand beyond the baseline, and runs beside it until then.
-            on_demand = sum(r.market is Market.ON_DEMAND for r in staying)
-            starting = sum(r.market is Market.SPOT and r.state is not ReplicaState.READY for r in staying)
-            twice = min(starting, max(0, on_demand - self.desired.plan.lane(spec.name).on_demand))
+            # A substitute that starts on spot runs beside the fallback it was ordered in place of.
+            starting = {r.replaces for r in staying if r.market is Market.SPOT and r.state is not ReplicaState.READY}
+            twice = sum(r.id in starting and r.market is Market.ON_DEMAND for r in staying)
             assert len(staying) - twice <= spec.replicas.max, f"{spec.name} has {len(staying)}"
         for record in self.in_rotation():
             node = self.nodes[f"node-{record.id}"]

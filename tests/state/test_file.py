@@ -16,7 +16,8 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import DamagedStateError, LockHeldError, StateError
-from fleetctl.model.decision import EntryKind, Memory
+from fleetctl.model.action import EntryKind
+from fleetctl.model.decision import Memory
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import ReasonCode
@@ -135,6 +136,7 @@ def test_a_journal_that_spells_the_reason_for_a_new_node_as_it_once_did_opens(tm
         file.execute(
             "UPDATE journal SET record = replace(replace(record, 'node-requested', 'ordered'), 'request-node', 'ordered')"
         )
+        file.execute("DROP TABLE records")
         file.execute("DELETE FROM schema_version WHERE version > 8")
     store = SqliteStore(tmp_path / "state.db")
     assert [(e.code, e.action) for e in store.journal("demo")] == [

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fleetctl.errors import FencedError, FleetctlError, StateError
-from fleetctl.model.decision import EntryKind, Memory
+from fleetctl.model.action import EntryKind
+from fleetctl.model.decision import Memory
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.subject import Subject
 from fleetctl.ports.lease import LeaseHolder
+from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.ports.store import IntentState
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
@@ -53,6 +57,8 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
     "put_memory": lambda s: s.put_memory("demo", Memory()),
     "put_ledgers": lambda s: s.put_ledgers("demo", {}),
     "append": lambda s: s.append((entry(),)),
+    "put_record": lambda s: s.put_record(StoredRecord.of(Collection.AUDIT, "a", ["by a fenced one"], at=EPOCH)),
+    "remove_record": lambda s: s.remove_record(Collection.AUDIT, "a"),
     "end_shared": lambda s: s.end_shared("token"),
     "unbury": lambda s: s.unbury("token"),
     "renew_lease": lambda s: s.renew_lease(now=EPOCH),
@@ -80,6 +86,7 @@ def test_every_call_that_writes_is_among_those_tried():
     reads = {
         "check_lease",
         "close",
+        "find_record",
         "fleet",
         "fleets",
         "former_fleets",
@@ -93,8 +100,10 @@ def test_every_call_that_writes_is_among_those_tried():
         "memory",
         "open_intents",
         "owner",
+        "records",
         "replicas",
         "shared_intents",
+        "together",
         "tombstones",
         "under",
         "while_leased",
@@ -106,7 +115,7 @@ def test_every_call_that_writes_is_among_those_tried():
         "bury",
         *WRITES,
     }  # those four are called by, or write like, others
-    assert {name for name in vars(SqliteStore) if not name.startswith("_")} == reads | tried
+    assert {name for name in dir(SqliteStore) if not name.startswith("_")} == reads | tried
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -175,6 +184,23 @@ def test_a_lease_tells_when_its_holder_was_last_at_work(store, clock):
     assert store.lease("nobody") is None
 
 
+def test_a_step_of_the_clock_stays_on_record_until_all_else_accounts_for_it(store, clock):
+    bound = store.under(acquire(store))
+    bound.renew_lease(now=clock.now(), monotonic_s=clock.monotonic_s())
+    before = clock.now() - timedelta(seconds=clock.monotonic_s())
+    clock.jump(30)
+    clock.step_wall(-3600)
+    bound.renew_lease(now=clock.now(), monotonic_s=clock.monotonic_s())
+    assert store.lease("demo").origin == before
+    bound = store.under(acquire(store))
+    assert store.lease("demo").origin == before, "its holder died first, and the next one is to find it"
+    bound.renew_lease(now=clock.now(), monotonic_s=clock.monotonic_s(), accounts_for_clock=True)
+    assert store.lease("demo").origin == before - timedelta(hours=1)
+    bound.release_lease(now=clock.now())
+    assert store.lease("demo").origin == before - timedelta(hours=1)
+    assert store.acquire_lease("demo", replace(holder(), boot_id="next"), now=EPOCH).origin is None
+
+
 def test_a_file_that_came_into_the_place_of_ours_fences_us(filled, tmp_path):
     held = filled.under(acquire(filled))
     path = tmp_path / "state.db"
@@ -195,3 +221,32 @@ def test_a_copy_beside_its_original_is_refused_and_one_in_its_place_is_not(store
             acquire(copy, pid=2)
         (tmp_path / "state.db").rename(moved)
         assert acquire(copy, pid=2).epoch == 2
+
+
+def test_writes_of_one_transaction_are_all_stored_or_none(filled):
+    bound = filled.under(acquire(filled))
+
+    def die_in_the_middle() -> None:
+        with bound.together():
+            bound.put_replica(replica("r1", reason="changed"))
+            bound.append((entry(),))
+            assert bound.replicas("demo")[0].reason == "changed", "it reads what it has written"
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        die_in_the_middle()
+    assert filled.replicas("demo")[0].reason != "changed"
+    assert len(filled.journal("demo")) == 1
+    with bound.together():
+        bound.put_replica(replica("r1", reason="changed"))
+        bound.append((entry(),))
+    assert filled.replicas("demo")[0].reason == "changed"
+    assert len(filled.journal("demo")) == 2
+
+
+def test_a_transaction_of_a_fenced_controller_writes_nothing(filled):
+    old = filled.under(acquire(filled))
+    acquire(filled)
+    with pytest.raises(FencedError), old.together():
+        old.put_replica(replica("r1", reason="written late"))
+    assert filled.replicas("demo")[0].reason != "written late"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.errors import NotFoundError, StateError
-from fleetctl.model.decision import EntryKind, LaneMemory, Memory
+from fleetctl.model.action import EntryKind
+from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep

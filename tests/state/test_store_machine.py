@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.subject import Subject

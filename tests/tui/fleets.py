@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from fleetctl.core.slo.judge import judge_live
+from fleetctl.model.action import EntryKind
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.journal import JournalEntry

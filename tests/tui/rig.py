@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.pilot import Pilot
 
-from fleetctl.errors import BudgetExceededError
+from fleetctl.errors import BudgetExceededError, DisruptionLimitError
 from fleetctl.model.subject import subjects_named
 from fleetctl.operations.fleets import Explanation
 from fleetctl.testing.clocks import ManualClock
@@ -59,9 +59,11 @@ class RecordedActions:
     async def drain(self, replica_id: str, *, dry_run: bool) -> str:
         return self._note("drain", replica_id, None, dry_run=dry_run)
 
-    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool) -> str:
+    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool, force: bool = False) -> str:
         if replicas is not None and replicas > 8:
             raise BudgetExceededError("9 nodes would be over the cap of 8", hint="raise capacity.max_nodes")
+        if replicas == 0 and not force:
+            raise DisruptionLimitError("long would lose 6 of 6 replicas within a minute", hint="pass --force")
         return self._note("scale", lane, replicas, dry_run=dry_run)
 
     async def shed(self, lane: str, step: LadderStep | None, *, dry_run: bool) -> str:

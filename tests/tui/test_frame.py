@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.model.node import Notice, NoticeKind
+from fleetctl.model.rollout import RolloutPhase, RolloutStatus
 from fleetctl.model.slo import Quantiles
 from fleetctl.testing.samples import EPOCH
 from fleetctl.tui.frame import once
@@ -122,6 +123,15 @@ def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
     assert time_left(0).startswith("taken in 01:37")
     assert time_left(96).startswith("taken in 00:01")
     assert time_left(500).startswith("taken in 00:00")
+
+
+@pytest.mark.parametrize(("phase", "is_shown"), [(phase, phase is not RolloutPhase.COMPLETE) for phase in RolloutPhase])
+def test_the_header_names_a_rollout_until_it_is_complete(phase: RolloutPhase, is_shown: bool) -> None:
+    rollout = RolloutStatus(phase=phase, revision=4, stable=3, lanes=(), started_at=EPOCH, ended_at=None)
+    for width in (80, 200):
+        header = once(busy(rollout=rollout), width=width, zone=UTC).splitlines()[0]
+        assert (f"rollout 3 -> 4 {phase}" in header) is is_shown
+    assert "rollout" not in once(busy(), width=200, zone=UTC)
 
 
 def test_the_header_counts_notices_by_kind_hints_included() -> None:

@@ -227,6 +227,15 @@ async def test_scale_shows_what_would_change_before_it_does() -> None:
         assert rig.actions.done == [("scale", "long", 4)]
 
 
+async def test_a_scale_that_takes_much_away_at_once_says_so_and_is_done_once_that_is_confirmed() -> None:
+    async with screen_rig() as rig:
+        await rig.press("1", "down", "s", "0", "enter")
+        assert "At once: long would lose 6 of 6 replicas" in rig.text()
+        assert rig.actions.done == []
+        await rig.press("y")
+        assert rig.actions.done == [("scale", "long", 0)]
+
+
 async def test_scale_to_auto_gives_the_lane_back() -> None:
     async with screen_rig() as rig:
         await rig.press("s", *"auto", "enter", "y")

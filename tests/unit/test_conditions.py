@@ -9,13 +9,17 @@ import pytest
 from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_condition, lane_condition, lane_conditions
 from fleetctl.core.lane_figures import lane_headline
 from fleetctl.core.slo.judge import judge_live
+from fleetctl.model.alert import Alert, AlertName, AlertSeverity, AlertState
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import Mode
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, TargetCount, Validity
-from fleetctl.model.status import FleetStatus, LaneStatus
+from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.verdict import BreachRecord
+from fleetctl.operations.service_check import check_service
 from fleetctl.testing import samples
 from fleetctl.testing.samples import EPOCH
 
@@ -127,3 +131,46 @@ def test_a_batch_lane_leads_with_completion():
 @pytest.mark.parametrize(("percentile", "shown_s"), [(0.5, 1.0), (0.9, 2.0), (0.95, 2.0), (0.99, 4.0), (0.999, 4.0)])
 def test_a_promise_is_measured_by_no_kinder_percentile_than_is_kept(percentile, shown_s):
     assert quantiles(4.0).at_s(percentile) == shown_s
+
+
+@pytest.mark.parametrize("severity", AlertSeverity)
+def test_an_alert_that_fires_is_a_condition_and_one_that_is_pending_is_none(severity: AlertSeverity) -> None:
+    firing = Alert(
+        name=AlertName.SLOW_BURN, severity=severity, state=AlertState.FIRING, since=EPOCH, message="burns 3x over 3d"
+    )
+    pending = replace(firing, state=AlertState.PENDING)
+    assert lane_condition(replace(lane(), alerts=(pending,))).type is ConditionType.READY
+    found = lane_condition(replace(lane(), alerts=(firing,)))
+    assert (found.type, found.reason_code) == (ConditionType.ALERT, ConditionReason.BUDGET_BURN)
+    assert found.message == f"alert slow-burn ({severity}) since {EPOCH:%Y-%m-%d %H:%M:%S} UTC: burns 3x over 3d"
+    short = replace(lane(), alerts=(firing,), ready=1)
+    assert lane_condition(short).type is ConditionType.DEGRADED
+    assert "alert slow-burn" in lane_condition(short).message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason_code", "message"),
+    [
+        ({"cost_usd_per_hour": 7.55, "max_cost_usd_per_hour": 6.0}, ConditionReason.OVER_COST_CAP,
+         "it costs $7.55/h, over the cap of $6.00/h; serving goes on, nothing new is created"),
+        ({"max_nodes": 3}, ConditionReason.OVER_NODE_CAP,
+         "it has 4 nodes, over the cap of 3; serving goes on, nothing new is created"),
+        ({"cost_usd_per_hour": 0.1 + 0.2, "max_cost_usd_per_hour": 0.3, "max_nodes": 4}, ConditionReason.AS_WANTED, ""),
+    ],
+)  # fmt: skip
+def test_a_fleet_over_a_cap_says_so(changes: dict[str, Any], reason_code: ConditionReason, message: str) -> None:
+    records = (
+        samples.replica("r1", node_count=2),
+        samples.replica("r2", state=ReplicaState.STOPPING, node_count=2),
+        samples.replica("r3", state=ReplicaState.GONE),
+    )
+    replicas = tuple(ReplicaStatus(record=record, engine=EngineSignals(), in_flight=0) for record in records)
+    over = fleet(lane(), replicas=replicas, **changes)
+    found = fleet_condition(over)
+    assert (found.reason_code, found.message) == (reason_code, message)
+    assert found.type is (ConditionType.READY if reason_code is ConditionReason.AS_WANTED else ConditionType.ALERT)
+    check_service([over])  # its users are well
+    breach = fleet_condition(replace(over, lanes=(lane(missed=12),)))
+    assert breach.type is ConditionType.BREACH
+    assert message in breach.message
+    assert fleet_condition(replace(over, phase=DesiredPhase.DOWN)).type in (ConditionType.STOPPING, ConditionType.DOWN)

@@ -22,13 +22,14 @@ class _FaultsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AdminRoutes:
     """Shows and changes what is wrong with this engine."""
 
-    def __init__(self, service: EmulatorService, played: str) -> None:
-        self._service, self._played = service, played
+    def __init__(self, service: EmulatorService, played: str, version: str) -> None:
+        self._service, self._played, self._version = service, played, version
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
         return [
             web.get("/emulator/state", self.state),
+            web.get("/emulator/version", self.version),
             web.get("/emulator/faults", self.faults),
             web.post("/emulator/faults", self.put),
             web.delete("/emulator/faults", self.clear),
@@ -55,6 +56,10 @@ class AdminRoutes:
                 "faults": [str(fault) for fault in self._service.injector.in_force],
             }
         )
+
+    async def version(self, _: web.Request) -> web.Response:
+        """Say which version of which engine this looks like; to everybody, as engines do."""
+        return web.json_response({"flavour": self._played, "version": self._version})
 
     async def faults(self, request: web.Request) -> web.Response:
         """Return the faults in force and those there are."""

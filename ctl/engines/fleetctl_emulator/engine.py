@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fleetctl import plugins
 from fleetctl.engine_kit import warming
-from fleetctl.ports.engine import Emulation, LaunchCommand
+from fleetctl.ports.engine import Emulation, LaunchCommand, VersionSource
 from fleetctl_emulator import diagnosis, signals
 from fleetctl_emulator.capabilities import CAPABILITIES
 from fleetctl_emulator.launch import arguments
@@ -33,11 +34,13 @@ class EmulatedEngine:
     api_key_env = ""
     capabilities = CAPABILITIES
     container = None
+    version = VersionSource(path="/emulator/version")
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python -m fleetctl_emulator ...` with the lane's settings, listening on host:port."""
         limit = plugins.load_engine(lane.emulator.flavour).queue_limit(lane_plan.launch)
-        argv = arguments(plan, lane_plan, lane.emulator, queue_limit=limit, host=host, port=port)
+        emulator = replace(lane.emulator, version=lane.emulator.version or lane.engine_version)
+        argv = arguments(plan, lane_plan, emulator, queue_limit=limit, host=host, port=port)
         return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env), uses_gpus=False)
 
     def queue_limit(self, settings: LaunchSettings) -> None:

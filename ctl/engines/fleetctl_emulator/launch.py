@@ -50,6 +50,7 @@ def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
 def _behaviour(emulator: EmulatorSpec, queue_limit: int | None) -> Options:
     return {
         "--flavour": emulator.flavour,
+        "--engine-version": emulator.version or None,
         "--seed": emulator.seed,
         "--startup-s": emulator.startup_s,
         "--speed": emulator.speed,

@@ -22,6 +22,7 @@ class EmulatorOptions:
     """How one emulated engine is launched."""
 
     flavour: str  # the engine it plays, by its name
+    engine_version: str  # that it says it is; empty: the newest known
     model: str
     served_model_name: str
     model_card: str  # JSON, in place of looking `model` up
@@ -63,6 +64,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         parser.error(f"--api-key-env {given.api_key_env}: there is no such variable in the environment, or it is empty")
     return EmulatorOptions(
         flavour=given.flavour,
+        engine_version=given.engine_version,
         model=given.model,
         served_model_name=given.served_model_name or given.model,
         model_card=given.model_card,
@@ -112,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_instance(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--flavour", choices=plugins.installed(plugins.EMULATED), default="vllm", help="which engine it plays")
+    add("--engine-version", default="", help="the version it says it is (default: the newest known)")
     add("--model", required=True, help="a model of the catalogue, or a directory with a config.json")
     add("--model-card", default="", metavar="JSON", help="the model's shape, instead of looking --model up")
     add("--served-model-name", default="", help="what clients put in `model` (default: --model)")

@@ -11,6 +11,7 @@ import asyncio
 import signal
 import socket
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -42,6 +43,7 @@ class Server:
     def __init__(
         self, options: EmulatorOptions, instance: EmulatedInstance, played: PlayedEngine, clock: Clock
     ) -> None:
+        options = replace(options, engine_version=options.engine_version or played.version)
         self._options, self._played, self._clock = options, played, clock
         scheduler = Scheduler(limits(options, instance, played.capabilities), instance.timer.duration_s)
         metrics = played.surface.metrics(scheduler, options, instance, started_s=clock.now().timestamp())
@@ -86,7 +88,7 @@ class Server:
             client_max_size=_BODY_BYTES_MAX,
         )
         app.add_routes(self._played.surface.routes(self._service, self._options))
-        app.add_routes(AdminRoutes(self._service, self._played.name).routes())
+        app.add_routes(AdminRoutes(self._service, self._played.name, self._options.engine_version).routes())
         app.router.add_get("/metrics", self._metrics)
         # A client that goes away takes its request along at once.
         return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSING_S)

@@ -44,9 +44,12 @@ class PlayedEngine:
     name: str
     surface: Surface
     capabilities: EngineCapabilities
+    version: str  # the newest known; empty: its package names no image
 
 
 def load_played(name: str) -> PlayedEngine:
     """Return the engine to play. Raises NotFoundError listing what is installed."""
     surface = cast("Surface", plugins.load(plugins.EMULATED, name))
-    return PlayedEngine(name=name, surface=surface, capabilities=plugins.load_engine(name).capabilities)
+    engine = plugins.load_engine(name)
+    version = engine.container.version if engine.container else ""
+    return PlayedEngine(name=name, surface=surface, capabilities=engine.capabilities, version=version)

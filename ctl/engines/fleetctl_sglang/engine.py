@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import warming
 from fleetctl.engine_kit.last_words import last_words
 from fleetctl.engine_kit.start_faults import start_fault
-from fleetctl.ports.engine import LaunchCommand
+from fleetctl.ports.engine import LaunchCommand, VersionSource
 from fleetctl_sglang import diagnosis, signals
 from fleetctl_sglang.capabilities import CAPABILITIES
 from fleetctl_sglang.container import IMAGE
@@ -33,14 +33,14 @@ class SglangEngine:
     api_key_env = ""  # SGLang takes a key only as an argument, which everybody on the machine can read; so it gets none
     capabilities = CAPABILITIES
     container = IMAGE
+    version = VersionSource(path="/server_info", distribution="sglang")
 
     def __init__(self, interpreter: str = "") -> None:
         self.program = interpreter or os.environ.get(self.program_env, "") or "python3"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python3 -m sglang.launch_server ...` with the lane's settings, listening on host:port."""
-        del lane
-        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
+        argv = arguments(lane.engine_executable or self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))
 
     def queue_limit(self, settings: LaunchSettings) -> None:

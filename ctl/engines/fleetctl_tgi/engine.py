@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import warming
 from fleetctl.engine_kit.last_words import last_words
 from fleetctl.engine_kit.start_faults import start_fault
-from fleetctl.ports.engine import LaunchCommand
+from fleetctl.ports.engine import LaunchCommand, VersionSource
 from fleetctl_tgi import diagnosis, signals
 from fleetctl_tgi.capabilities import CAPABILITIES
 from fleetctl_tgi.container import IMAGE
@@ -33,14 +33,14 @@ class TgiEngine:
     api_key_env = "API_KEY"  # the launcher reads it as --api-key, which everybody on the machine could read
     capabilities = CAPABILITIES
     container = IMAGE
+    version = VersionSource(path="/info")
 
     def __init__(self, executable: str = "") -> None:
         self.program = executable or os.environ.get(self.program_env, "") or "text-generation-launcher"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `text-generation-launcher ...` with the lane's settings, listening on host:port."""
-        del lane
-        argv = arguments(self.program, plan, lane_plan.launch, host=host, port=port)
+        argv = arguments(lane.engine_executable or self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=environment(lane_plan.launch) | lane_plan.launch.env)
 
     def queue_limit(self, settings: LaunchSettings) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import warming
 from fleetctl.engine_kit.last_words import last_words
 from fleetctl.engine_kit.start_faults import start_fault
-from fleetctl.ports.engine import LaunchCommand
+from fleetctl.ports.engine import LaunchCommand, VersionSource
 from fleetctl_vllm import diagnosis, signals
 from fleetctl_vllm.capabilities import CAPABILITIES
 from fleetctl_vllm.container import IMAGE
@@ -33,18 +33,18 @@ class VllmEngine:
     api_key_env = "VLLM_API_KEY"  # never --api-key: everybody on the machine can read arguments
     capabilities = CAPABILITIES
     container = IMAGE
+    version = VersionSource(path="/version", distribution="vllm")
 
     def __init__(self, executable: str = "") -> None:
         self.program = executable or os.environ.get(self.program_env, "") or "vllm"
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `vllm serve ...` with the lane's settings, listening on host:port."""
-        del lane
-        settings = lane_plan.launch
+        settings, program = lane_plan.launch, lane.engine_executable or self.program
         return LaunchCommand(
-            argv=arguments(self.program, plan, settings, host=host, port=port),
+            argv=arguments(program, plan, settings, host=host, port=port),
             env=ENVIRONMENT | settings.env,
-            member_argv=member_arguments(self.program, plan, settings) if settings.pipeline_parallel > 1 else (),
+            member_argv=member_arguments(program, plan, settings) if settings.pipeline_parallel > 1 else (),
         )
 
     def queue_limit(self, settings: LaunchSettings) -> None:

@@ -2,6 +2,7 @@
 
 import typer
 
+from fleetctl.cli.ends import OverrideFreeze
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
@@ -26,6 +27,7 @@ def down(
     ctx: typer.Context,
     fleet: Fleet = "",
     *,
+    override_freeze: OverrideFreeze = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     detach: Detach = False,
@@ -40,7 +42,16 @@ def down(
     progress = Progress(quiet=quiet)
     site = site_of(ctx)
     try:
-        _take_down(site, fleet, progress, yes=yes, dry_run=dry_run, detach=detach, timeout_s=timeout_s)
+        _take_down(
+            site,
+            fleet,
+            progress,
+            yes=yes,
+            dry_run=dry_run,
+            detach=detach,
+            timeout_s=timeout_s,
+            override_freeze=override_freeze,
+        )
     except DamagedStateError as exc:
         found = orphaned_processes(site, fleet)
         if not found:
@@ -53,8 +64,16 @@ def down(
         _end_unrecorded(site, chosen_fleet(site, fleet), progress, exc, yes=yes)
 
 
-def _take_down(
-    site: Site, fleet: str, progress: Progress, *, yes: bool, dry_run: bool, detach: bool, timeout_s: float
+def _take_down(  # the command's own options
+    site: Site,
+    fleet: str,
+    progress: Progress,
+    *,
+    yes: bool,
+    dry_run: bool,
+    detach: bool,
+    timeout_s: float,
+    override_freeze: bool,
 ) -> None:
     known = fleet_names(site)
     if not known or (fleet and fleet not in {*known, *map(printable, known)}):
@@ -75,7 +94,7 @@ def _take_down(
         return
     if not confirm(f"Take down {name} with its {format_count(live, 'replica')}?", yes=yes):
         raise typer.Exit(1)
-    lifecycle.down(site, name)
+    lifecycle.down(site, name, override_freeze=override_freeze)
     if detach:
         progress.note(f"{name} is going down; see: fleetctl status {name}")
         return

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import WIDE, View, lines, section
-from fleetctl.codec import to_plain
-from fleetctl.core.conditions import fleet_condition, fleet_conditions, lane_condition, lane_conditions
+from fleetctl.core.conditions import fleet_condition
+from fleetctl.model.rollout import RolloutPhase
 from fleetctl.views.conditions import condition_cell, condition_line
 from fleetctl.views.figures import format_cost
 from fleetctl.views.lanes import LANES_FIGURES, LANES_STATUS, lanes_table
+from fleetctl.views.overrides import override_lines
 from fleetctl.views.replicas import REPLICAS_STATUS, replicas_table
-from fleetctl.views.table import Cell, Tone, text_table
+from fleetctl.views.rollouts import rollout_line, rollout_tone
+from fleetctl.views.table import Cell, Tone, cell, text_table
+from fleetctl.views.values import fleet_value, lane_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+    from fleetctl.model.status import FleetStatus
 
 
 def fleets_view(fleets: Sequence[FleetStatus], *, location: str) -> View:
@@ -57,31 +60,6 @@ def lanes_view(status: FleetStatus) -> View:
     )
 
 
-def fleet_value(status: FleetStatus) -> dict[str, Any]:
-    """Return a status as programs get it: the record, with its condition and its lanes'."""
-    plain: dict[str, Any] = to_plain(status)
-    plain["condition"] = to_plain(fleet_condition(status))
-    plain["conditions"] = to_plain(fleet_conditions(status))
-    plain["lanes"] = [lane_value(lane) for lane in status.lanes]
-    plain["replicas"] = [replica_value(replica) for replica in status.replicas]
-    return plain
-
-
-def lane_value(lane: LaneStatus) -> dict[str, Any]:
-    """Return a lane as programs get it."""
-    plain: dict[str, Any] = to_plain(lane)
-    plain["condition"] = to_plain(lane_condition(lane))
-    plain["conditions"] = to_plain(lane_conditions(lane))
-    return plain
-
-
-def replica_value(replica: ReplicaStatus) -> dict[str, Any]:
-    """Return a replica as programs get it."""
-    plain: dict[str, Any] = to_plain(replica)
-    plain["record"]["zone"] = replica.record.zone
-    return plain
-
-
 def _fleet_row(status: FleetStatus) -> tuple[str | Cell, ...]:
     condition = fleet_condition(status)
     ready, wanted = sum(lane.ready for lane in status.lanes), sum(lane.wanted for lane in status.lanes)
@@ -101,6 +79,12 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
     control = _alive(status.controller_alive, status.controller_pid)
     yield f"Control  {'not running' if status.is_unattended else control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
+    rollout = status.rollout
+    # A revision that was rolled back stays said until the next one: what runs is not what was last asked for.
+    if rollout is not None and (rollout.phase is not RolloutPhase.COMPLETE or rollout.undoes is not None):
+        yield cell(f"Rollout  {rollout_line(rollout)}", rollout_tone(rollout))
+    for number, text in enumerate(override_lines(status.overrides, status.at)):
+        yield f"{'By hand' if number == 0 else '':<9}{text}"
 
 
 def _alive(is_alive: bool, pid: int) -> str:

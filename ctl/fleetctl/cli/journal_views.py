@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.fleet_views import lane_value, replica_value
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
 from fleetctl.core.conditions import lane_condition
@@ -15,6 +14,7 @@ from fleetctl.views.budget import format_budget
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 from fleetctl.views.replicas import node_text
+from fleetctl.views.values import lane_value, replica_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,5 +89,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
 def _decision(entry: JournalEntry, now: datetime) -> Iterator[str]:
     yield f"{format_clock_time(entry.at, now)}  {entry.subject}: {action_cell(entry).text}"
     yield f"          because {entry.reason}"
-    if entry.inputs:
-        yield f"          given {format_inputs(entry.inputs)}"
+    inputs = {name: value for name, value in entry.inputs.items() if name != "rejected"}
+    if inputs:
+        yield f"          given {format_inputs(inputs)}"
+    if "rejected" in entry.inputs:
+        yield f"          not   {entry.inputs['rejected']}"

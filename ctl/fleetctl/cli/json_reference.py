@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import fleetctl
 from fleetctl.cli.output import API_VERSION
+from fleetctl.model.desired import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,18 +45,44 @@ _DOCUMENTS = {
     "ls": "[model.status:FleetStatus]",
     "status": "model.status:FleetStatus",
     "lanes": "[model.status:LaneStatus]",
+    "slo": "model.slo_report:SloReport",
     "why": "operations.fleets:Explanation",
+    "why REQUEST-ID": "[core.diagnosis.request:RequestExplanation]",
+    "shadow": "operations.shadow:ShadowReport",
+    "diagnose": "core.diagnosis.findings:Diagnosis",
+    "requests": "[model.request_trace:RequestTrace]",
     "events": "[model.journal:JournalEntry]",
     "plan": "model.plan:Plan",
     "validate": "operations.validation:Validation",
     "load": "operations.traffic:LoadReport",
     "demo": "operations.traffic:LoadReport",
     "simulate": "operations.simulation:SimulationReport",
+    "backtest": "operations.backtest:BacktestReport",
     "scale": "cli.json_reference:OverrideAnswer",
     "shed": "cli.json_reference:OverrideAnswer",
+    "rollout status": "model.rollout:RolloutStatus",
+    "rollout history": "[operations.rollouts:RevisionChange]",
+    "rollout pause": "operations.rollouts:RolloutHold",
+    "rollout resume": "operations.rollouts:RolloutHold",
+    "freeze": "operations.freezing:FreezeChange",
+    "thaw": "operations.freezing:FreezeChange",
+    "undrain": "operations.drains:Undrain",
+    "interrupt --dry-run": "model.loss:FleetLoss",
+    "interruptions": "operations.interruption_history:InterruptionHistory",
+    "audit": "[model.audit:AuditRecord]",
     "doctor": "[operations.checks:Check]",
     "gc": "[operations.garbage:OrphanedResource]",
     "gc --yes": "[operations.garbage:Removal]",
+    "runbook run (a step)": "runbooks.answers:StepAnswer",
+    "runbook run (the last line)": "runbooks.answers:RunAnswer",
+    "runbook resume (a step)": "runbooks.answers:StepAnswer",
+    "runbook resume (the last line)": "runbooks.answers:RunAnswer",
+    "runbook run --dry-run": "runbooks.dry_run:RunbookPlan",
+    "runbook history": "[runbooks.answers:RunAnswer]",
+    "runbook history --run": "runbooks.answers:RunAnswer",
+    "runbook list": "[runbooks.answers:ListedRunbook]",
+    "runbook show": "runbooks.answers:ShownRunbook",
+    "runbook lint": "runbooks.answers:LintAnswer",
     "version": "cli.json_reference:VersionAnswer",
 }
 
@@ -139,8 +166,15 @@ def _classes() -> Mapping[str, type]:
     return {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type)}
 
 
-_PACKAGES = ("model", "operations")
-_MODULES = ("fleetctl.core.conditions", "fleetctl.config.faults", "fleetctl.load.report", "fleetctl.sim.result")
+_PACKAGES = ("model", "operations", "runbooks")
+_MODULES = (
+    "fleetctl.core.conditions",
+    "fleetctl.core.diagnosis.findings",
+    "fleetctl.core.diagnosis.request",
+    "fleetctl.config.faults",
+    "fleetctl.load.report",
+    "fleetctl.sim.result",
+)
 
 
 def _keys(kind: type) -> Iterator[Key]:
@@ -229,6 +263,8 @@ class OverrideAnswer:
     subject: str  # the lane
     before: str  # empty: nothing was set
     after: str  # empty: nothing is
+    before_terms: Terms | None  # of what was set
+    after_terms: Terms | None  # of what is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +274,7 @@ class VersionAnswer:
     fleetctl: str
     python: str
     platform: str  # system and machine
+    compiled: bool  # installed by `./install.sh --compiled`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """`fleetctl logs`."""
 
-import select
-import sys
 from datetime import timedelta
 from typing import Annotated
 
@@ -12,6 +10,7 @@ from fleetctl.cli.options import FleetLongOption
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
+from fleetctl.cli.watching import has_no_reader
 from fleetctl.operations import logs as operation
 from fleetctl.operations.lookup import chosen_fleet
 from fleetctl.printable import printable
@@ -60,14 +59,5 @@ def logs(
             Progress().caution(f"the log of {name} says no times; --since leaves all of it")
     write(printable(text.expandtabs(), keeps_lines=True))
     if follow:
-        for piece in operation.follow(site, read, end, is_over=_has_no_reader):
+        for piece in operation.follow(site, read, end, is_over=has_no_reader):
             write(printable(piece.expandtabs(), keeps_lines=True))
-
-
-def _has_no_reader() -> bool:
-    """Whether whoever read our output has closed it, as `head` does: a log that is silent would never let us notice."""
-    if not hasattr(select, "poll"):
-        return False
-    output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fleetctl.operations.site import Site
 
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
+# Typer's own write into start-up files, also where nothing is to be changed; `fleetctl completion` does not.
+_UNWANTED_OPTIONS = frozenset({"install_completion", "show_completion"})
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 app = typer.Typer(
@@ -43,18 +45,28 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
+    readonly: Annotated[
+        bool,
+        typer.Option(
+            "--readonly", envvar="FLEETCTL_READONLY", help="Change nothing: commands that would are refused, exit 3."
+        ),
+    ] = False,
 ) -> None:
     """Run LLM inference fleets from one SLO profile: plan, bring up, watch, keep the tail bounded."""
     del version  # its callback has answered
+    if readonly and ctx.obj is not None:
+        ctx.obj.is_readonly = True
 
 
 def command() -> SectionedGroup:
     """Return the whole command tree, none of its commands imported."""
     group = cast("SectionedGroup", typer.main.get_command(app))
+    group.params = [each for each in group.params if each.name not in _UNWANTED_OPTIONS]
     group.add_specs(COMMANDS)
     return group
 
@@ -62,9 +74,10 @@ def command() -> SectionedGroup:
 def main(argv: Sequence[str] | None = None, *, site: Site | None = None) -> int:
     """Run one command line, on the user's own Site unless another is given, and return its exit code."""
     _make_streams_safe()
-    opened = UserSite() if site is None else GivenSite(site)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    opened = UserSite(arguments) if site is None else GivenSite(site, arguments)
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv), opened)
+        code = _run(arguments, opened)
         sys.stdout.flush()
     except BrokenPipeError:
         abandon_stdout()

@@ -11,9 +11,10 @@ from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_view import outdated_section, pending_section, pending_value, plan_sections, preflight_section
-from fleetctl.cli.progress import Progress, note_findings
+from fleetctl.cli.progress import Progress, note_cautions, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
+from fleetctl.core.plan.surge import surge_cautions
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
@@ -84,9 +85,9 @@ def plan(
         read_fleet(site, found.name)
     if refusal := move_refusal(site, found):
         progress.caution(f"up would refuse this: {refusal.message}; {refusal.hint}")
+    note_cautions(surge_cautions(found, planned), progress)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
-        for caution in planned.cautions:
-            progress.caution(caution)
+        note_cautions(planned.cautions, progress)
         note_findings(findings, progress)
     if detailed_exitcode and not changes.is_empty:
         raise typer.Exit(EXIT_PENDING)

@@ -77,15 +77,18 @@ def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:
 
 
 def outdated_section(fleet: str, pending: PendingChanges) -> OutputSection:
-    """Return which running replicas would keep their launch settings; nothing where none would."""
-    return lines(outdated_line(fleet, pending.outdated)) if pending.outdated else lines()
+    """Return which running replicas a rollout would replace; nothing where there are none."""
+    if not pending.outdated:
+        return lines()
+    ids = ", ".join(pending.outdated)
+    return lines(f"{ids} would be replaced in {fleet}, lane by lane, new ones first; in shadow mode they stay")
 
 
 def outdated_line(fleet: str, outdated: tuple[str, ...]) -> str:
     """Return that replicas keep the launch settings they were started with, and what to type."""
     keep = "keeps the launch settings it was" if len(outdated) == 1 else "keep the launch settings they were"
     return (
-        f"{', '.join(outdated)} {keep} started with; only new replicas get the changed ones. "
+        f"{', '.join(outdated)} {keep} started with: in shadow mode nothing is rolled out. "
         f"Replace one: fleetctl drain {outdated[0]} -f {fleet}"
     )
 

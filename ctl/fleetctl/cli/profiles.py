@@ -2,6 +2,7 @@
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
-from fleetctl.cli.progress import Progress
+from fleetctl.cli.progress import Progress, note_cautions
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
 from fleetctl.operations.validation import Validation
@@ -62,6 +63,7 @@ def validate(ctx: typer.Context, profile: ProfileName, output: Output = Format.T
     if found.faults:
         report_faults(found)
         raise typer.Exit(found.exit_code)
+    note_cautions(found.cautions, Progress(quiet=False))
 
 
 def _validation_view(found: Validation) -> View:
@@ -83,12 +85,26 @@ def report_faults(found: Validation) -> None:
     sys.stderr.write(f"{format_count(len(found.faults), 'fault')} in {printable(found.file)}{unread}\n")
 
 
-def schema() -> None:
-    """Print the JSON Schema of the profile (draft 2020-12).
+class SchemaOf(StrEnum):
+    """What a schema is of."""
 
-    For editors with the YAML language server: save it, and head the profile with
+    PROFILE = "profile"
+    RUNBOOK = "runbook"
+
+
+def schema(
+    of: Annotated[SchemaOf, typer.Argument(metavar="profile|runbook", help="What it is of.")] = SchemaOf.PROFILE,
+) -> None:
+    """Print the JSON Schema of the profile, or of the runbook (draft 2020-12).
+
+    For editors with the YAML language server: save it, and head the file with
     `# yaml-language-server: $schema=./fleetctl.schema.json`.
     """
+    if of is SchemaOf.RUNBOOK:
+        from fleetctl.runbooks.known_runbooks import format_schema
+
+        write(json.dumps(format_schema(), indent=2) + "\n")
+        return
     from fleetctl.operations.profiles import profile_schema
 
     write(json.dumps(profile_schema(), indent=2) + "\n")

@@ -13,6 +13,7 @@ from fleetctl.printable import printable
 from fleetctl.views.preflight import finding_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from fleetctl.model.preflight import Finding
@@ -86,6 +87,12 @@ def _cut(text: str) -> str:
 
     width = shutil.get_terminal_size().columns - 3
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
+
+
+def note_cautions(cautions: Iterable[str], progress: Progress) -> None:
+    """Print what may not go as one would think, a line each."""
+    for caution in cautions:
+        progress.caution(caution)
 
 
 def note_findings(findings: tuple[Finding, ...], progress: Progress) -> None:

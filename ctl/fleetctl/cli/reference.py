@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from fleetctl import errors
-from fleetctl.cli.lazy import LazyCommand
+from fleetctl.cli.lazy import LazyCommand, SectionedGroup
 from fleetctl.cli.main import EXIT_BUG, EXIT_INTERRUPTED, command
 from fleetctl.cli.output import API_VERSION, EXIT_PIPE_CLOSED, Format
 
@@ -59,16 +59,26 @@ def _page() -> Iterator[str]:
     yield "`FLEETCTL_FLEET`."
     yield ""
     yield from _exit_code_table()
-    for spec in (found for found in command().commands.values() if isinstance(found, LazyCommand)):
+    for name, found in _commands("", command()):
         yield ""
-        yield f"## {spec.name}"
+        yield f"## {name}"
         yield ""
         yield "```text"
-        context = spec.make_context(
-            f"fleetctl {spec.name}", [], resilient_parsing=True, terminal_width=_COLUMNS, max_content_width=_COLUMNS
+        context = found.make_context(
+            f"fleetctl {name}", [], resilient_parsing=True, terminal_width=_COLUMNS, max_content_width=_COLUMNS
         )
         yield from (line.rstrip() for line in context.get_help().splitlines())
         yield "```"
+
+
+def _commands(prefix: str, group: SectionedGroup) -> Iterator[tuple[str, LazyCommand]]:
+    """Yield every command by its full name, those of a group right after the group."""
+    for found in group.commands.values():
+        if isinstance(found, LazyCommand):
+            name = f"{prefix}{found.spec.name}"
+            yield name, found
+            if isinstance(found.real, SectionedGroup):
+                yield from _commands(f"{name} ", found.real)
 
 
 def _exit_code_table() -> Iterator[str]:

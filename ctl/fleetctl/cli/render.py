@@ -30,7 +30,7 @@ def render(
 ) -> None:
     """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file.
 
-    Prints the files it wrote. The same profile gives the same bytes.
+    Beside them the fleet's alerting rules for Prometheus. Prints the files it wrote. The same profile gives the same bytes.
     """
     site = site_of(ctx)
     found = find_with_source(profile)

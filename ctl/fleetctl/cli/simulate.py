@@ -39,6 +39,13 @@ Boot = Annotated[
 BatchShare = Annotated[
     str, typer.Option("--batch-share", metavar="PERCENT", help="Of the requests, with the batch hint.")
 ]
+CheckSlo = Annotated[
+    bool,
+    typer.Option(
+        "--check-slo",
+        help="Exit 5 if a lane is under the objective, 9 if too little ended to know, 3 if no lane took any request.",
+    ),
+]
 ReportFile = Annotated[str, typer.Option("--report", metavar="FILE.html", help="Write a page with plots.")]
 
 
@@ -65,7 +72,7 @@ def simulate(
     ] = 0,
     compare: Annotated[bool, typer.Option("--compare", help="Show the policies side by side.")] = False,
     report: ReportFile = "",
-    check_slo: Annotated[bool, typer.Option("--check-slo", help="Exit 5 if a lane is under the objective.")] = False,
+    check_slo: CheckSlo = False,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:

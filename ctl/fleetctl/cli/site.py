@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import typer
 
     from fleetctl.operations.site import Site
@@ -15,14 +19,17 @@ if TYPE_CHECKING:
 class UserSite:
     """Makes the user's Site when a command first asks for it: `--help` and `schema` never pay for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, argv: Sequence[str] = ()) -> None:
         self._store: SqliteStore | None = None
+        self.argv = tuple(argv)
+        self.is_readonly = False
 
     @cached_property
     def site(self) -> Site:
         """The one Site of this command line."""
         from fleetctl.cli.progress import Progress
         from fleetctl.clock import SYSTEM_CLOCK
+        from fleetctl.operations.actors import current_actor
         from fleetctl.operations.site import Site
         from fleetctl.paths import state_db
         from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
@@ -35,6 +42,8 @@ class UserSite:
             providers=load_provider,
             engines=load_engine,
             clock=SYSTEM_CLOCK,
+            actor=current_actor(os.environ),
+            is_readonly=self.is_readonly,
             tell=Progress().note,
         )
 
@@ -47,8 +56,15 @@ class UserSite:
 class GivenSite:
     """Stands in for UserSite where a caller composes the Site itself."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: Site, argv: Sequence[str] = ()) -> None:
+        self._site = site
+        self.argv = tuple(argv)
+        self.is_readonly = site.is_readonly
+
+    @property
+    def site(self) -> Site:
+        """The Site as it was given, read only where the command line wants that."""
+        return replace(self._site, is_readonly=True) if self.is_readonly else self._site
 
     def close(self) -> None:
         """Leave it to the caller."""

@@ -43,6 +43,20 @@ def profiles(incomplete: str) -> list[str]:
     return _matching(packaged_profiles, incomplete)
 
 
+def runbooks(incomplete: str) -> list[str]:
+    """Return the runbooks there are by name; where none fits, the shell completes files by itself."""
+    from fleetctl.runbooks.known_runbooks import runbook_names
+
+    return _matching(runbook_names, incomplete)
+
+
+def runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the runs of runbooks that are not over."""
+    from fleetctl.runbooks.run_log import runs_of
+
+    return _matching(lambda: [run.id for run in runs_of(site_of(ctx).store) if not run.status.is_over], incomplete)
+
+
 def _lanes(ctx: typer.Context) -> list[str]:
     from fleetctl.operations.lookup import known_fleet
 

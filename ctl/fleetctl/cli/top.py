@@ -69,7 +69,11 @@ def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool =
 
     site = replace(site, tell=lambda _: None)  # the screen is the TUI's
     app = FleetApp(
-        LiveSource(site, fleet), LiveActions(site, fleet), clock=site.clock, is_readonly=readonly, is_ascii=is_ascii
+        LiveSource(site, fleet),
+        LiveActions(site, fleet),
+        clock=site.clock,
+        is_readonly=readonly or site.is_readonly,
+        is_ascii=is_ascii,
     )
     app.run()
     if app.return_code:

@@ -8,23 +8,26 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.ends import OverrideFreeze
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan import EXIT_PENDING
 from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_section, plan_summary
-from fleetctl.cli.progress import Progress, confirm, note_findings
+from fleetctl.cli.progress import Progress, confirm, note_cautions, note_findings
 from fleetctl.cli.site import site_of
+from fleetctl.core.plan.surge import surge_cautions
 from fleetctl.model.desired import Desired
 from fleetctl.model.plan import Plan
+from fleetctl.model.profile import Mode, Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
-from fleetctl.operations.pending import outdated_replicas, pending_changes
+from fleetctl.operations.pending import PendingChanges, outdated_replicas, pending_changes
 from fleetctl.operations.plan_files import load_plan, price_now
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
 from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_source
-from fleetctl.operations.readiness import failed_starts
+from fleetctl.operations.readiness import failed_starts, rollout_text
 from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
@@ -39,6 +42,7 @@ def up(
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Bring it up under another fleet name.")] = "",
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
     max_cost: Annotated[str, typer.Option("--max-cost", metavar="USD", help="Refuse a plan over this an hour.")] = "",
+    override_freeze: OverrideFreeze = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     detach: Detach = False,
@@ -47,9 +51,9 @@ def up(
 ) -> None:
     """Bring a fleet up, or change a running one to match its profile: plan, ask, apply, wait until it is ready.
 
-    Doing it again changes nothing. What was set by hand (scale, shed) ends with it. Prints the base URL for OpenAI
-    clients, once replicas, the gateway's rules and its port are as the profile says; exits 2 where running replicas
-    keep launch settings that have changed. Ctrl-C detaches: the fleet goes on.
+    Doing it again changes nothing. What was set by hand (scale, shed) ends with it. What running replicas are started
+    with is rolled out lane by lane, canaries first; a revision that fails is rolled back, and the exit code is 17.
+    Prints the base URL for OpenAI clients, once all is as the profile says. Ctrl-C detaches: the fleet goes on.
     """
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
@@ -66,9 +70,7 @@ def up(
         findings = asyncio.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
-        pending = (pending_section(found.name, changes), outdated_section(found.name, changes))
-        shown = View(value=planned, sections=(*plan_summary(found, planned), *pending))
-        progress.paint(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
+        _show_pending(found, planned, changes, progress)
     refuse_failures(found, planned_nodes(site, found, planned), findings)
     note_findings(findings, progress)
     if dry_run:
@@ -78,7 +80,7 @@ def up(
         raise typer.Exit(1)
     with progress:
         try:
-            result = lifecycle.up(site, found, planned, findings=findings)
+            result = lifecycle.up(site, found, planned, findings=findings, override_freeze=override_freeze)
             progress.note(_CHANGED[result.change].format(fleet=found.name))
             if not detach:
                 wait_ready(site, result.desired, progress, timeout_s=timeout_s)
@@ -86,7 +88,16 @@ def up(
             _note_detached(site, found.name, progress)
             raise
     write(f"{found.gateway.url}/v1\n")
-    _tell_outdated(site, result.desired, progress)
+    if found.control.mode is Mode.SHADOW:
+        _tell_outdated(site, result.desired, progress)
+
+
+def _show_pending(profile: Profile, planned: Plan, changes: PendingChanges, progress: Progress) -> None:
+    """Show what would change, and what a rollout of it would lack room for."""
+    pending = (pending_section(profile.name, changes), outdated_section(profile.name, changes))
+    shown = View(value=planned, sections=(*plan_summary(profile, planned), *pending))
+    progress.paint(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
+    note_cautions(surge_cautions(profile, planned), progress)
 
 
 async def _planned(site: Site, found: FoundProfile, file: str) -> Plan:
@@ -116,7 +127,9 @@ def wait_ready(site: Site, desired: Desired, progress: Progress, *, timeout_s: f
     """Show how far the fleet is until this record of it is in force, and ready."""
     fleet, begun_s = desired.fleet, site.clock.monotonic_s()
     noted: set[str] = set()
-    for seen in lifecycle.follow_up(site, fleet, timeout_s=timeout_s, generation=desired.generation):
+    for seen in lifecycle.follow_up(
+        site, fleet, timeout_s=timeout_s, generation=desired.generation, revision=desired.revision
+    ):
         # On a terminal the line below is redrawn, and cut to its width.
         for line in failed_starts(seen, generation=desired.generation):
             if line not in noted:
@@ -132,6 +145,9 @@ def _how_far(seen: FleetStatus) -> str:
     ready, wanted = sum(lane.ready for lane in seen.lanes), sum(lane.wanted for lane in seen.lanes)
     lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
     gateway = "" if seen.gateway_alive else ", gateway starting"
+    rollout = seen.rollout
+    if rollout is not None and rollout.ended_at is None:
+        return f"revision {rollout.revision} {rollout.phase}: {rollout_text(rollout)}{gateway}"
     return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 

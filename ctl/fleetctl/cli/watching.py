@@ -1,7 +1,8 @@
-"""Prints a view once, or again and again."""
+"""Prints a view once, or again and again; notices that nobody reads it any more."""
 
 from __future__ import annotations
 
+import select
 import sys
 from typing import TYPE_CHECKING
 
@@ -37,3 +38,12 @@ def show(clock: BlockingClock, fetch: Callable[[], View], output: Format, *, wat
             write(separator + text)
         last = text
         clock.sleep_blocking(_EVERY_S)
+
+
+def has_no_reader() -> bool:
+    """Whether whoever read our output has closed it, as `head` does: what is silent would never let us notice."""
+    if not hasattr(select, "poll"):
+        return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))

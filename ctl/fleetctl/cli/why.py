@@ -6,11 +6,19 @@ import typer
 
 from fleetctl.cli import suggestions
 from fleetctl.cli.absence import read_fleet
+from fleetctl.cli.diagnosis_views import request_view
 from fleetctl.cli.journal_views import why_view
 from fleetctl.cli.options import FleetOption, Output
-from fleetctl.cli.output import Format, emit
+from fleetctl.cli.output import Format, View, emit
+from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
+from fleetctl.errors import NotFoundError, UnavailableError
+from fleetctl.model.request_trace import TraceQuery
 from fleetctl.operations import fleets
+from fleetctl.operations.request_traces import request_traces, why_request
+from fleetctl.operations.site import Site
+
+_REQUEST = "request/"  # what a client calls a request may be a lane's name, or a replica's
 
 
 def why(
@@ -18,8 +26,9 @@ def why(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="LANE|REPLICA",
-            help="Whose decisions; left out: the whole fleet's.",
+            metavar="LANE|REPLICA|REQUEST-ID",
+            help="Whose decisions; left out: the whole fleet's. Or a request, by its x-request-id or its trace id. "
+            "Where a name is several: lane/NAME, replica/ID, node/ID, request/ID.",
             autocompletion=suggestions.lanes_and_replicas,
         ),
     ] = "",
@@ -27,7 +36,39 @@ def why(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many decisions.")] = 10,
     output: Output = Format.TABLE,
 ) -> None:
-    """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on."""
+    """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on.
+
+    Of a request: how it ended, and where its time went: the queue, the prompts before it, its replicas, its gaps.
+    """
     site = site_of(ctx)
-    found = fleets.why(site, read_fleet(site, fleet), subject, limit=limit)
-    emit(why_view(found, now=site.clock.now()), output)
+    name = read_fleet(site, fleet)
+    if subject.startswith(_REQUEST):
+        emit(request_view(why_request(site, name, subject.removeprefix(_REQUEST)), now=site.clock.now()), output)
+        return
+    try:
+        view = why_view(fleets.why(site, name, subject, limit=limit), now=site.clock.now())
+    except NotFoundError as unknown:
+        view = _request_view(site, name, subject, unknown)
+    else:
+        _note_request(site, name, subject)
+    emit(view, output)
+
+
+def _request_view(site: Site, fleet: str, subject: str, unknown: NotFoundError) -> View:
+    """Return the request of this id; where there is none, what the name was not found as before."""
+    try:
+        return request_view(why_request(site, fleet, subject), now=site.clock.now())
+    except NotFoundError as forgotten:
+        raise NotFoundError(f"{unknown.message}; {forgotten.message}", hint=unknown.hint) from None
+    except UnavailableError:
+        raise unknown from None
+
+
+def _note_request(site: Site, fleet: str, subject: str) -> None:
+    """Say that a request has this name too. Clients choose their ids, so that is no error: the fleet's own comes first."""
+    try:
+        is_request = bool(subject) and bool(request_traces(site, fleet, TraceQuery(id=subject, limit=1)).requests)
+    except UnavailableError:
+        return  # without a gateway nothing is remembered of requests
+    if is_request:
+        Progress().caution(f"a request has the id {subject!r} too: fleetctl why {_REQUEST}{subject}")

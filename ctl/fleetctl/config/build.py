@@ -35,7 +35,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         section,
         model=build(ModelSpec, section.model, path=_absolute(section.model.path, base_dir)),
         workload=_workload(section.workload, base_dir, trace),
-        lanes=tuple(_lane(name, lane, section) for name, lane in section.lanes.items()),
+        lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=build(GatewaySpec, section.gateway, port_is_given=False),
     )
 
@@ -65,6 +65,11 @@ def _absolute(path: str, base_dir: Path) -> str:
     return str((base_dir / path).absolute()) if path else ""
 
 
+def _executable(program: str, base_dir: Path) -> str:
+    """Return a path as absolute, and a bare name as it is: it is looked for on the PATH."""
+    return _absolute(program, base_dir) if "/" in program else program
+
+
 def _workload(section: shape.WorkloadShape, base_dir: Path, trace: TraceSummary | None) -> WorkloadSpec:
     open_keys = [key for key in ("peak_rps", "prompt_tokens", "output_tokens") if getattr(section, key) is None]
     # The shape admits a workload with gaps only beside a trace, and the trace was read before this.
@@ -72,7 +77,8 @@ def _workload(section: shape.WorkloadShape, base_dir: Path, trace: TraceSummary 
     return build(WorkloadSpec, section, trace=_absolute(section.trace, base_dir), **filled)
 
 
-def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape) -> LaneSpec:
+def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape, base_dir: Path) -> LaneSpec:
+    engine = section.engine or profile.engine
     low, high = section.match.uncached_prompt_tokens or (None, None)
     return build(
         LaneSpec,
@@ -81,7 +87,9 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape)
         match=build(LaneMatch, section.match, uncached_prompt_tokens_min=low, uncached_prompt_tokens_max=high),
         slo=_slo(section.slo),
         spot=section.spot or profile.capacity.spot,
-        engine=section.engine or profile.engine,
+        engine=engine.kind,
+        engine_version=engine.version or "",
+        engine_executable=_executable(engine.executable or "", base_dir),
         emulator=_emulator(profile.emulator, section.emulator),
         launch=build(LaunchOverrides, section.launch, env=dict(sorted(section.launch.env.items()))),
     )

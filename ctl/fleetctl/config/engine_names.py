@@ -52,8 +52,11 @@ def _named(tree: dict[str, Any]) -> Iterator[tuple[KeyPath, object]]:
     for path, section in sections:
         if not isinstance(section, dict):
             continue
-        if "engine" in section:
-            yield (*path, "engine"), section["engine"]
+        engine = section.get("engine")
+        if isinstance(engine, dict):
+            yield (*path, "engine", "kind"), engine.get("kind")
+        elif "engine" in section:
+            yield (*path, "engine"), engine
         emulator = section.get("emulator")
         if isinstance(emulator, dict) and "flavour" in emulator:
             yield (*path, "emulator", "flavour"), emulator["flavour"]

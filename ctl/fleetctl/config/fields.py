@@ -12,7 +12,7 @@ from fleetctl import units
 from fleetctl.core.routing.registry import FILTERS, SCORERS
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
-from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, SpotPolicy
+from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, OnFailure, ReplicaShare, SpotPolicy
 from fleetctl.spelling import NAME_PATTERN, NAME_RULE, is_name, suggest
 
 if TYPE_CHECKING:
@@ -84,6 +84,19 @@ def _open_share(value: object) -> float:
     return share
 
 
+_COUNT_PATTERN = r"\s*(\d{1,5})(\s*replicas?)?\s*"
+
+
+def _replica_share(value: object) -> ReplicaShare:
+    """Read "10%", 2 or "2 replicas"."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000:
+        return ReplicaShare(count=value)
+    if isinstance(value, str):
+        count = re.fullmatch(_COUNT_PATTERN, value)
+        return ReplicaShare(count=int(count[1])) if count is not None else ReplicaShare(share=_share(value))
+    raise ValueError(f"{shown(value)} is neither a count nor a share of replicas; write 1 or 10%")
+
+
 def token_range(value: object) -> tuple[int | None, int | None]:
     """Read "< 512", "<= 511", ">= 512", "> 511" or "512..4096" as (minimum inclusive, maximum exclusive)."""
     wrong = f'{shown(value)} is not a range of tokens; write "< 512", ">= 512" or "512..4096" (end excluded)'
@@ -105,7 +118,20 @@ def token_range(value: object) -> tuple[int | None, int | None]:
     return int(span[1]), int(span[2])
 
 
-def _choice(kinds: type[StrEnum], what: str) -> Callable[[object], StrEnum]:
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a validator that takes the text that `check` raises no ConfigError for."""
+
+    def validate(value: str) -> str:
+        try:
+            check(value)
+        except ConfigError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+        return value
+
+    return validate
+
+
+def choice(kinds: type[StrEnum], what: str) -> Callable[[object], StrEnum]:
     """Return a validator that reads one of the enum's values, and names the nearest when it is none of them."""
     names = [kind.value for kind in kinds]
 
@@ -152,7 +178,8 @@ def _text_schema(pattern: str, *examples: str) -> dict[str, Any]:
     return {"type": "string", "pattern": pattern, "examples": list(examples)}
 
 
-def _choice_schema(kinds: type[StrEnum]) -> dict[str, Any]:
+def choice_schema(kinds: type[StrEnum]) -> dict[str, Any]:
+    """Return the JSON Schema of one of the enum's values."""
     return {"type": "string", "enum": [kind.value for kind in kinds]}
 
 
@@ -192,18 +219,33 @@ Reference = Annotated[
 EngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": INSTALLED_ENGINE})]
 PlayedEngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": PLAYED_ENGINE})]
 Number = Annotated[
-    Precision, BeforeValidator(_choice(Precision, "a precision")), WithJsonSchema(_choice_schema(Precision))
+    Precision, BeforeValidator(choice(Precision, "a precision")), WithJsonSchema(choice_schema(Precision))
 ]
 Spot = Annotated[
-    SpotPolicy, BeforeValidator(_choice(SpotPolicy, "a spot policy")), WithJsonSchema(_choice_schema(SpotPolicy))
+    SpotPolicy, BeforeValidator(choice(SpotPolicy, "a spot policy")), WithJsonSchema(choice_schema(SpotPolicy))
 ]
 OnDemand = Annotated[
     OnDemandPolicy,
-    BeforeValidator(_choice(OnDemandPolicy, "an on-demand policy")),
-    WithJsonSchema(_choice_schema(OnDemandPolicy)),
+    BeforeValidator(choice(OnDemandPolicy, "an on-demand policy")),
+    WithJsonSchema(choice_schema(OnDemandPolicy)),
 ]
 ContextCapChoice = Annotated[
-    ContextCap, BeforeValidator(_choice(ContextCap, "a context cap")), WithJsonSchema(_choice_schema(ContextCap))
+    ContextCap, BeforeValidator(choice(ContextCap, "a context cap")), WithJsonSchema(choice_schema(ContextCap))
+]
+OnFailureChoice = Annotated[
+    OnFailure, BeforeValidator(choice(OnFailure, "an answer to failure")), WithJsonSchema(choice_schema(OnFailure))
+]
+Replicas = Annotated[
+    ReplicaShare,
+    BeforeValidator(_replica_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _text_schema(r"^\s*[0-9]+(\.[0-9]+)?\s*(%|replicas?)?\s*$", "10%", "1 replica"),
+                {"type": "integer", "minimum": 0},
+            ]
+        }
+    ),
 ]
 ScorerName = Annotated[
     str, BeforeValidator(_one_of(SCORERS, "a scorer")), WithJsonSchema({"type": "string", "enum": list(SCORERS)})
@@ -212,4 +254,4 @@ FilterName = Annotated[
     str, BeforeValidator(_one_of(FILTERS, "a filter")), WithJsonSchema({"type": "string", "enum": list(FILTERS)})
 ]
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
-ControlMode = Annotated[Mode, BeforeValidator(_choice(Mode, "a mode")), WithJsonSchema(_choice_schema(Mode))]
+ControlMode = Annotated[Mode, BeforeValidator(choice(Mode, "a mode")), WithJsonSchema(choice_schema(Mode))]

@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from fleetctl.config.fields import Duration, EngineName, OpenShare, PlayedEngineName, Spot, TokenRange, is_reference
+from fleetctl.config.fields import (
+    INSTALLED_ENGINE,
+    Duration,
+    EngineName,
+    OpenShare,
+    PlayedEngineName,
+    Spot,
+    TokenRange,
+    is_reference,
+)
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
 from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
@@ -110,6 +119,60 @@ Replicas = Annotated[
 ]
 
 
+_VERSION_PATTERN = r"^v?[0-9]+(\.[0-9A-Za-z]+)*([.+_-][0-9A-Za-z.+_-]*)?$"
+
+
+class EngineShape(ProfileSection):
+    """Which engine, and which installation of it."""
+
+    kind: EngineName = Field(description="The engine, by the name it is installed under.")
+    version: Annotated[str, Field(pattern=_VERSION_PATTERN, max_length=80)] | None = Field(
+        default=None,
+        description="The version that replicas must say they are, such as 0.32.0, in quotes; it also chooses the image of rendered "
+        "container files. A changed one is rolled out. Unset: any.",
+    )
+    executable: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="The program to start in place of the engine's own, so that versions can lie side by side; a path is "
+        "relative to this file. For sglang: the Python it is installed in.",
+    )
+
+
+def _one_or_section(value: object) -> object:
+    """Read vllm as {kind: vllm}."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+EngineChoice = Annotated[
+    EngineShape,
+    BeforeValidator(_one_or_section),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "$comment": INSTALLED_ENGINE},
+                {
+                    "type": "object",
+                    "properties": {
+                        "kind": {"type": "string", "$comment": INSTALLED_ENGINE, "description": "The engine."},
+                        "version": {
+                            "type": "string",
+                            "pattern": _VERSION_PATTERN,
+                            "description": "The version that replicas must say they are. Unset: any.",
+                        },
+                        "executable": {
+                            "type": "string",
+                            "description": "The program to start in place of the engine's own.",
+                        },
+                    },
+                    "required": ["kind"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
+
 class EmulatorShape(ProfileSection):
     """How emulated engines look and behave. A lane's own section changes only the keys it names."""
 
@@ -120,6 +183,10 @@ class EmulatorShape(ProfileSection):
     )
     speed: Positive = Field(
         default=_EMULATOR.speed, description="2 takes half the modelled time for every engine step."
+    )
+    version: str = Field(
+        default=_EMULATOR.version,
+        description="The version it says it is. Unset: engine.version, or the newest known of the engine it plays.",
     )
 
 
@@ -193,7 +260,9 @@ class LaneShape(ProfileSection):
         default=None,
         description="What may sit on spot nodes: none, burst (beyond the baseline) or all. Unset: as capacity.spot.",
     )
-    engine: EngineName | None = Field(default=None, description="Another engine than the profile's.")
+    engine: EngineChoice | None = Field(
+        default=None, description="Another engine than the profile's, or another version; it replaces that key whole."
+    )
     emulator: EmulatorShape | None = Field(default=None, description="How this lane's emulated engines differ.")
     launch: LaunchShape = Field(default_factory=LaunchShape, description="Launch settings pinned by hand.")
     spill_to: list[str] = Field(

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 def policy_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
-    """Yield a fault for a policy in the raw tree that is not there; what is no text is the shape's to refuse."""
+    """Yield a fault for each policy in the raw tree that is not there; what is no text is the shape's to refuse."""
     control = tree.get("control")
-    named = control.get("policy") if isinstance(control, dict) else None
     known = plugins.installed(plugins.POLICIES)
-    if isinstance(named, str) and named not in known:
-        message = f"{named!r} is not an installed policy{suggest(named, known)}; installed: {', '.join(known)}"
-        yield ProfileFault(path=("control", "policy"), message=message)
+    for key in ("policy", "shadow_policy"):
+        named = control.get(key) if isinstance(control, dict) else None
+        # An empty shadow_policy is none; an empty policy is the shape's to refuse.
+        if isinstance(named, str) and named and named not in known:
+            message = f"{named!r} is not an installed policy{suggest(named, known)}; installed: {', '.join(known)}"
+            yield ProfileFault(path=("control", key), message=message)

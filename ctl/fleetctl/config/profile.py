@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,14 +18,11 @@ from fleetctl.config.engine_names import EngineNames, engine_faults, installed_e
 from fleetctl.config.faults import PlacedFault, ProfileFault, ProfileSource, place_faults, unreadable
 from fleetctl.config.fields import shown
 from fleetctl.config.policy_names import policy_faults
-from fleetctl.config.shape import ProfileShape, describe, known_keys
+from fleetctl.config.shape import ProfileShape
+from fleetctl.config.shape_faults import shape_faults
 from fleetctl.config.trace import TraceSummary, summarize
-from fleetctl.errors import ConfigError, FleetctlError, KeyPath, NotFoundError
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
 from fleetctl.model.profile import GatewaySpec, Profile
-from fleetctl.spelling import suggest
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +115,7 @@ def _shape(tree: dict[str, Any]) -> tuple[ProfileShape | None, list[ProfileFault
     try:
         return ProfileShape.model_validate(tree), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        return None, [_fault(detail) for detail in details]
+        return None, shape_faults(error, ProfileShape)
 
 
 def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[ProfileFault]]:
@@ -131,50 +127,3 @@ def _trace(tree: dict[str, Any], base: Path) -> tuple[TraceSummary | None, list[
         return summarize(base / named), []
     except FleetctlError as error:
         return None, [ProfileFault(path=("workload", "trace"), message=error.message)]
-
-
-def _fault(detail: ErrorDetails) -> ProfileFault:
-    """Return one of pydantic's findings as a fault at its path."""
-    path: KeyPath = tuple(detail["loc"])
-    if path and path[-1] == "[key]":
-        path = path[:-1]
-    if detail["type"] == "extra_forbidden":
-        return _unknown_key(path)
-    if detail["type"] == "missing":
-        return ProfileFault(path=path, message=f"is missing: {describe(path) or 'it must be given'}")
-    return ProfileFault(path=path, message=_message(detail))
-
-
-def _unknown_key(path: KeyPath) -> ProfileFault:
-    known = known_keys(path[:-1])
-    near = suggest(str(path[-1]), known)
-    return ProfileFault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
-
-
-def _message(detail: ErrorDetails) -> str:
-    context = detail.get("ctx", {})
-    if "error" in context:  # raised by a validator of ours, whose message is final
-        return str(context["error"])
-    wanted = _WANTED.get(detail["type"])
-    if wanted is None:
-        return detail["msg"][0].lower() + detail["msg"][1:]
-    return f"must be {wanted.format(**context)}, not {shown(detail['input'])}"
-
-
-_WANTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a section",
-    "model_type": "a section",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "{ge:g} or more",
-    "less_than_equal": "{le:g} or less",
-    "literal_error": "{expected}",
-    "string_too_short": "given",
-    "too_short": "given",
-}

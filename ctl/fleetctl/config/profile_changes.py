@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SPELLINGS = {"_s": format_duration, "_bytes_max": format_bytes, "_usd_per_hour": format_usd}
-# The two keys that are not called as their fields are.
-_RENAMED = {(Profile, "objective"): "slo", (Objective, "fraction"): "objective"}
+# The keys that are not called as their fields are.
+_RENAMED = {
+    (Profile, "objective"): "slo",
+    (Objective, "fraction"): "objective",
+    (LaneSpec, "engine_version"): "engine.version",
+    (LaneSpec, "engine_executable"): "engine.executable",
+}
 # A fleet's name is its identity; and where a port came from is nothing that a profile says.
 _UNSAID = {"name", "port_is_given"}
 

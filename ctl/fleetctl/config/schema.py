@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fleetctl.config.engine_names import EngineNames
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(*, engines: EngineNames | None = None) -> dict[str, Any]:
@@ -24,15 +24,15 @@ def json_schema(*, engines: EngineNames | None = None) -> dict[str, Any]:
 
     It admits the engines in `engines`, by default those installed.
     """
-    body = ProfileShape.model_json_schema(by_alias=True, schema_generator=_Untitled)
-    _tidy(body)
+    body = ProfileShape.model_json_schema(by_alias=True, schema_generator=Untitled)
+    tidy(body)
     names = engines or installed_engines()
     _name_engines(body, {fields.INSTALLED_ENGINE: names.installed, fields.PLAYED_ENGINE: names.emulated})
     description = "A fleetctl profile: " + (ProfileShape.__doc__ or "")
-    return {"$schema": _DIALECT, **body, "title": "fleetctl profile", "description": description}
+    return {"$schema": DIALECT, **body, "title": "fleetctl profile", "description": description}
 
 
-class _Untitled(GenerateJsonSchema):
+class Untitled(GenerateJsonSchema):
     """Titles sections and leaves keys to speak for themselves: "Max Cost Per Hour" says less than its description."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401  # the base class's shape
@@ -40,10 +40,10 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def _tidy(node: Any) -> None:  # noqa: ANN401  # a JSON tree
+def tidy(node: Any) -> None:  # noqa: ANN401  # a JSON tree
     """Make the generated tree say what the parser does and what people write, in place."""
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        _tidy(child)
+        tidy(child)
     if not isinstance(node, dict):
         return
     if "patternProperties" in node:  # a lane whose name does not fit is a fault, not one left unchecked

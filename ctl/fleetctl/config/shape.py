@@ -5,7 +5,7 @@ Pydantic stays in this package. Every description here is what `fleetctl schema`
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,20 +14,21 @@ from fleetctl.config.fields import (
     ContextCapChoice,
     ControlMode,
     Duration,
-    EngineName,
     FilterName,
     Name,
     Number,
     OnDemand,
+    OnFailureChoice,
     OpenShare,
     Reference,
+    Replicas,
     ScorerName,
     Share,
     Spot,
     Usd,
     Weight,
 )
-from fleetctl.config.lane_shape import EmulatorShape, LaneShape
+from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, SpotPolicy
@@ -151,6 +152,34 @@ class LadderShape(ProfileSection):
     )
 
 
+class RolloutShape(ProfileSection):
+    """How a changed profile reaches running replicas: lane by lane, new ones first."""
+
+    canary: Replicas = Field(
+        default=_CONTROL.rollout.canary,
+        description="New replicas of a lane that serve beside its old ones and are judged before the rest follows: a "
+        "share, rounded up, or a count; 0: none.",
+    )
+    bake_s: Duration = Field(
+        default=_CONTROL.rollout.bake_s,
+        description="For so long; while too few requests have come to judge by, up to five times that.",
+    )
+    max_surge: Replicas = Field(
+        default=_CONTROL.rollout.max_surge, description="Replicas of a lane beyond what it wants, while it is rolled."
+    )
+    max_unavailable: Replicas = Field(
+        default=_CONTROL.rollout.max_unavailable,
+        description="Replicas of a lane that may be missing meanwhile. 0: a new one is ready before an old one leaves.",
+    )
+    on_failure: OnFailureChoice = Field(
+        default=_CONTROL.rollout.on_failure,
+        description="rollback puts the last complete revision back; pause leaves everything as it is then.",
+    )
+    timeout_s: Duration = Field(
+        default=_CONTROL.rollout.timeout_s, description="Without any progress: longer has failed."
+    )
+
+
 class ControlShape(ProfileSection):
     """How the controller acts."""
 
@@ -159,6 +188,10 @@ class ControlShape(ProfileSection):
     )
     policy: Annotated[str, Field(min_length=1)] = Field(
         default=_CONTROL.policy, description="Who decides: built-in, or another by the name it is installed under."
+    )
+    shadow_policy: str = Field(
+        default=_CONTROL.shadow_policy,
+        description="Another policy that decides beside it on the same figures, and never acts: `fleetctl shadow` compares them.",
     )
     tick_s: Duration = Field(default=_CONTROL.tick_s, description="Time between two decisions.")
     scale_up_after_s: Duration = Field(
@@ -186,6 +219,9 @@ class ControlShape(ProfileSection):
     )
 
     ladder: LadderShape = Field(default_factory=LadderShape, description="What the ladder's steps cut to.")
+    rollout: RolloutShape = Field(
+        default_factory=RolloutShape, description="How a changed profile reaches running replicas."
+    )
 
     @model_validator(mode="after")
     def _has_hysteresis(self) -> ControlShape:
@@ -240,7 +276,9 @@ class ProfileShape(ProfileSection):
     api_version: Literal["fleetctl/v1"] = Field(alias="apiVersion", description="The profile language: fleetctl/v1.")
     name: Name = Field(description="The fleet's name.")
     model: ModelShape = Field(description="Which weights are served.")
-    engine: EngineName = Field(description="The engine of every lane that names no other.")
+    engine: EngineChoice = Field(
+        description="The engine of every lane that names no other: its name, or {kind, version, executable}."
+    )
     emulator: EmulatorShape = Field(default_factory=EmulatorShape, description="How emulated engines look and behave.")
     provider: Name = Field(
         description="Who sells the nodes: local (processes on this machine), or an installed provider."
@@ -255,42 +293,3 @@ class ProfileShape(ProfileSection):
     capacity: CapacityShape = Field(default_factory=CapacityShape, description="What may be bought.")
     control: ControlShape = Field(default_factory=ControlShape, description="How the controller acts.")
     gateway: GatewayShape = Field(default_factory=GatewayShape, description="The public endpoint.")
-
-
-def known_keys(path: tuple[str | int, ...]) -> list[str]:
-    """Return the keys a section at this path may hold; empty when the path is no section of a profile."""
-    return list(_entries(path))
-
-
-def describe(path: tuple[str | int, ...]) -> str:
-    """Return what the key at this path means, or nothing for a key there is not."""
-    return _entries(path[:-1]).get(str(path[-1]), "")
-
-
-def _entries(path: tuple[str | int, ...]) -> dict[str, str]:
-    """Return key -> description of the section at this path."""
-    kind: Any = ProfileShape
-    for part in path:
-        kind = _section_below(kind, part)
-    if isinstance(kind, type) and issubclass(kind, ProfileSection):
-        return {entry.alias or name: entry.description or "" for name, entry in kind.model_fields.items()}
-    return {}
-
-
-def _section_below(kind: Any, part: str | int) -> Any:  # noqa: ANN401  # annotations have no narrower type
-    if isinstance(kind, type) and issubclass(kind, ProfileSection):
-        found = [entry for name, entry in kind.model_fields.items() if (entry.alias or name) == part]
-        return _unwrap(found[0].annotation) if found else None
-    return kind[0] if isinstance(kind, tuple) else None
-
-
-def _unwrap(annotation: Any) -> Any:  # noqa: ANN401
-    """Return the section an annotation names; a one-tuple of it when it is a mapping of sections."""
-    if isinstance(annotation, type) and issubclass(annotation, ProfileSection):
-        return annotation
-    inner = [_unwrap(part) for part in getattr(annotation, "__args__", ())]
-    sections = [part for part in inner if part is not None]
-    if not sections:
-        return None
-    is_mapping = getattr(annotation, "__origin__", None) is dict
-    return (sections[0],) if is_mapping else sections[0]

@@ -87,6 +87,17 @@ def summarize(path: Path) -> TraceSummary:
     )
 
 
+def check_ends_by(path: Path, most_s: float, *, rule: str) -> None:
+    """Raise ConfigError naming file and line of the first row that arrives later than `most_s`; `rule` says why it may not."""
+    for where, cells in read_csv_rows(path, _REQUIRED, what="trace"):
+        arrival_s = number_from_zero(cells["arrival_s"], "arrival_s", where)
+        if arrival_s > most_s:
+            raise ConfigError(
+                f"{where}: arrival_s {arrival_s:g} is later than {most_s:g}: {rule}",
+                hint="--offset and --duration choose a part of it",
+            )
+
+
 def _row(text: dict[str, str], where: str) -> TraceRow:
     return TraceRow(
         arrival_s=number_from_zero(text["arrival_s"], "arrival_s", where),

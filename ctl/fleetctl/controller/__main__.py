@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
 from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
-from fleetctl.controller.interruptions import step_since
 from fleetctl.controller.log_upkeep import keep_logs
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.publish import table_epoch
@@ -25,6 +24,7 @@ from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
 from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
+from fleetctl.ports.host import COMMAND_LOCK
 from fleetctl.printable import log_to_stderr
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.unix_server import UnixServer
@@ -62,18 +62,34 @@ def main() -> int:
         _log.info("fleet %s has its controller: %s; nothing to do", arguments.fleet, exc.message)
         return 0
     try:
-        asyncio.run(_keep(arguments.fleet, host, runtime))
+        is_forgotten = asyncio.run(_keep(arguments.fleet, host, runtime))
     except FleetctlError as exc:
         _log.error("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
         return exc.exit_code
     finally:
         runtime.release()
+    if is_forgotten:
+        _clean_up(host, arguments.fleet)
     return 0
 
 
-async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> None:
+def _clean_up(host: Host, fleet: str) -> None:
+    """Remove what is left of a fleet's files where no command does: the `down` that asked may have gone long ago."""
+    try:
+        with host.exclusive(fleet, operation=COMMAND_LOCK, wait_s=0.0):
+            store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
+            if store.fleet(fleet) is None:
+                host.clean_up(fleet)
+            store.close()
+    except FleetctlError as exc:
+        _log.info("left to the command that is under way: %s", exc.message)
+
+
+async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
+    """Keep a fleet until it is down, or we are told to go; return whether it is forgotten."""
     paths = FleetPaths(fleet=fleet)
     heart = _Heart(runtime)
+    is_forgotten = False
     beating = asyncio.get_running_loop().create_task(heart.beat())
     store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
     reader = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
@@ -81,7 +97,6 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> None:
         desired = store.fleet(fleet)
         if desired is None:
             raise NotFoundError(f"there is no fleet {fleet!r} to keep", hint="bring one up: fleetctl up PROFILE")
-        earlier = store.lease(fleet)
         lease = await _acquire_lease(store, fleet, runtime, paths)
         _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
         leased = store.under(lease)
@@ -96,7 +111,6 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> None:
                 paths=paths,
                 store=WriteBehindStore(access, fleet, SYSTEM_CLOCK),
                 epoch=lease.epoch,
-                clock_step=step_since(earlier, lease.holder, SYSTEM_CLOCK),
                 provider=provider,
                 engine_of=engine_of,
                 policy_of=lru_cache(load_policy),
@@ -110,12 +124,14 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> None:
             while await _serve(world, runtime, leased, heart):
                 if _is_forgotten(leased, fleet):
                     _forget_environment(host, leased, fleet)
+                    is_forgotten = True
                     break
         _release(leased)
     finally:
         beating.cancel()
         store.close()
         reader.close()
+    return is_forgotten
 
 
 def _own_environment(desired: Desired, provider: Provider, engine_of: Callable[[str], Engine]) -> FleetEnvironment:

@@ -9,26 +9,29 @@ from fleetctl.core.assignment import assignment_refusal
 from fleetctl.core.disruption import notice_text
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
+from fleetctl.model.action import EntryKind, OneReplicaAction
 from fleetctl.model.decision import (
     AbandonShared,
     AdmitReplica,
     AnyAction,
     AssignReplica,
     DrainReplica,
-    EntryKind,
     LaunchReplica,
     LeaveUnverified,
     MarkBooting,
     MarkGone,
-    OneReplicaAction,
     PrepareShared,
+    ReportAlert,
     ReportBreach,
+    ReportRollout,
+    RollBack,
     SetStep,
     StartGateway,
     StopGateway,
     StopOrphanedNode,
     StopReplica,
     TeardownShared,
+    UndrainReplica,
     WarmReplica,
 )
 from fleetctl.model.node import NodeState, NoticeKind
@@ -48,10 +51,11 @@ if TYPE_CHECKING:
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.records import Records
+    from fleetctl.controller.revisions import Revisions
     from fleetctl.controller.shared import SharedOperations
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
-    from fleetctl.model.decision import Decision, Memory, ReplicaAction
+    from fleetctl.model.decision import Decision, Memory, ReplicaAction, SharedAction
     from fleetctl.model.desired import Desired
     from fleetctl.model.node import Notice
     from fleetctl.model.observation import Observation
@@ -80,8 +84,10 @@ class Applier:
         probes: Probes,
         observer: Observer,
         shared: SharedOperations,
+        revisions: Revisions,
     ) -> None:
         self._world = world
+        self._revisions = revisions
         self._calls = calls
         self._cache = cache
         self._records = records
@@ -162,10 +168,13 @@ class Applier:
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
-            case LaunchReplica() | SetStep() | ReportBreach():
+            case LaunchReplica() | SetStep() | ReportBreach() | ReportAlert() | ReportRollout():
                 # Launches are ordered together when all else is done; the table is built from the decision's memory, and
-                # of a breach there is no more to do than to write it down.
+                # of a breach or an alert there is no more to do than to write it down.
                 pass
+            case RollBack():
+                if desired.stable is not None:
+                    self._revisions.roll_back(desired, desired.stable, over=action.revision, why=action.reason)
             case StartGateway():
                 self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))
             case StopGateway():
@@ -173,18 +182,23 @@ class Applier:
                 self._background.start(_GATEWAY, lambda: self._stop_gateway(within_s))
             case StopOrphanedNode():
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
-            case PrepareShared():
-                self._shared.prepare(action.resource)
-            case TeardownShared():
-                self._shared.teardown(action.resource)
+            case PrepareShared() | TeardownShared() | AbandonShared():
+                self._do_shared(desired, action)
             case LeaveUnverified():
                 self._leave_unverified(desired, action.reason)
-            case AbandonShared():
-                self._shared.abandon(desired, action.resource, action.reason)
             case OneReplicaAction():
                 self._change(desired, action)
             case _ as never:
                 assert_never(never)
+
+    def _do_shared(self, desired: Desired, action: SharedAction) -> None:
+        match action:
+            case PrepareShared():
+                self._shared.prepare(action.resource)
+            case TeardownShared():
+                self._shared.teardown(action.resource)
+            case AbandonShared():
+                self._shared.abandon(desired, action.resource, action.reason)
 
     def _change(self, desired: Desired, action: ReplicaAction) -> None:
         """Do what the action means at the engine or the provider, and store the replica's new record."""
@@ -194,8 +208,10 @@ class Applier:
             return
         match action:
             case WarmReplica():
-                self._warmups.begin(record, desired.profile.model.name, recoveries=action.recoveries)
-            case AdmitReplica():
+                self._warmups.begin(
+                    record, record.served_name or desired.profile.model.name, recoveries=action.recoveries
+                )
+            case AdmitReplica() | UndrainReplica():
                 self._observer.admitted(record.id)
             case DrainReplica() | AssignReplica():
                 pass  # the routing table is built from its record
@@ -256,6 +272,7 @@ class Applier:
         self._background.start(f"stop/{node_id}", lambda: self._request_stop(subject, node_id, grace_s))
 
     async def _request_stop(self, subject: Subject, node_id: str, grace_s: float) -> None:
+        await self._world.store.journalled()
         while True:
             try:
                 await self._calls.stop(node_id, grace_s=grace_s)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.budget import count_requests
+from fleetctl.core.slo.budget import count_gateway, read_budgets
 
 if TYPE_CHECKING:
     from fleetctl.controller.world import World
-    from fleetctl.model.budget import BudgetLedger
+    from fleetctl.model.budget import LaneBudget
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import GatewaySnapshot
 
-# A controller killed in between reads the same gateway's totals again, and counts what it had not stored.
+# A controller killed in between reads the same gateway's totals again, and counts what it had not stored; only where the
+# gateway dies with it are these seconds lost.
 _STORE_INTERVAL_S = 5.0
 
 
@@ -24,22 +25,13 @@ class Budgets:
         self._ledgers = self._stored = world.store.ledgers()
         self._stored_s = float("-inf")
 
-    def count(self, desired: Desired, gateway: GatewaySnapshot | None) -> dict[str, BudgetLedger]:
-        """Return the ledgers of the profile's lanes with what the gateway has counted since."""
-        names = [lane.name for lane in desired.profile.lanes]
-        ledgers = {name: self._ledgers[name] for name in names if name in self._ledgers}
-        for lane in gateway.lanes if gateway else ():
-            if lane.name in names and lane.totals is not None and gateway is not None:
-                ledgers[lane.name] = count_requests(
-                    ledgers.get(lane.name),
-                    lane.totals,
-                    gateway_started_at=gateway.started_at,
-                    now=self._world.clock.now(),
-                    window_s=desired.profile.objective.window_s,
-                )
-        self._ledgers = ledgers
+    def count(self, desired: Desired, gateway: GatewaySnapshot | None) -> dict[str, LaneBudget]:
+        """Return the profile's lanes' budgets with what the gateway has counted since."""
+        profile, now = desired.profile, self._world.clock.now()
+        self._ledgers = count_gateway(self._ledgers, gateway, profile, now)
         self._store()
-        return ledgers
+        named = {lane.name: self._ledgers[lane.name] for lane in profile.lanes if lane.name in self._ledgers}
+        return read_budgets(named, profile.objective, now)
 
     def _store(self) -> None:
         now_s = self._world.clock.monotonic_s()

@@ -56,7 +56,9 @@ class Canaries:
         now_s = self._world.clock.monotonic_s()
         ready = [r for r in observation.replicas if r.record.state is ReplicaState.READY]
         self._proofs = {r.record.id: self._proofs.get(r.record.id) or _Proof(alive_at_s=now_s) for r in ready}
-        due = [replica for replica in ready if self._is_due(replica, now_s)]
+        # A lane that is retired is not looked after.
+        lanes = {lane.name for lane in desired.profile.lanes}
+        due = [replica for replica in ready if replica.record.lane in lanes and self._is_due(replica, now_s)]
         due.sort(key=lambda replica: self._proofs[replica.record.id].tried_at_s)
         for replica in due[:_PER_TICK_MAX]:
             self._start(replica, desired, now_s)
@@ -95,7 +97,8 @@ class Canaries:
         deadline_s = max(_DEADLINE_S_MIN, stall_limit_s(lane.slo, desired.profile.gateway.stall_timeout_s))
         proof = self._proofs[record.id]
         proof.tried_at_s = now_s
-        path, body = self._world.engine_of(record.engine).warm_body(served_name=desired.profile.model.name)
+        served_name = record.served_name or desired.profile.model.name
+        path, body = self._world.engine_of(record.engine).warm_body(served_name=served_name)
         self._background.start(
             _key(record.id),
             lambda: self._complete((record.host, record.port, path, body), proof, deadline_s),

@@ -249,7 +249,7 @@ class Creator:
             return  # it may have happened: the intent stays open, and is looked up by its token
         kind = EngineFaultKind.PROGRAM if isinstance(error, EngineMissingError) else None
         self.close(intent, error.message, is_final=isinstance(error, UnobtainableError), kind=kind)
-        if isinstance(error, UnobtainableError) and self._is_wanted():
+        if isinstance(error, UnobtainableError):
             self.on_unobtainable(desired, intent, error)
 
     def _refuse(self, batch: tuple[Intent, ...], error: FleetctlError) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from fleetctl.model.slo_feed import SloFeed
+
 _HEALTH_S = 2.0
 _METRICS_S = 2.0
 _COMPLETION_S = 60.0  # a cold engine may compile kernels for its first prompt
@@ -53,8 +55,8 @@ class HttpEngineClient:
             await _read(response, _HEALTH_BYTES_MAX)
             return response.status == 200
 
-    async def metrics(self, host: str, port: int, path: str) -> str:
-        """Return the metrics page."""
+    async def get(self, host: str, port: int, path: str) -> str:
+        """Return what a GET of a path answers with 200."""
         try:
             async with self._request("GET", host, port, path, deadline_s=_METRICS_S) as response:
                 text = (await _read(response, _METRICS_BYTES_MAX)).decode()
@@ -128,11 +130,18 @@ class HttpGatewayClient:
 
     async def put_signals(self, feed: SignalFeed) -> None:
         """Hand over what engines said of themselves."""
-        request = (await self._current()).put("http://gateway/v1/signals", data=encode(feed))
+        await self._put("signals", encode(feed), "engine figures")
+
+    async def put_slo(self, feed: SloFeed) -> None:
+        """Hand over the readings of budgets and alerts."""
+        await self._put("slo", encode(feed), "readings of budgets")
+
+    async def _put(self, name: str, body: bytes, what: str) -> None:
+        request = (await self._current()).put(f"http://gateway/v1/{name}", data=body)
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
-            raise UnavailableError(f"the gateway answered {response.status} to engine figures")
+            raise UnavailableError(f"the gateway answered {response.status} to {what}")
 
     async def _current(self) -> aiohttp.ClientSession:
         """Return a session with where the socket is now: it is made anew elsewhere when its directory vanishes."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.model.decision import EntryKind
+from fleetctl.core.rollout.in_force import started_by
+from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.node import NodeState
 from fleetctl.model.reason import ReasonCode
@@ -102,7 +103,7 @@ class Resolver:
             ReasonCode.CREATE_REPEATED,
             f"{why}: ordered again by the same token",
         )
-        self._creator.begin_again(desired, intent)
+        self._creator.begin_again(started_by(record, desired), intent)
 
     def _is_too_late(self, desired: Desired, intent: Intent) -> bool:
         """Whether the replica has had its time to start: its order is then left to be given up."""

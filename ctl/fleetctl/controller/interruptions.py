@@ -9,7 +9,7 @@ from fleetctl.core.clock_steps import is_step
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
-    from fleetctl.ports.lease import Lease, LeaseHolder
+    from fleetctl.ports.lease import Lease
 
 
 class RestartError(Exception):
@@ -30,16 +30,11 @@ class ClockWatch:
         return by if is_step(by) else None
 
 
-def step_since(lease: Lease | None, holder: LeaseHolder, clock: Clock) -> timedelta | None:
-    """Return how far the wall clock was set since an earlier controller of this boot was last at work; None: not known."""
-    if (
-        lease is None
-        or lease.renewed_monotonic_s is None
-        or lease.holder.boot_id != holder.boot_id
-        or not holder.boot_id
-    ):
+def step_since(lease: Lease | None, clock: Clock) -> timedelta | None:
+    """Return how far the wall clock was set since what is on record was written, in this boot; None: it was not, or nobody knows."""
+    if lease is None or lease.origin is None:
         return None
-    by = _origin(clock.now(), clock.monotonic_s()) - _origin(lease.renewed_at, lease.renewed_monotonic_s)
+    by = _origin(clock.now(), clock.monotonic_s()) - lease.origin
     return by if is_step(by) else None
 
 

@@ -6,14 +6,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError
-from fleetctl.model.decision import AnyAction, EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 
 if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.controller.write_behind import WriteBehindStore
-    from fleetctl.model.decision import Decision
+    from fleetctl.model.decision import AnyAction, Decision
     from fleetctl.model.subject import Subject
 
 _log = logging.getLogger("fleetctl.controller")
@@ -55,7 +55,7 @@ class Journal:
     ) -> None:
         """Write one line on what happened."""
         _log.info("%s %s: %s", action, subject, reason)
-        self._store.append((self._line(kind, subject, action, code, reason, inputs=inputs or {}),))
+        self._store.append((self.line(kind, subject, action, code, reason, inputs=inputs or {}),))
 
     def failed(
         self, subject: Subject, action: str, error: BaseException, *, code: ReasonCode = ReasonCode.FAILED
@@ -72,24 +72,24 @@ class Journal:
         is_bug = not isinstance(error, FleetctlError | TimeoutError)
         _log.error("%s %s failed: %s", action, subject, reason, exc_info=error if is_bug else None)
         self._store.append(
-            (self._line(EntryKind.ERROR, subject, action, code, reason or type(error).__name__, ok=False),)
+            (self.line(EntryKind.ERROR, subject, action, code, reason or type(error).__name__, ok=False),)
         )
 
     def _entry(self, action: AnyAction, decision: Decision, lanes: dict[Subject, Subject]) -> JournalEntry:
         kind, subject = action.entry_kind, action.subject
         is_decided = kind in (EntryKind.DECISION, EntryKind.NOTICE)
         inputs = decision.inputs.get(lanes.get(subject, subject).name, {}) if is_decided else {}
-        return self._line(
+        return self.line(
             kind,
             subject,
             action.name,
             action.code,
             action.reason,
-            inputs={**inputs, **action.figures},
+            inputs={**inputs, **action.figures, **_rejected(action)},
             shadow=action.shadow,
         )
 
-    def _line(  # noqa: PLR0913  # a journal line's own columns
+    def line(  # noqa: PLR0913  # a journal line's own columns
         self,
         kind: EntryKind,
         subject: Subject,
@@ -101,6 +101,7 @@ class Journal:
         shadow: bool = False,
         ok: bool = True,
     ) -> JournalEntry:
+        """Return a line of this controller's, not yet written."""
         return JournalEntry(
             seq=0,
             at=self._clock.now(),
@@ -115,6 +116,10 @@ class Journal:
             inputs=inputs or {},
             epoch=self._epoch,
         )
+
+
+def _rejected(action: AnyAction) -> dict[str, float | str]:
+    return {"rejected": "; ".join(action.rejected)} if action.rejected else {}
 
 
 def _news(action: AnyAction) -> str:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.drains import cordoned_zones
 from fleetctl.core.hazard import NOTHING_LEARNED
+from fleetctl.core.orphaned import NONE_ORPHANED
 from fleetctl.core.pending import pending_replica
 from fleetctl.core.placement import Ranking, ranked_offerings
+from fleetctl.core.reconcile.balance import price_of
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
-from fleetctl.model.decision import EntryKind, LaunchReplica
+from fleetctl.model.action import EntryKind
+from fleetctl.model.decision import LaunchReplica
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.node import NodeRequest
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import Subject
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.errors import UnobtainableError
     from fleetctl.model.catalogue import Offering
-    from fleetctl.model.desired import Desired
+    from fleetctl.model.profile import CapacitySpec
     from fleetctl.model.replica import Replica
     from fleetctl.ports.store import Intent
 
@@ -47,6 +53,8 @@ class Launcher:
         self._blocked = ""  # why no node may be ordered, as of the last decision
         self._substitutes: set[str] = set()  # replica ids: spot or nothing, an on-demand replica serves meanwhile
         self.hazards = NOTHING_LEARNED  # as of the last decision
+        self.orphaned = NONE_ORPHANED  # as of the last decision
+        self.caps: CapacitySpec | None = None  # as people last set them, whatever revision a replica is started by
         creator.on_unobtainable = self._elsewhere
         creator.sold_of = offerings.sold_of
 
@@ -66,16 +74,18 @@ class Launcher:
                 self._refuse(action, ProviderError(self._blocked), ReasonCode.LAUNCH_BLOCKED)
             return
         begun: list[tuple[Replica, NodeRequest]] = []
-        placed: dict[str, str] = {}
+        placed: dict[str, Ranking] = {}
         self._substitutes.intersection_update(r.id for r in self._records.all if r.state.is_live)
-        for action in actions:
+        for number, action in enumerate(actions, start=1):
             try:
                 ranking = self._ranking(desired, action, [record for record, _ in begun])
-                begun.append(self._begun(desired, action, ranking.offerings))
+                kept = self._kept_for(desired, actions[number:])
+                offerings = self._affordable(desired, action.lane, ranking.offerings, [r for r, _ in begun], kept)
+                begun.append(self._begun(desired, action, offerings))
             except FleetctlError as exc:
                 self._refuse(action, exc, ReasonCode.FAILED)
             else:
-                placed[begun[-1][0].id] = ranking.reason
+                placed[begun[-1][0].id] = ranking
                 self._substitutes.update(() if action.may_fall_back else (begun[-1][0].id,))
         if not begun:
             return
@@ -104,7 +114,7 @@ class Launcher:
             f"r{world.store.next_replica_number()}",
             desired,
             action,
-            offering,
+            offerings,
             continues_streams=engine.capabilities.continues_streams,
             now=world.clock.now(),
         )
@@ -139,20 +149,48 @@ class Launcher:
             [record for record in self._records.all if record.state.is_live] + begun,
             action.market,
             self._offerings.latest,
-            capacity=desired.profile.capacity,
+            capacity=self._capacity(desired),
             avoid=self._offerings.unobtainable(),
             hazards=self.hazards,
             may_fall_back=action.may_fall_back,
             most=1 + self._world.provider.capabilities.alternatives_max,
             late=frozenset(action.late),
+            cordoned=cordoned_zones(desired.overrides),
+            orphaned=self.orphaned,
         )
         if not ranking.offerings:
             raise CapacityError(ranking.reason, hint="it is tried again; raise the caps or allow more zones and GPUs")
         return ranking
 
+    def _affordable(
+        self, desired: Desired, lane: str, offerings: tuple[Offering, ...], begun: list[Replica], kept_usd: float
+    ) -> tuple[Offering, ...]:
+        """Return the first, and of the others those that leave room for the launches that come after it."""
+        cap, first = self._capacity(desired).max_cost_usd_per_hour, offerings[0]
+        if cap is None or len(offerings) == 1:
+            return offerings
+        standing = [record for record in self._records.all if record.state.is_live] + begun
+        spent = sum(record.price_usd_per_hour for record in standing) + self.orphaned.usd_per_hour
+        left = (cap - spent - kept_usd) / desired.plan.lane(lane).node_count
+        return tuple(o for o in offerings if o.price_usd_per_hour <= max(left, first.price_usd_per_hour))
+
+    def _kept_for(self, desired: Desired, coming: Sequence[LaunchReplica]) -> float:
+        """Return what the launches that come after one cost an hour, as the decision has reckoned."""
+        return sum(price_of(desired.plan.lane(action.lane), action.market) for action in coming)
+
+    def _capacity(self, desired: Desired) -> CapacitySpec:
+        """Return where a revision's replicas may run, under the caps of today."""
+        capacity, caps = desired.profile.capacity, self.caps
+        if caps is None:
+            return capacity
+        return replace(capacity, max_nodes=caps.max_nodes, max_cost_usd_per_hour=caps.max_cost_usd_per_hour)
+
     def _elsewhere(self, desired: Desired, intent: Intent, why: UnobtainableError) -> None:
         """Try the next offerings as a new replica: a token belongs to the offerings it was sent with."""
         self._offerings.note_unobtainable(intent.request, why)
+        fleet = self._world.store.fleet()
+        if fleet is None or fleet.phase is not DesiredPhase.UP:
+            return  # what there is no stock of is left alone all the same, should it be wanted up again
         again = LaunchReplica(
             lane=intent.request.lane,
             market=intent.request.market,
@@ -162,10 +200,15 @@ class Launcher:
         )
         self.launch(desired, [again])
 
-    def _note(self, record: Replica, placed: str) -> None:
-        """Write where the node is ordered and why there, unless the launch has said so."""
-        where = "" if record.offering in record.reason else f"; on {placed}"
+    def _note(self, record: Replica, placed: Ranking) -> None:
+        """Write where the node is ordered and why there, unless the launch has said so, and what was passed over."""
+        where = "" if record.offering in record.reason else f"; on {placed.reason}"
         inputs: dict[str, float | str] = {"price_usd_per_hour": record.price_usd_per_hour, "lane": record.lane}
+        if placed.first is not None:
+            inputs |= {
+                "score": placed.first.score,
+                "passed_over": placed.first.passed_over or "nothing else is on offer",
+            }
         self._journal.note(
             EntryKind.LIFECYCLE,
             Subject.replica(record.id),

@@ -13,7 +13,9 @@ from fleetctl.controller.background import BackgroundTasks
 from fleetctl.controller.budgets import Budgets
 from fleetctl.controller.canary import Canaries
 from fleetctl.controller.create import Creator
+from fleetctl.controller.expiry import end_overrides
 from fleetctl.controller.intents import Resolver
+from fleetctl.controller.interruption_log import InterruptionLog
 from fleetctl.controller.interruptions import ClockWatch, RestartError
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.launch import Launcher
@@ -26,15 +28,20 @@ from fleetctl.controller.probes import Probes
 from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
+from fleetctl.controller.revisions import Revisions
+from fleetctl.controller.shadow import ShadowPolicy
 from fleetctl.controller.shared import SharedOperations
 from fleetctl.controller.start_watch import StartWatch
 from fleetctl.controller.warm import Warmups
 from fleetctl.core.hazard import Hazards
+from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
 from fleetctl.core.reconcile.provider import launches_blocked
+from fleetctl.core.rollout.in_force import by_source, in_force
+from fleetctl.core.slo_feed import slo_feed
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.errors import FencedError
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
@@ -101,8 +108,6 @@ class Controller:
         """
         try:
             await self._world.store.open()
-            if self._world.clock_step is not None:
-                self._world.store.shift_clock(self._world.clock_step)
             async with asyncio.TaskGroup() as group:
                 store = group.create_task(self._world.store.run())
                 while not await self._keep(_Components(self._world, group, self.wake)):
@@ -192,7 +197,9 @@ class Controller:
             return True
         desired, observation = loaded
         decision = self._decide(components, desired, observation)
+        stood_on = components.applier.memory
         await self._apply(components, desired, observation, decision)
+        await components.shadow.compare(desired, observation, stood_on, decision)
         await self._world.store.refresh_journal()
         self.broadcast.announce()
         # What ended is on record before anybody forgets the fleet.
@@ -200,10 +207,12 @@ class Controller:
 
     async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
         await self._world.store.refresh()
-        self._check_ground()
+        self._check_ground(components)
         desired = self._world.store.fleet()
         if desired is None:
             return None
+        desired = end_overrides(desired, self._world.store, components.journal, self._world.clock.now())
+        desired = await components.revisions.attach(desired, components.applier.memory.rollout)
         self._tick_s = desired.profile.control.tick_s
         components.keep_looking()
         components.records.read()
@@ -214,11 +223,13 @@ class Controller:
         refused = components.launcher.take_refused()
         observation = await components.observer.observe(components.records.all, refused=refused)
         components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
-        components.canaries.begin(desired, observation)
+        components.canaries.begin(in_force(desired, components.applier.memory.rollout), observation)
         condition = self._world.store.condition
-        return desired, replace(observation, shared=components.shared.observed(), store_condition=condition)
+        budgets = components.budgets.count(in_force(desired, components.applier.memory.rollout), observation.gateway)
+        shared = components.shared.observed()
+        return desired, replace(observation, shared=shared, store_condition=condition, budgets=budgets)
 
-    def _check_ground(self) -> None:
+    def _check_ground(self, components: _Components) -> None:
         """Raise RestartError where the state has gone, a write of ours was refused, or the clock was set."""
         step = self._clock_watch.step()
         if not self._world.store.is_in_place:
@@ -227,6 +238,8 @@ class Controller:
             raise RestartError("a write to the state was refused")
         if step is not None:
             self._world.store.shift_clock(step)
+            # What is still settled before all begins anew goes on from these records, not from those before the step.
+            components.records.read()
             raise RestartError(f"the clock was set by {step.total_seconds():+.0f} s")
 
     def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
@@ -236,6 +249,7 @@ class Controller:
     async def _apply(
         self, components: _Components, desired: Desired, observation: Observation, decision: Decision
     ) -> None:
+        components.interruption_log.note(observation, components.applier.memory, decision.memory)
         launches = components.applier.apply(desired, observation, decision)
         # Whoever leaves rotation leaves it first; only then is a replacement written down.
         await components.publisher.publish(
@@ -243,7 +257,10 @@ class Controller:
         )
         components.launcher.block(launches_blocked(observation, observation.at))
         components.launcher.hazards = Hazards(now=observation.at, records=decision.memory.offerings)
-        components.launcher.launch(desired, launches)
+        components.launcher.orphaned = orphaned_cost(observation.orphaned_nodes, desired.plan)
+        components.launcher.caps = desired.profile.capacity
+        for source, actions in by_source(desired, decision.memory.rollout, launches):
+            components.launcher.launch(source, actions)
         await components.publisher.send_signals(observation)
         self._hold_port(components, observation, decision)
         self._world.gateway_host.watch(self.wake)
@@ -257,8 +274,9 @@ class Controller:
             decision=decision,
             controller_pid=self._world.pid,
             shared_left=components.shared.left,
-            ledgers=components.budgets.count(desired, observation.gateway),
+            budgets=observation.budgets,
         )
+        await components.publisher.send_slo(slo_feed(self._known), gateway=observation.gateway)
 
     def _hold_port(self, components: _Components, observation: Observation, decision: Decision) -> None:
         silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
@@ -291,19 +309,18 @@ class _Components:
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records, self.events = Records(world.store), world.provider.capabilities.events
-        self.cache = _node_cache(world)
+        self.records, self.revisions = Records(world.store), Revisions(world)
+        self.events, self.cache = world.provider.capabilities.events, _node_cache(world)
         self.calls = _provider_calls(world)
         self.listing = Listing(
             world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
         )
         self.offerings = Offerings(world, self.calls, self.journal, wake)
-        self.probes = Probes(world, self.background, wake)
+        self.probes, self.budgets = Probes(world, self.background, wake), Budgets(world)
         self.start_watch = StartWatch(world, self.background, self.journal, wake)
         self.warmups = Warmups(world, self.background, self.journal)
-        self.canaries = Canaries(world, self.background, wake)
-        self.publisher = Publisher(world, self.journal)
-        self.budgets = Budgets(world)
+        self.canaries, self.shadow = Canaries(world, self.background, wake), ShadowPolicy(world, self.journal)
+        self.publisher, self.interruption_log = Publisher(world, self.journal), InterruptionLog(world)
         self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
         self.creator = Creator(
             world,
@@ -348,6 +365,7 @@ class _Components:
             probes=self.probes,
             observer=self.observer,
             shared=self.shared,
+            revisions=self.revisions,
         )
 
     def keep_looking(self) -> None:

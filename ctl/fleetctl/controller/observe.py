@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.launch import token_of
 from fleetctl.core.boot_times import boot_times_s
+from fleetctl.core.reconcile.versions import other_version
 from fleetctl.engine_kit.start_faults import killed_by, was_killed
 from fleetctl.errors import UnavailableError
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
@@ -129,17 +130,19 @@ class Observer:
         node = self._cache.node(token, now=now)
         settled_at = self._resolver.settled_by(record.id)
         healthy = self._probes.healthy(record.id)
+        reported_version = self._probes.version(record.id)
         if record.state is not ReplicaState.PENDING and (node is None or self._must_look_up(record, node, healthy)):
             self._listing.look_up(token)
         return ObservedReplica(
             record=record,
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
-            engine_fault=self._engine_fault(record, node),
+            engine_fault=other_version(record, reported_version) or self._engine_fault(record, node),
             absent_readings=self._absent_readings(record, token, settled_at),
             creating=self._creator.is_creating(record.id),
             was_requested=settled_at is not None,
             healthy=healthy,
+            reported_version=reported_version,
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
             warm_failures=self._warmups.failures(record.id),

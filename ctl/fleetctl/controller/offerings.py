@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ProviderError
+from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.subject import FLEET
 
 if TYPE_CHECKING:
@@ -73,15 +74,14 @@ class Offerings:
         until_s, now = self._world.clock.monotonic_s() + _UNOBTAINABLE_S, self._world.clock.now()
         requested = {request.offering, *request.alternatives}
         named = bool(why.instance_type or why.zone or why.market)
-        for offering in self.latest:
-            if _matches(why, offering) if named else offering.key in requested:
-                self._until_s[offering.key] = until_s
-                self._refused_at[offering.key] = now
+        # An earlier controller's order may be refused before the provider has told this one what it sells.
+        for key in {*(offering.key for offering in self.latest), *requested}:
+            if _matches(why, OfferingKey.parse(key)) if named else key in requested:
+                self._until_s[key] = until_s
+                self._refused_at[key] = now
 
 
-def _matches(why: UnobtainableError, offering: Offering) -> bool:
+def _matches(why: UnobtainableError, key: OfferingKey) -> bool:
     return (
-        why.instance_type in ("", offering.instance_type)
-        and why.zone in ("", offering.zone)
-        and why.market in ("", offering.market.value)
+        why.instance_type in ("", key.instance_type) and why.zone in ("", key.zone) and why.market in ("", key.market)
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.engine_load import with_rates
+from fleetctl.engine_kit.versions import version_on
 from fleetctl.errors import UnavailableError
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.replica import Replica, ReplicaState
@@ -26,6 +27,7 @@ _METRICS_S = 5.0
 _SUSPECT_S = 1.0  # /health and /metrics of a replica of which the gateway hears nothing
 SUSPECT_AFTER_S = 1.5
 _STALE_S = 15.0
+_VERSION_FAILURES_MAX = 3  # an engine that is healthy answers at once, or has no such route
 
 _PROBED = (ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING)
 _SCRAPED = (ReplicaState.READY, ReplicaState.DRAINING)
@@ -34,6 +36,8 @@ _SCRAPED = (ReplicaState.READY, ReplicaState.DRAINING)
 @dataclass(slots=True)
 class _ProbeState:
     healthy: bool | None = None
+    version: str | None = None
+    version_failures: int = 0
     health_due_s: float = 0.0
     metrics_due_s: float = 0.0
     metrics_at_s: float = 0.0
@@ -81,6 +85,11 @@ class Probes:
         probe = self._probe_states.get(replica_id)
         return probe.healthy if probe else None
 
+    def version(self, replica_id: str) -> str | None:
+        """Return what its engine says it is; empty: it does not say; None: it has not been asked since it starts."""
+        probe = self._probe_states.get(replica_id)
+        return probe.version if probe else None
+
     def signals(self, replica_id: str) -> EngineSignals:
         """Return the last figures; STALE when they have not come for a while."""
         probe = self._probe_states.get(replica_id)
@@ -109,6 +118,8 @@ class Probes:
         path = self._world.engine_of(record.engine).health_path
         try:
             healthy = await self._world.engines.is_healthy(record.host, record.port, path)
+            if healthy and record.ready_at is None and probe.version is None:
+                healthy = await self._read_version(record, probe)
         except UnavailableError:
             healthy = False
         interval_s = self._booting_s if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
@@ -117,12 +128,28 @@ class Probes:
             probe.healthy = healthy
             self._on_change()
 
+    async def _read_version(self, record: Replica, probe: _ProbeState) -> bool:
+        """Ask a new engine which version it is; return whether it has answered, or will not."""
+        source = self._world.engine_of(record.engine).version
+        if source is None:
+            probe.version = ""
+            return True
+        try:
+            page = await self._world.engines.get(record.host, record.port, source.path)
+        except UnavailableError:
+            probe.version_failures += 1
+            if probe.version_failures < _VERSION_FAILURES_MAX and record.engine_version:
+                return False
+            page = ""
+        probe.version = version_on(page, source)
+        return True
+
     async def _scrape_metrics(self, record: Replica, probe: _ProbeState) -> None:
         world = self._world
         engine = world.engine_of(record.engine)
         probe.metrics_due_s = world.clock.monotonic_s() + (_SUSPECT_S if probe.is_suspect else _METRICS_S)
         try:
-            page = await world.engines.metrics(record.host, record.port, engine.metrics_path)
+            page = await world.engines.get(record.host, record.port, engine.metrics_path)
         except UnavailableError:
             return  # the last figures age into STALE
         probe.signals = with_rates(probe.signals, replace(engine.signals(page), at=world.clock.now()))

@@ -147,6 +147,10 @@ class ProviderCalls:
         # Whoever has lost the fleet meanwhile orders and ends nothing more.
         if operation in _CHANGES:
             await self._verify_lease()
+            # A slow store takes its time, in which another call may have been throttled.
+            while self._closed_for_s(operation) > 0.0:
+                await self._wait_until_open(operation)
+                await self._verify_lease()
         try:
             async with asyncio.timeout(deadline_s):
                 answer = await call()
@@ -163,12 +167,14 @@ class ProviderCalls:
 
     async def _wait_until_open(self, operation: str) -> None:
         """Wait while this operation, or the whole account, is throttled."""
-        while True:
-            at_s = max(self._open_at_s.get(operation, 0.0), self._open_at_s.get("account", 0.0))
-            wait_s = at_s - self._clock.monotonic_s()
-            if wait_s < _OPEN_S:
-                return
+        while (wait_s := self._closed_for_s(operation)) > 0.0:
             await self._clock.sleep(wait_s)
+
+    def _closed_for_s(self, operation: str) -> float:
+        """Return for how long the provider lets no such call in; 0: it does."""
+        at_s = max(self._open_at_s.get(operation, 0.0), self._open_at_s.get("account", 0.0))
+        wait_s = at_s - self._clock.monotonic_s()
+        return wait_s if wait_s >= _OPEN_S else 0.0
 
     def _refused(self, operation: str, error: FleetctlError) -> None:
         self.note(operation, error)

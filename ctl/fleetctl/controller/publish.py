@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.world import World
+    from fleetctl.model.alert import AlertName, AlertState
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
+    from fleetctl.model.slo_feed import SloFeed
 
 # No key hashes to this: a gateway whose keys cannot be read refuses every request.
 _FILE_FIRST_S = 0.25
+# Prometheus reads a page every 15 s or so; a gateway that was restarted has the readings again by then.
+_SLO_INTERVAL_S = 5.0
 _SHUT = ("unreadable",)
 
 
@@ -43,6 +47,8 @@ class Publisher:
         # Replica id -> the version from which it gets no new requests.
         self._out_since: dict[str, int] = {}
         self._signals_at: dict[str, datetime | None] = {}  # of the figures the gateway has
+        self._alerts_sent: list[tuple[str, AlertName, AlertState]] = []
+        self._slo_sent_s = float("-inf")
         self._note_rotation()
 
     async def publish(
@@ -95,6 +101,19 @@ class Publisher:
         else:
             self._signals_at = taken_at
 
+    async def send_slo(self, feed: SloFeed, *, gateway: GatewaySnapshot | None) -> None:
+        """Send the readings for the gateway's metrics page: every few seconds, and as soon as an alert comes or goes."""
+        now_s = self._world.clock.monotonic_s()
+        alerts = [(lane.lane, alert.name, alert.state) for lane in feed.lanes for alert in lane.alerts]
+        if gateway is None or (alerts == self._alerts_sent and now_s - self._slo_sent_s < _SLO_INTERVAL_S):
+            return
+        try:
+            await self._world.gateway.put_slo(feed)
+        except UnavailableError as exc:
+            self._journal.failed(GATEWAY, "put-slo", exc)
+        else:
+            self._alerts_sent, self._slo_sent_s = alerts, now_s
+
     def is_excluded(self, replica_id: str, gateway: GatewaySnapshot | None) -> bool:
         """Whether the gateway has acknowledged a table that sends this replica nothing new."""
         since = self._out_since.get(replica_id)
@@ -103,7 +122,13 @@ class Publisher:
     def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
         version = self._table.version if self._table else 0
         table = build_table(
-            desired, records, memory, engine_of=self._world.engine_of, key_hashes=self._hashes(desired), version=version
+            desired,
+            records,
+            memory,
+            engine_of=self._world.engine_of,
+            key_hashes=self._hashes(desired),
+            version=version,
+            before=self._table,
         )
         table = replace(table, epoch=self._world.epoch)
         if table == self._table and at_work <= version:

@@ -11,6 +11,7 @@ from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.core.plan.launch_identity import launched_as
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX
+from fleetctl.core.rollout.in_force import by_revision, digests, hidden_lanes, in_force
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneRules, RequestRules
@@ -18,18 +19,19 @@ from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.model.rollout import Rollout
     from fleetctl.ports.engine import Engine
 
 _CONTEXT_CAP_MEANS = 2.0
 _COMING = (ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
-def build_table(  # all that a table is made of
+def build_table(  # noqa: PLR0913  # all that a table is made of
     desired: Desired,
     records: Iterable[Replica],
     memory: Memory,
@@ -37,31 +39,50 @@ def build_table(  # all that a table is made of
     engine_of: Callable[[str], Engine],
     key_hashes: tuple[str, ...],
     version: int,
+    before: RoutingTable | None = None,
 ) -> RoutingTable:
-    """Return the table: READY replicas in rotation, and those that served before, until they are told to end."""
-    profile = desired.profile
-    records, names = tuple(records), {spec.name for spec in profile.lanes}
-    rates = _prefill_rates(desired, records, engine_of)
+    """Return the table: READY replicas in rotation, and those that served before, until they are told to end.
+
+    Those whose lane has left the profile keep their row of the table `before`, out of rotation.
+    """
+    records = tuple(records)
+    started, desired = _Started(desired, memory.rollout), _open_lanes(desired, memory.rollout, records)
+    profile, names = desired.profile, {spec.name for spec in desired.profile.lanes}
+    rates = _prefill_rates(desired, records, engine_of, started)
+    served_names = started.served_names(records)
     return RoutingTable(
+        served_names=served_names,
         fleet=desired.fleet,
         version=version,
         generation=desired.generation,
         model=profile.model.name,
         lanes=tuple(_lane(desired, spec, memory, records, engine_of) for spec in profile.lanes),
-        replicas=tuple(
-            _replica(
-                desired,
-                record,
-                engine_of,
-                healthy=_is_healthy(record, memory),
-                prefill_tokens_per_s=rates[record.lane, _started_as(record, desired)],
-            )
-            for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
-            if _is_routed(record) and record.lane in names
+        replicas=(
+            *(
+                _replica(
+                    desired,
+                    record,
+                    engine_of,
+                    healthy=_is_healthy(record, memory),
+                    served_name=record.served_name if served_names else "",
+                    prefill_tokens_per_s=rates[record.lane, started.lane_of(record), started.is_before(record)],
+                )
+                for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
+                if _is_routed(record) and record.lane in names
+            ),
+            *_leavers(before, {r.id: r for r in records if _is_routed(r) and r.lane not in names}, memory),
         ),
         api_key_hashes=key_hashes,
         **_part(RequestRules, profile.gateway),
     )
+
+
+def _leavers(before: RoutingTable | None, records: dict[str, Replica], memory: Memory) -> Iterator[RouteReplica]:
+    """Yield the rows of replicas without a lane: only of those it lists does the gateway say what is in flight."""
+    for row in before.replicas if before is not None else ():
+        record = records.get(row.id)
+        if record is not None and (record.host, record.port) == row.address:
+            yield replace(row, in_rotation=False, healthy=_is_healthy(record, memory))
 
 
 def _is_routed(record: Replica) -> bool:
@@ -137,6 +158,7 @@ def _replica(
     engine_of: Callable[[str], Engine],
     *,
     healthy: bool,
+    served_name: str,
     prefill_tokens_per_s: float,
 ) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
@@ -149,6 +171,7 @@ def _replica(
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
         healthy=healthy,
+        served_name=served_name,
         concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
         max_model_len=_max_model_len(record, lane_plan),
         kv_tokens=capacity.kv_tokens if capacity else 0,
@@ -158,28 +181,72 @@ def _replica(
     )
 
 
-def _started_as(record: Replica, desired: Desired) -> str:
-    """Return the lane whose settings a replica was started with: its own, unless it came from another."""
-    started = launched_as(record, desired) if record.assigned_at is not None else None
-    return started.lane if started is not None else record.lane
+class _Started:
+    """The lane and the revision by which each replica was started, where a rollout is between two."""
+
+    def __init__(self, desired: Desired, rollout: Rollout | None) -> None:
+        self.desired = desired
+        stable = desired.stable if rollout is not None and not rollout.is_over else None
+        self.before = by_revision(desired, stable) if stable is not None else None
+        self._now = digests(desired.profile, desired.plan) if stable is not None else {}
+        self._then = digests(stable.profile, stable.plan) if stable is not None else {}
+
+    def is_before(self, record: Replica) -> bool:
+        """Whether a replica is of the revision that a rollout comes from."""
+        if self.before is None or record.launch_digest == self._now.get(record.lane):
+            return False
+        return record.launch_digest == self._then.get(record.lane, "")
+
+    def served_names(self, records: Iterable[Replica]) -> tuple[str, ...]:
+        """Return every name that the model has while a rollout changes it; else none."""
+        if self.before is None:
+            return ()
+        own = {record.served_name for record in records if _is_routed(record) and record.served_name}
+        names = own | {self.desired.profile.model.name, self.before.profile.model.name}
+        return tuple(sorted(names)) if len(names) > 1 else ()
+
+    def lane_of(self, record: Replica) -> str:
+        """Return the lane whose settings a replica was started with: its own, unless it came from another."""
+        started = launched_as(record, self.desired) if record.assigned_at is not None else None
+        return started.lane if started is not None else record.lane
+
+    def plan(self, lane: str, *, is_before: bool) -> tuple[Plan, LanePlan] | None:
+        """Return a revision's plan and its lane's. None: it has none."""
+        plan = self.before.plan if is_before and self.before is not None else self.desired.plan
+        return next(((plan, planned) for planned in plan.lanes if planned.lane == lane), None)
+
+
+def _open_lanes(desired: Desired, rollout: Rollout | None, records: tuple[Replica, ...]) -> Desired:
+    """Return the fleet as in force, without the new lanes that no replica serves yet."""
+    desired = in_force(desired, rollout)
+    hidden = hidden_lanes(desired, rollout, records)
+    if not hidden:
+        return desired
+    lanes = tuple(
+        replace(spec, spill_to=tuple(name for name in spec.spill_to if name not in hidden))
+        for spec in desired.profile.lanes
+        if spec.name not in hidden
+    )
+    return replace(desired, profile=replace(desired.profile, lanes=lanes))
 
 
 def _prefill_rates(
-    desired: Desired, records: Iterable[Replica], engine_of: Callable[[str], Engine]
-) -> dict[tuple[str, str], float]:
-    """Return what replicas are predicted by, by the lane they serve and the one whose settings they were started with.
+    desired: Desired, records: Iterable[Replica], engine_of: Callable[[str], Engine], started: _Started
+) -> dict[tuple[str, str, bool], float]:
+    """Return what replicas are predicted by: by the lane they serve, and the lane and revision they were started by.
 
     Once for all that are alike, as a step model takes as long as ten replicas.
     """
     rates = {}
-    alike = {(record.lane, _started_as(record, desired)) for record in records}
+    alike = {(record.lane, started.lane_of(record), started.is_before(record)) for record in records}
     for spec in desired.profile.lanes:
         emulation = engine_of(spec.engine).emulation(spec)
         speed = emulation.speed if emulation else 1.0
         planned = desired.plan.lane(spec.name)
-        for started in sorted(started for lane, started in alike if lane == spec.name):
-            lane_plan = replace(planned, launch=desired.plan.lane(started).launch)
-            rates[spec.name, started] = prefill_tokens_per_s(desired.plan, lane_plan, speed=speed)
+        for lane, by, is_before in sorted(each for each in alike if each[0] == spec.name):
+            plan, of_start = started.plan(by, is_before=is_before) or (desired.plan, planned)
+            lane_plan = replace(planned if by != lane or not is_before else of_start, launch=of_start.launch)
+            rates[lane, by, is_before] = prefill_tokens_per_s(plan, lane_plan, speed=speed)
     return rates
 
 

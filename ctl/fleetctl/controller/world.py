@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
@@ -18,6 +17,7 @@ from fleetctl.ports.provider import Provider
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
+    from fleetctl.model.slo_feed import SloFeed
 
 
 class EngineClient(Protocol):
@@ -27,8 +27,8 @@ class EngineClient(Protocol):
         """Return whether the health route answers 200."""
         ...
 
-    async def metrics(self, host: str, port: int, path: str) -> str:
-        """Return the metrics page."""
+    async def get(self, host: str, port: int, path: str) -> str:
+        """Return what a GET of a path answers with 200: the metrics page, its version."""
         ...
 
     async def complete(self, host: str, port: int, path: str, body: bytes) -> None:
@@ -51,6 +51,10 @@ class GatewayClient(Protocol):
         """Hand over what engines said of themselves."""
         ...
 
+    async def put_slo(self, feed: SloFeed) -> None:
+        """Hand over the readings of budgets and alerts, for the metrics page."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -68,5 +72,4 @@ class World:
     clock: Clock
     pid: int
     variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran
-    clock_step: timedelta | None = None  # of the wall clock, since an earlier controller was last at work
     epoch: int = 0  # of the lease the store is bound to

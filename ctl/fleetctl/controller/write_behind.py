@@ -8,25 +8,27 @@ intent of a create, is waited for with `committed`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
+from fleetctl.controller.clock_step import ClockStep
+from fleetctl.controller.interruptions import step_since
+from fleetctl.controller.store_view import StoreView, read_view
 from fleetctl.controller.write_queue import LATE_S, SILENT_S, WriteQueue, fault_of
 from fleetctl.core.clock_steps import shifted, shifted_replica
+from fleetctl.core.slo.ledger import shifted_ledger
 from fleetctl.errors import (
     AmbiguousOutcomeError,
     FencedError,
     FleetctlError,
-    MissingStateError,
     NotFoundError,
     StateError,
     state_error,
 )
 from fleetctl.files import write_whole
 from fleetctl.model.decision import Memory
-from fleetctl.model.desired import Desired
+from fleetctl.model.desired import Desired, Overrides
 from fleetctl.model.observation import StoreCondition, StoreFault
-from fleetctl.model.replica import Replica
 from fleetctl.ports.store import Intent
 
 if TYPE_CHECKING:
@@ -39,25 +41,21 @@ if TYPE_CHECKING:
     from fleetctl.model.budget import BudgetLedger
     from fleetctl.model.journal import JournalEntry
     from fleetctl.model.node import NodeRequest
+    from fleetctl.model.replica import Replica
+    from fleetctl.ports.records import StoredRecord
     from fleetctl.ports.store import Settlement, SharedIntent, StateStore, Tombstone
 
 _VERIFIED_WITHIN_S = 2.0
 # Longer than a reading takes on a machine with twice the work it can do; a tick waits no longer for it.
 _READ_S = 0.25
 _SHOWN_MAX = 50
+# Whoever locks the state for longer is stuck, and nobody knows for how long.
+_JOURNALLED_WITHIN_S = 60.0
 _DISK_FULL = "disk full: the state has no room to grow"
 _MISSING = "the state directory was deleted or moved: nothing is decided until it is back"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """What the store held at one reading."""
-
-    desired: Desired | None
-    replicas: tuple[Replica, ...]
-    intents: tuple[Intent, ...]
-    is_in_place: bool
-    has_disk_space: bool = True
+T = TypeVar("T")
 
 
 class WriteBehindStore:
@@ -77,7 +75,7 @@ class WriteBehindStore:
         self._last_number = 0
         self._touched: dict[str, int] = {}  # replica id or token -> ticket of the last write about it
         self._entries: tuple[JournalEntry, ...] = ()
-        self._reading: asyncio.Future[_View] | None = None
+        self._reading: asyncio.Future[StoreView] | None = None
         self._read_ticket = 0
         self._read_at_s = 0.0
         self._is_read_late = False
@@ -117,11 +115,13 @@ class WriteBehindStore:
         self._touched.clear()
         self._entries, self._reading, self._read_fault = (), None, None
         fleet = self._fleet
-        self._put_view(await self._access.read(lambda store: _view(store, fleet)), 0)
+        self._put_view(await self._access.read(lambda store: read_view(store, fleet)), 0)
         self._shared = await self._access.read(lambda store: store.shared_intents(fleet))
         self._memory = await self._access.read(lambda store: store.memory(fleet))
         self._ledgers = await self._access.read(lambda store: store.ledgers(fleet))
         self._last_number = await self._access.read(lambda store: store.last_replica_number(fleet))
+        if (step := step_since(await self._access.read(lambda store: store.lease(fleet)), self._clock)) is not None:
+            self.shift_clock(step)
         await self.refresh_journal()
 
     async def run(self) -> None:
@@ -138,6 +138,8 @@ class WriteBehindStore:
         if self._reading is None:
             self._read_ticket, self._read_at_s = self._queue.committed, self._clock.monotonic_s()
             self._reading = asyncio.ensure_future(self._read())
+            # One that is under way when the controller ends is nobody's any more, whatever it brings.
+            self._reading.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
         # A store that answers at once has done so after one turn of the loop.
         await asyncio.wait([self._reading], timeout=0.0 if self._is_read_late else _READ_S)
         self._is_read_late = not self._reading.done()
@@ -167,6 +169,11 @@ class WriteBehindStore:
         """Return when everything written so far is in the store. Raises StateError when it never will be."""
         await self._queue.wait(self._queue.ticket)
 
+    async def journalled(self) -> None:
+        """Return when what was decided is on record, or the store has not kept it for long: nodes that go on cost money."""
+        if self.condition is None or self.condition.fault in (StoreFault.LOCKED, StoreFault.SILENT):
+            await self._queue.wait_briefly(_JOURNALLED_WITHIN_S, even_late=True)
+
     async def written_soon(self, within_s: float = LATE_S) -> bool:
         """Give what is queued a moment; return whether all of it is in the store."""
         if not self._is_read_late:
@@ -190,18 +197,44 @@ class WriteBehindStore:
         self._queue.put(lambda store: store.renew_lease(now=now, monotonic_s=monotonic_s), key="lease")
 
     def shift_clock(self, by: timedelta) -> None:
-        """Move every instant on record along with a wall clock that was set."""
-        for record in self.replicas():
-            if record.state.is_live:
-                self.put_replica(shifted_replica(record, by))
-        self.put_memory(shifted(self._memory, by))
-        self.renew_lease(now=self._clock.now(), monotonic_s=self._clock.monotonic_s())
+        """Move every instant on record along with a wall clock that was set; in one write, so that none is moved twice."""
+        records = tuple(shifted_replica(record, by) for record in self.replicas() if record.state.is_live)
+        self._replicas.update({record.id: record for record in records})
+        self._memory = memory = shifted(self._memory, by)
+        self._ledgers = ledgers = {lane: shifted_ledger(ledger, by) for lane, ledger in self._ledgers.items()}
+        step = ClockStep(
+            fleet=self._fleet,
+            by=by,
+            records=records,
+            memory=memory,
+            ledgers=ledgers,
+            held=self._desired.overrides if self._desired is not None else Overrides(),
+            now=self._clock.now(),
+            monotonic_s=self._clock.monotonic_s(),
+        )
+        self._queue.put(step.write)
+        self._touch(record.id for record in records)
 
     # Desired state and records, as they are now
 
     def fleet(self) -> Desired | None:
         """Return the fleet's desired state as last read, or None."""
         return self._desired
+
+    def put_overrides(
+        self, overrides: Overrides, *, expected: Overrides, entries: tuple[JournalEntry, ...] = ()
+    ) -> None:
+        """Replace what people set by hand and append to the journal, unless they have changed it since it was read."""
+        fleet, now = self._fleet, self._clock.now()
+
+        def write(store: StateStore) -> None:
+            before = store.fleet(fleet)
+            if before is None or before.overrides != expected:
+                return
+            if store.set_overrides(fleet, overrides, now=now, expected=expected).overrides == overrides:
+                store.append(entries)
+
+        self._queue.put(write, key="overrides")
 
     def replicas(self) -> tuple[Replica, ...]:
         """Return the fleet's replicas, oldest first; ended ones for an hour."""
@@ -253,6 +286,14 @@ class WriteBehindStore:
         """Return what must be resolved before anything else, oldest first."""
         return tuple(self._intents.values())
 
+    async def read(self, work: Callable[[StateStore], T]) -> T:
+        """Return what the store itself says; the caller bounds the wait."""
+        return await self._access.read(work)
+
+    def write(self, work: Callable[[StateStore], object]) -> None:
+        """Do in the store, after the writes before, what others read back."""
+        self._queue.put(work)
+
     # What nodes share, tombstones, memory, the journal
 
     def shared_intents(self) -> tuple[SharedIntent, ...]:
@@ -289,7 +330,7 @@ class WriteBehindStore:
     def put_ledgers(self, ledgers: dict[str, BudgetLedger]) -> None:
         """Change the ledgers; those of other lanes go."""
         fleet, self._ledgers = self._fleet, ledgers
-        self._queue.put(lambda store: store.put_ledgers(fleet, ledgers), key="ledgers")
+        self._queue.put(lambda store: store.put_ledgers(fleet, ledgers), key="ledgers", is_postponable=True)
 
     def append(self, entries: tuple[JournalEntry, ...]) -> None:
         """Append to the journal. While a great many writes wait, lines go to the log alone."""
@@ -299,6 +340,11 @@ class WriteBehindStore:
     def entries(self) -> tuple[JournalEntry, ...]:
         """Return the newest lines of the journal as last read, oldest first."""
         return self._entries
+
+    def put_record(self, record: StoredRecord) -> None:
+        """Store a record of a collection, behind the tick; only the newest of its key is written."""
+        key = f"record/{record.collection.value}/{record.key}"
+        self._queue.put(lambda store: store.put_record(record, durable=False), key=key)
 
     def put_file(self, path: Path, raw: bytes) -> None:
         """Replace a file that belongs to the lease, in the order of the writes; without room for it, after them."""
@@ -313,11 +359,11 @@ class WriteBehindStore:
 
         self._queue.put(write, key=f"file/{path}", is_postponable=True)
 
-    async def _read(self) -> _View:
+    async def _read(self) -> StoreView:
         fleet = self._fleet
-        return await self._access.read(lambda store: _view(store, fleet))
+        return await self._access.read(lambda store: read_view(store, fleet))
 
-    def _take(self, reading: asyncio.Future[_View]) -> None:
+    def _take(self, reading: asyncio.Future[StoreView]) -> None:
         try:
             view = reading.result()
         except FencedError:
@@ -328,7 +374,7 @@ class WriteBehindStore:
         self._read_fault = None
         self._put_view(view, self._read_ticket)
 
-    def _put_view(self, view: _View, read_ticket: int) -> None:
+    def _put_view(self, view: StoreView, read_ticket: int) -> None:
         """Take over what was read, except for what was written since, or not written yet."""
         self._is_in_place = view.is_in_place
         if not view.is_in_place:
@@ -352,20 +398,3 @@ class WriteBehindStore:
 
     def _touch(self, names: Iterable[str]) -> None:
         self._touched.update(dict.fromkeys(names, self._queue.ticket))
-
-
-def _view(store: StateStore, fleet: str) -> _View:
-    try:
-        store.check_lease()
-        is_in_place = store.is_in_place()
-    except MissingStateError:
-        is_in_place = False
-    if not is_in_place:
-        return _View(desired=None, replicas=(), intents=(), is_in_place=False)
-    return _View(
-        desired=store.fleet(fleet),
-        replicas=store.replicas(fleet),
-        intents=store.open_intents(fleet),
-        is_in_place=True,
-        has_disk_space=store.has_disk_space(),
-    )

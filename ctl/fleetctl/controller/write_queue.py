@@ -156,9 +156,9 @@ class WriteQueue:
         if self._broken is not None:
             raise StateError(f"a write to the state was refused: {self._broken}") from self._broken
 
-    async def wait_briefly(self, within_s: float) -> None:
-        """Give what is queued a moment to be written; none while the store does not keep up."""
-        if self.committed >= self._ticket or self.is_late:
+    async def wait_briefly(self, within_s: float, *, even_late: bool = False) -> None:
+        """Give what is queued a moment to be written; none while the store does not keep up, unless told so."""
+        if self.committed >= self._ticket or (self.is_late and not even_late):
             return
         try:
             async with asyncio.timeout(within_s):

@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fleetctl.core.machines import machine_count
 from fleetctl.core.slo.wording import explain
+from fleetctl.model.alert import AlertName, AlertSeverity, AlertState
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Validity
 from fleetctl.model.verdict import Compliance
 from fleetctl.spelling import is_name
-from fleetctl.units import format_duration
+from fleetctl.units import format_duration, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
+    from fleetctl.model.alert import Alert
     from fleetctl.model.observation import StoreCondition
     from fleetctl.model.status import FleetStatus, LaneStatus
 
@@ -31,6 +35,7 @@ class ConditionType(StrEnum):
     BREACH = "BREACH"  # surely outside its SLO
     DEGRADED = "DEGRADED"  # replicas lost, or fewer than wanted and none on the way, a ladder step, or no gateway
     STARTING = "STARTING"  # replicas that it has never had are on their way
+    ALERT = "ALERT"  # its error budget burns fast, its queue is deep, or it is over a cap: users may be well meanwhile
     READY = "READY"
 
 
@@ -51,9 +56,14 @@ class ConditionReason(StrEnum):
     START_IMPOSSIBLE = "start-impossible"  # its engine fails the same way however often it is started
     REPLICAS_PENDING = "replicas-pending"
     SLO_MISSED = "slo-missed"
+    BUDGET_BURN = "budget-burn"  # an alert on the error budget fires
+    QUEUE_DEPTH = "queue-depth"  # the alert on the queue fires
+    OVER_COST_CAP = "over-cost-cap"  # a cap was lowered under a living fleet, or prices rose
+    OVER_NODE_CAP = "over-node-cap"
     AS_WANTED = "as-wanted"
 
 
+_NOTHING_NEW = "serving goes on, nothing new is created"
 _SEVERITY = {condition: number for number, condition in enumerate(ConditionType)}
 
 
@@ -84,6 +94,7 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
     named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
     if status.store_condition is not None:
         named.append(_state_fault(status.store_condition))
+    named += _over_caps(status)
     found = _worst_first(named or [_READY])
     if status.gateway_alive:
         return found
@@ -115,7 +126,19 @@ def lane_conditions(lane: LaneStatus) -> tuple[Condition, ...]:
     if lane.ready and serves_nobody(lane):
         message = f"{lane.ready} replicas ready, and none of them answers the gateway"
         found.append(_condition(ConditionType.DEGRADED, ConditionReason.NONE_SERVES, message))
+    found += [_firing(lane, alert) for alert in lane.alerts if alert.state is AlertState.FIRING]
     return _worst_first(found) if found else (replace(_READY, message=explain(lane.verdict)),)
+
+
+def _firing(lane: LaneStatus, alert: Alert) -> Condition:
+    code = ConditionReason.QUEUE_DEPTH if alert.name is AlertName.QUEUE_DEPTH else ConditionReason.BUDGET_BURN
+    message = f"alert {alert.name} ({alert.severity}) since {alert.since:%Y-%m-%d %H:%M:%S} UTC: {alert.message}"
+    return _condition(ConditionType.ALERT, code, message)
+
+
+def pages_somebody(lane: LaneStatus) -> bool:
+    """Whether an alert fires that somebody is to be called for at once."""
+    return any(a.severity is AlertSeverity.PAGE and a.state is AlertState.FIRING for a in lane.alerts)
 
 
 def serves_nobody(lane: LaneStatus) -> bool:
@@ -206,8 +229,20 @@ def _failing(status: FleetStatus, since: datetime) -> Condition:
 
 
 def _state_fault(found: StoreCondition) -> Condition:
-    message = f"{found}; serving goes on, nothing new is created"
+    message = f"{found}; {_NOTHING_NEW}"
     return _condition(ConditionType.DEGRADED, ConditionReason.STATE_FAULT, message)
+
+
+def _over_caps(status: FleetStatus) -> Iterator[Condition]:
+    cost, cap = status.cost_usd_per_hour, status.max_cost_usd_per_hour
+    # A fraction of a cent is rounding.
+    if cap is not None and cost > cap + 1e-9:
+        message = f"it costs {format_usd(cost)}/h, over the cap of {format_usd(cap)}/h; {_NOTHING_NEW}"
+        yield _condition(ConditionType.ALERT, ConditionReason.OVER_COST_CAP, message)
+    nodes = machine_count(replica.record for replica in status.replicas if replica.record.state.is_live)
+    if status.max_nodes is not None and nodes > status.max_nodes:
+        message = f"it has {nodes} nodes, over the cap of {status.max_nodes}; {_NOTHING_NEW}"
+        yield _condition(ConditionType.ALERT, ConditionReason.OVER_NODE_CAP, message)
 
 
 def _going_down(status: FleetStatus) -> Condition:

@@ -14,6 +14,8 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetctl.model.decision import Memory
     from fleetctl.model.observation import Observation, ObservedReplica
 
@@ -55,6 +57,14 @@ class Hazards:
         """Whether a node was taken there so lately that another is not ordered there."""
         until = avoided_until(self.records.get(offering))
         return self.avoids and until is not None and self.now < until
+
+    def after_losses(self, offerings: Iterable[str]) -> Hazards:
+        """Return what would be known had a node been taken just now from each of these, as often as it is named."""
+        records = dict(self.records)
+        for key in offerings:
+            known = records.get(key) or OfferingRecord(as_of=self.now)
+            records[key] = replace(known, losses=known.losses + 1.0, lost_at=self.now)
+        return replace(self, records=records)
 
     def lost_text(self, offering: str) -> str:
         """Return how long ago a node was taken there, with the hazard."""

@@ -15,6 +15,7 @@ from fleetctl.core.engine_load import LaneEngineLoad, engine_load
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.pins import refused_by
 from fleetctl.core.pressure import LanePressure, lane_pressure, recent
+from fleetctl.core.slo.alerts import AlertSignals
 from fleetctl.core.slo.judge import judge_live
 from fleetctl.core.spot_spare import SpotSpare, spot_spare
 from fleetctl.model.decision import LaneMemory
@@ -28,6 +29,7 @@ from fleetctl.model.verdict import SloVerdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from fleetctl.model.budget import LaneBudget
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
@@ -67,7 +69,15 @@ class LaneView:
     is_absence: bool = False  # what presses comes of replicas that are missing, not of load
     spot_spare: SpotSpare = field(default_factory=SpotSpare)
     held: HeldRequests = field(default_factory=HeldRequests)  # by one replica
+    borrowed: int = 0  # of its replicas, lanes at their maximum need so many
+    borrowed_by: str = ""  # those lanes
     served_s_p50: float = 0.0  # how long requests that finished lately were with a replica; 0: not known
+
+    @property
+    def alert_signals(self) -> AlertSignals:
+        """Return what its alerts go by."""
+        queued = self.pressure.queued if self.pressure.validity is Validity.OK else None
+        return alert_signals(self.spec, self.pressure.budget, queued=queued, engines=self.engines)
 
     def bounded(self, replicas: int) -> int:
         """Return the count inside the lane's own bounds."""
@@ -177,6 +187,14 @@ def current_traffic(observation: Observation, lane: str) -> LaneSnapshot | None:
     return next((each for each in observation.gateway.lanes if each.name == lane), None)
 
 
+def alert_signals(
+    spec: LaneSpec, budget: LaneBudget | None, *, queued: int | None, engines: LaneEngineLoad
+) -> AlertSignals:
+    """Return what a lane's alerts go by; `queued` is the gateway's, if known. An interruptible lane's requests wait on purpose."""
+    waiting = None if queued is None else queued + engines.waiting
+    return AlertSignals(budget=budget, waiting=0 if spec.interruptible else waiting)
+
+
 def _streams_max(observation: Observation, lane: str) -> list[int]:
     """Return how many streams each of a lane's replicas in rotation may have, by the gateway."""
     if observation.gateway is None or observation.gateway_validity is not Validity.OK:
@@ -225,4 +243,5 @@ def _pressure(
         judged_s=judged_s(memory, now),
         stepped_s=None if memory.stepped_at is None else (now - memory.stepped_at).total_seconds(),
         refused_by=refused_by(memory, desired.overrides.step.get(spec.name), now),
+        budget=observation.budgets.get(spec.name),
     )

@@ -47,7 +47,13 @@ def needed_by_load(view: LaneView) -> Need:
     spared = Need(
         replicas=_by_rate(view, rps / _KEPT_BELOW).replicas, why=f"{load_text(view)} at {_KEPT_BELOW:.0%} load"
     )
-    return _most(_by_rate(view, rps), spared, _by_streams(view))
+    return _with_borrowed(view, _most(_by_rate(view, rps), spared, _by_streams(view)))
+
+
+def _with_borrowed(view: LaneView, own: Need) -> Need:
+    """Return the need with what lanes at their maximum borrow, as far as the lane has it: nobody orders for another lane."""
+    need = max(own.replicas, min(view.memory.wanted, own.replicas + view.borrowed))
+    return own if need == own.replicas else Need(replicas=need, why=load_text(view))
 
 
 def may_be_needed_now(view: LaneView) -> int:
@@ -60,7 +66,8 @@ def most_needed(view: LaneView) -> int:
     rate = view.pressure.arriving
     most_rps = rate.rps + _DEVIATIONS_KEPT * math.sqrt(rate.rps / max(1.0, rate.window_s))
     by_rate = _replicas(view, most_rps + _uneven_rps(view, rate.rps), at_most=True)
-    return max(by_rate, _by_trend(view).replicas, _by_streams(view).replicas)
+    own = max(by_rate, _by_trend(view).replicas, _by_streams(view).replicas)
+    return _with_borrowed(view, Need(replicas=own, why="")).replicas
 
 
 def needed_surely(view: LaneView) -> Need:
@@ -86,13 +93,15 @@ def load_text(view: LaneView) -> str:
     cost = request_cost(view.plan, view.pressure.lengths)
     lengths = view.pressure.lengths
     shown = f"{view.pressure.offered_rps:.3g} rps offered"
+    if view.borrowed:
+        shown = f"{shown} beside {view.borrowed} lent to {view.borrowed_by}, which may have no more of its own,"
     uneven_rps = _uneven_rps(view, view.pressure.offered_rps)
     if uneven_rps >= _COST_SHOWN * view.pressure.offered_rps > 0.0:
         shown = f"{shown} so unevenly that they count as {view.pressure.offered_rps + uneven_rps:.3g}"
     if lengths is None or not lengths.is_known or abs(cost - 1.0) <= _COST_SHOWN:
         return shown
     tokens = f"{lengths.prompt_tokens:.0f} + {lengths.output_tokens:.0f} tokens"
-    return f"{shown}, {tokens} each cost {cost:.2g}x a planned one,"
+    return f"{shown.removesuffix(',')}, {tokens} each cost {cost:.2g}x a planned one,"
 
 
 def _most(*needs: Need) -> Need:

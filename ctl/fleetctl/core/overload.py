@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec
 
 # Published overload rules: cut context when P99 is over 200 % of its SLO for 10 s; break at 2x for 30 s.
-_OVERLOAD_RATIO = 2.0
+OVERLOAD_RATIO = 2.0
 _FIRST_STEP_AFTER_S = 10.0
 # Of its own wait limit: a batch lane is not paused beyond the one, nor again before its queue has come down to the other.
 _RESUME_ABOVE = 0.5
@@ -70,7 +70,7 @@ def decide_step(view: LaneView) -> StepDecision:
 def _held_by_operator(view: LaneView) -> LaneMemory:
     """Return the memory of a pinned lane; since when it is overloaded is kept, for when the operator lets go."""
     latency = view.pressure.latency
-    is_overloaded = latency is not None and latency.ratio > _OVERLOAD_RATIO
+    is_overloaded = latency is not None and latency.ratio > OVERLOAD_RATIO
     since = (view.memory.overloaded_since or view.now) if is_overloaded else None
     return replace(view.memory, is_pinned=True, released_at=None, overloaded_since=since, calm_since=None)
 
@@ -110,6 +110,9 @@ def _pause(view: LaneView, level: float) -> StepDecision:
     found, above = view.batch_pressure, view.control.pause_batch_above
     if level <= above or _own_wait(view).ratio >= _PAUSE_BELOW:
         return _stay(view, view.memory, found.not_helped)
+    if not (view.pressure.in_flight or view.pressure.queued):
+        # A lane without requests holds no replica from anybody.
+        return _stay(view, view.memory, f"not paused for {found.cause}: it has no request")
     pauses = _pauses(view)
     again = f"; the {pauses}. pause in a row, until {format_duration(_calm_s(pauses))} of calm" if pauses > 1 else ""
     reason = f"paused for {found.cause}, over {above:.0%} of its limit{again}"
@@ -150,7 +153,7 @@ def _own_wait(view: LaneView) -> Ratio:
 
 def _decide_interactive(view: LaneView) -> StepDecision:
     latency, memory = view.pressure.latency, view.memory
-    if latency is not None and latency.ratio > _OVERLOAD_RATIO:
+    if latency is not None and latency.ratio > OVERLOAD_RATIO:
         overloaded = replace(memory, overloaded_since=memory.overloaded_since or view.now, calm_since=None)
         return _escalate(view, overloaded, latency.message)
     memory = changed(memory, overloaded_since=None)
@@ -176,7 +179,7 @@ def _escalate(view: LaneView, memory: LaneMemory, message: str) -> StepDecision:
 def _engines_are_late(view: LaneView) -> bool:
     """Whether first tokens come far too late, and not because requests were held for a replica to start."""
     ttft, waiting = view.pressure.ttft, view.pressure.waiting
-    is_late = ttft is not None and ttft.ratio > _OVERLOAD_RATIO
+    is_late = ttft is not None and ttft.ratio > OVERLOAD_RATIO
     return is_late and (waiting is None or waiting.ratio <= 1.0)
 
 

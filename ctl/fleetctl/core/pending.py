@@ -9,6 +9,7 @@ from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.model.replica import Replica, ReplicaCapacity, ReplicaState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from fleetctl.model.catalogue import Offering
@@ -20,16 +21,18 @@ def pending_replica(
     replica_id: str,
     desired: Desired,
     action: LaunchReplica,
-    offering: Offering,
+    offerings: Sequence[Offering],
     *,
     continues_streams: bool,
     now: datetime,
 ) -> Replica:
-    """Return the PENDING record of a launch on an offering. Raises KeyError for a lane the plan does not have.
+    """Return the PENDING record of a launch on the first of these. Raises KeyError for a lane the plan does not have.
 
+    The provider may give any of them: until it has said which, the record holds the dearest one's price, for the caps.
     `continues_streams`: whether another replica of its engine may go on with a stream that it began.
     """
     lane = desired.plan.lane(action.lane)
+    offering, price = offerings[0], max(each.price_usd_per_hour for each in offerings)
     return Replica(
         id=replica_id,
         fleet=desired.fleet,
@@ -39,7 +42,8 @@ def pending_replica(
         market=offering.market,
         offering=offering.key,
         gpu=offering.gpu,
-        price_usd_per_hour=offering.price_usd_per_hour * lane.node_count,
+        price_usd_per_hour=price * lane.node_count,
+        is_price_known=price == offering.price_usd_per_hour,
         node_count=lane.node_count,
         created_at=now,
         changed_at=now,
@@ -51,5 +55,8 @@ def pending_replica(
             continues_streams=continues_streams,
             kv_tokens=replica_kv_tokens(desired.plan, lane),
         ),
+        served_name=lane.launch.served_name,
+        engine_version=desired.profile.lane(action.lane).engine_version,
         launch_digest=launch_digest(desired.profile.lane(action.lane), lane),
+        replaces=action.replaces,
     )

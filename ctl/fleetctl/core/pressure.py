@@ -11,9 +11,10 @@ from fleetctl.core.arrivals import ArrivalRate, arrival_rate
 from fleetctl.core.demand import MeanLengths, mean_lengths
 from fleetctl.core.pins import RefusedBy
 from fleetctl.core.slo.binomial import chance_of_at_least
-from fleetctl.core.slo.burn import window_burn
+from fleetctl.core.slo.burn import FAST_BURN
 from fleetctl.core.slo.judge import LIVE_CONFIDENCE
 from fleetctl.core.slo.wording import describe
+from fleetctl.model.budget import LaneBudget
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.verdict import Compliance
 from fleetctl.units import format_duration
@@ -29,7 +30,7 @@ QUEUE_SHARE = 0.8
 # A percentile is read from the shortest window that holds enough samples; longer ones answer too late.
 _WINDOWS_S = (10.0, 60.0)
 _RATED_S_MIN = 5.0
-_BURN_WINDOW_S = 300.0
+_REFUSED_WINDOW_S = 300.0
 _JUST_OVER = 0.01  # the sketches' relative error
 # A refusal in a busy 10 s is within what the objective allows, and no reason to pause or to order; three a minute are.
 _LIKELY = 0.95
@@ -65,9 +66,19 @@ class LanePressure:
     missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
     unmet: float = 0.0  # share of the last 10 s' requests that were refused
     refused: Ratio | None = None  # refusals beyond what the objective allows, and hardly by chance
-    burn: float | None = None  # error budget burn rate over 5 m
+    budget: LaneBudget | None = None  # None: nothing has been counted yet
     queued: int = 0
     in_flight: int = 0
+
+    @property
+    def burn(self) -> float | None:
+        """Return the error budget's burn rate over 5 m. None: no request ended in it."""
+        return self.budget.over(FAST_BURN.short_s).burn if self.budget else None
+
+    @property
+    def burns_fast(self) -> bool:
+        """Whether the budget burns fast enough, over 1 h and 5 m, to page somebody."""
+        return self.budget is not None and FAST_BURN.is_over(self.budget)
 
     @property
     def offered_rps(self) -> float:
@@ -111,6 +122,7 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
     judged_s: float | None = None,
     stepped_s: float | None = None,
     refused_by: RefusedBy = RefusedBy.CONTROLLER,
+    budget: LaneBudget | None = None,
 ) -> LanePressure:
     """Return the pressure on one lane. `uptime_s` is the gateway's: its windows hold no more than that.
 
@@ -133,7 +145,7 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
         unmet=_unmet(latest, reasons) if judged_s is None or judged_s >= latest.seconds else 0.0,
         refused=_refusals(lane, reasons, judged_s, allowed=1.0 - objective),
-        burn=window_burn(lane.window(_BURN_WINDOW_S), objective) if objective < 1 else None,
+        budget=budget,
         queued=lane.queued,
         in_flight=lane.in_flight,
     )
@@ -181,7 +193,7 @@ def _refusals(
     lane: LaneSnapshot, reasons: frozenset[Refusal], judged_s: float | None, *, allowed: float
 ) -> Ratio | None:
     """Return the refusals as pressure beyond the limit, whatever the latency of the rest, where they are not chance."""
-    for seconds in (_WINDOWS_S[0], _BURN_WINDOW_S):
+    for seconds in (_WINDOWS_S[0], _REFUSED_WINDOW_S):
         if judged_s is not None and judged_s < seconds:
             return None
         window = lane.window(seconds)

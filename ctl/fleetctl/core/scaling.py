@@ -27,7 +27,9 @@ from fleetctl.core.need import (
     needed_surely,
 )
 from fleetctl.core.pressure import Ratio
-from fleetctl.core.trend import note_arrivals
+from fleetctl.core.slo.alerts import describe_alert
+from fleetctl.core.trend import may_rise, note_arrivals
+from fleetctl.model.alert import AlertName
 from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
@@ -185,7 +187,7 @@ def _at_once(view: LaneView, late: Ratio | None) -> str:
         return ", and nobody serves"
     if view.pressure.offered.is_new:
         return ", surely more than before"
-    return _burns(view) if late else ""
+    return (_burns(view) or _queues(view)) if late else ""
 
 
 def _more(view: LaneView) -> int:
@@ -229,6 +231,20 @@ def _burns(view: LaneView) -> str:
     return f", burn {burn:.1f}x" if burn is not None and burn > _BURN_AT_ONCE else ""
 
 
+def _queues(view: LaneView) -> str:
+    """Return that the lane's queue has been too deep for long enough to warn of it, else an empty string."""
+    firing = (each for each in view.memory.alerts if each.name is AlertName.QUEUE_DEPTH and each.clear_since is None)
+    is_firing = any(each.fired_at is not None for each in firing)
+    return f", {describe_alert(AlertName.QUEUE_DEPTH, view.alert_signals)}" if is_firing else ""
+
+
+def _alarm(view: LaneView) -> str:
+    """Return what keeps a lane from giving up replicas whatever its load needs; empty: nothing does."""
+    if view.pressure.burns_fast:
+        return describe_alert(AlertName.FAST_BURN, view.alert_signals)
+    return _queues(view).removeprefix(", ")
+
+
 def _calm_s(view: LaneView, memory: LaneMemory) -> float:
     """Return how long a need must have passed: no shorter than it takes to get a replica back, or than chance lasts."""
     by_chance_s = _CALM_REQUESTS * view.served_s_p50
@@ -246,9 +262,17 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     goal = view.bounded(max(lately.need, may_be_needed_now(view), needed_now(view).replicas))
     if goal >= memory.wanted:
         return _kept(view, memory, lately, calm)
+    alarm = _alarm(view)
+    if alarm:
+        return Target(
+            wanted=memory.wanted, memory=memory, code=ReasonCode.BUDGET_BURN, reason=f"{alarm}: none is given up"
+        )
     blocked = _cannot_shrink(view, memory, goal)
     if blocked:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=blocked)
+    if may_rise(memory.arrivals):
+        reason = f"{load_text(view)} needs {goal} of {memory.wanted}; it rather rises: none is given up meanwhile"
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
     lowered = replace(memory, wanted=goal, bursts=note_lowered(memory.bursts, view.now))
     reason = f"{memory.wanted} -> {goal}: {load_text(view)}; no more than {goal} needed for {format_duration(calm)}"
     return Target(wanted=goal, memory=lowered, code=ReasonCode.CALM, reason=reason)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fleetctl.core.lane_view import current_traffic
+from fleetctl.core.drains import with_drain
+from fleetctl.core.engine_load import engine_load
+from fleetctl.core.lane_view import alert_signals, current_traffic
 from fleetctl.core.overload import effective_step
 from fleetctl.core.plan.launch_identity import is_outdated
 from fleetctl.core.reconcile.final_fault import is_final
-from fleetctl.core.slo.budget import error_budget
-from fleetctl.core.slo.burn import FAST_BURN, window_burn
+from fleetctl.core.rollout.in_force import in_force
+from fleetctl.core.rollout.progress import rollout_status
+from fleetctl.core.slo.alerts import AlertSignals, shown_alerts
+from fleetctl.core.slo.burn import FAST_BURN, burn_names
 from fleetctl.core.slo.judge import judge_live
-from fleetctl.model.budget import BudgetLedger
+from fleetctl.model.alert import Alert, AlertState
+from fleetctl.model.budget import LaneBudget
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import Decision, LaneMemory, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
 DECISIONS_SHOWN = 50
 _COST_WINDOW_S = 300.0
 _SILENT = ReasonCode.SIGNALS_UNFIT.because("the controller does not answer")
-_BURN_WINDOWS = {"5m": 300.0, "1h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class FleetKnowledge:
     controller_seen_at: datetime | None = None  # when one that does not answer was last at work
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
     shared_left: int = 0  # shared resources that are prepared, or may be
-    ledgers: dict[str, BudgetLedger] = field(default_factory=dict)  # by lane
+    budgets: dict[str, LaneBudget] = field(default_factory=dict)  # by lane
     controller_stall: str = ""  # by its heartbeat, where it does not answer itself
     gateway_stall: str = ""
     lost_store: StoreCondition | None = None  # found since: nothing was observed after it
@@ -73,6 +77,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
     """Return the fleet as everybody sees it; what only its processes know is absent or STALE without them."""
     desired, gateway = known.desired, known.gateway
     profile = desired.profile
+    now = replace(known, desired=in_force(desired, known.memory.rollout))
     cost = sum(record.price_usd_per_hour for record in known.records if record.state.is_live)
     reasons = known.decision.reasons if known.decision else {}
     return FleetStatus(
@@ -92,15 +97,19 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         gateway_generation=gateway.table_generation if gateway else 0,
         cost_usd_per_hour=cost,
         max_cost_usd_per_hour=profile.capacity.max_cost_usd_per_hour,
+        max_nodes=profile.capacity.max_nodes,
         cost_usd_per_1m_tokens=_cost_per_1m_tokens(cost, gateway, known.at) if gateway else None,
-        lanes=tuple(_lane(known, spec) for spec in profile.lanes),
+        lanes=tuple(_lane(now, spec) for spec in now.desired.profile.lanes),
         replicas=_replicas(known),
         decisions=decisions,
         shared_left=known.shared_left,
         controller_stall=known.controller_stall,
         gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
+        gateway_loop=gateway.loop if gateway else None,
         store_condition=known.store_condition,
         controller_failing_since=known.failing_since,
+        overrides=desired.overrides,
+        rollout=rollout_status(desired, known.memory.rollout, known.records),
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )
 
@@ -111,6 +120,8 @@ def wanted_replicas(desired: Desired, spec: LaneSpec, memory: LaneMemory) -> int
         return 0
     override = desired.overrides.replicas.get(spec.name)
     planned = desired.plan.lane(spec.name).replicas
+    if override is None and memory.wanted and desired.overrides.freeze_of(spec.name):
+        planned = memory.wanted if memory.planned == -1 else planned
     if override is None and desired.profile.control.mode is Mode.ACTIVE and memory.planned == planned:
         return memory.wanted
     return max(spec.replicas.min, min(spec.replicas.max, planned if override is None else override))
@@ -128,7 +139,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
     memory = known.memory.lanes.get(spec.name, LaneMemory())
     traffic = _traffic(known.gateway, spec.name)
     objective = known.desired.profile.objective
-    ledger = known.ledgers.get(spec.name)
+    budget, alerts = known.budgets.get(spec.name), lane_alerts(known, spec, memory)
     pressure = known.decision.inputs.get(spec.name, {}).get("pressure") if known.decision else None
     return LaneStatus(
         name=spec.name,
@@ -139,8 +150,9 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         on_demand=sum(r.market is Market.ON_DEMAND for r in live),
         live=len(live),
         step=effective_step(known.desired, spec.name, memory),
-        burn=_burn(traffic, objective.fraction),
-        burn_alert=FAST_BURN.fires(traffic, objective) if traffic else False,
+        burn=burn_names(budget) if budget else {},
+        burn_alert=any(each.name is FAST_BURN.name and each.state is AlertState.FIRING for each in alerts),
+        alerts=alerts,
         traffic=traffic,
         validity=_validity(known, traffic),
         reasons=known.decision.reasons.get(Subject.lane(spec.name), ()) if known.decision else (_SILENT,),
@@ -158,7 +170,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         engine_fault=memory.engine_fault,
         failed_starts=memory.failures,
         cannot_start=is_final(memory, generation=known.desired.generation),
-        budget=error_budget(ledger, objective, known.at) if ledger and 0 < objective.fraction < 1 else None,
+        budget=budget.budget if budget else None,
     )
 
 
@@ -174,11 +186,21 @@ def _traffic(gateway: GatewaySnapshot | None, name: str) -> LaneSnapshot | None:
     return next((lane for lane in gateway.lanes if lane.name == name), None)
 
 
-def _burn(traffic: LaneSnapshot | None, objective: float) -> dict[str, float]:
-    if traffic is None or not 0 < objective < 1:
-        return {}
-    rates = {name: window_burn(traffic.window(seconds), objective) for name, seconds in _BURN_WINDOWS.items()}
-    return {name: rate for name, rate in rates.items() if rate is not None}
+def lane_alerts(known: FleetKnowledge, spec: LaneSpec, memory: LaneMemory) -> tuple[Alert, ...]:
+    """Return the lane's alerts as last decided, with the figures of now; without a controller only those that fired."""
+    if known.observation is not None and not memory.alerts:
+        return ()
+    return shown_alerts(memory.alerts, lane_alert_signals(known, spec), is_live=known.observation is not None)
+
+
+def lane_alert_signals(known: FleetKnowledge, spec: LaneSpec) -> AlertSignals:
+    """Return what the lane's alerts go by now; without a controller its budget alone."""
+    seen, budget = known.observation, known.budgets.get(spec.name)
+    if seen is None:
+        return AlertSignals(budget=budget)
+    engines = engine_load(replica for replica in seen.replicas if replica.record.lane == spec.name)
+    traffic = current_traffic(seen, spec.name)
+    return alert_signals(spec, budget, queued=traffic.queued if traffic else None, engines=engines)
 
 
 def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
@@ -186,7 +208,7 @@ def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
     unseen = EngineSignals(validity=Validity.NONE if known.observation else Validity.STALE)
     return tuple(
         ReplicaStatus(
-            record=record,
+            record=with_drain(record, known.desired.overrides),
             is_outdated=is_outdated(record, known.desired),
             engine=seen[record.id].engine if record.id in seen else unseen,
             in_flight=seen[record.id].in_flight if record.id in seen else 0,

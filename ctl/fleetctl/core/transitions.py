@@ -13,6 +13,7 @@ from fleetctl.model.decision import (
     MarkGone,
     ReplicaAction,
     StopReplica,
+    UndrainReplica,
     WarmReplica,
 )
 from fleetctl.model.replica import Replica, ReplicaState
@@ -31,6 +32,7 @@ _LAWFUL_FROM: dict[type[ReplicaAction], frozenset[ReplicaState]] = {
     AdmitReplica: frozenset({ReplicaState.WARMING}),
     DrainReplica: frozenset({ReplicaState.READY}),
     MarkBooting: frozenset({ReplicaState.PENDING, ReplicaState.WARMING, ReplicaState.READY}),
+    UndrainReplica: frozenset({ReplicaState.DRAINING}),
     AssignReplica: frozenset({ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY}),
     StopReplica: _LIVE,
     MarkGone: _LIVE,
@@ -54,11 +56,15 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
     moved = replace(record, changed_at=now, reason=action.reason)
     match action:
         case WarmReplica():
-            moved = replace(moved, state=ReplicaState.WARMING)
+            moved = replace(
+                moved, state=ReplicaState.WARMING, reported_version=action.version or record.reported_version
+            )
         case AdmitReplica():
             moved = replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now)
         case DrainReplica():
-            moved = replace(moved, state=ReplicaState.DRAINING, drain_deadline=action.deadline)
+            moved = replace(moved, state=ReplicaState.DRAINING, drain_code=action.code, drain_deadline=action.deadline)
+        case UndrainReplica():
+            moved = replace(moved, state=ReplicaState.READY, drain_code=None, drain_deadline=None)
         case StopReplica():
             moved = replace(moved, state=ReplicaState.STOPPING, fault=record.fault or action.fault)
         case MarkGone():
@@ -155,7 +161,7 @@ def _worth(record: Replica, node: Node, sold: Offering | None) -> tuple[str, flo
     if node.price_usd_per_hour is not None:
         return gpu, node.price_usd_per_hour, True
     if sold is not None:
-        return gpu, sold.price_usd_per_hour, True
+        return gpu, sold.price_usd_per_hour * record.node_count, True
     return gpu, record.price_usd_per_hour, record.is_price_known and not is_other
 
 

@@ -23,6 +23,7 @@ _DISPERSION_BINS, _DISPERSION_BINS_MIN = 30, 12
 _TREND_BINS_MIN = 8
 # Standard deviations by which a slope must differ from none: looked at every second, and an order costs a boot.
 _SURE_DEVIATIONS = 3.0
+_MAYBE_DEVIATIONS = 1.5  # of steady load one look in fifteen sees a rise that is none
 _ROOT_VARIANCE = 0.25  # of the square root of a Poisson count, whatever its mean
 
 
@@ -69,6 +70,15 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
         return None
     now = sum(roots) / number + slope * number / 2.0
     return SteadyGrowth(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
+
+
+def may_rise(history: ArrivalHistory) -> bool:
+    """Whether the load has rather risen than not for more than a minute: no ground to order by, but none to give up by either."""
+    roots = [math.sqrt(count) for count in history.counts[-_TREND_BINS_MIN:]]
+    if len(roots) < _TREND_BINS_MIN:
+        return False
+    slope, variance = _slope(roots), _ROOT_VARIANCE * dispersion(history)
+    return slope > 0.0 and slope**2 * _squared_offsets(len(roots)) > _MAYBE_DEVIATIONS**2 * variance
 
 
 def _slope(values: Sequence[float]) -> float:

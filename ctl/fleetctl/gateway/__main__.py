@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import sys
 from dataclasses import replace
@@ -55,6 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
     limits = replace(limits, connections_max=server.connections_max(limits, files_max))
     is_loopback = listeners.are_loopback(sockets)
     frontend = Frontend(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
+    gc.freeze()  # what was imported stays: no collection need look at it
     try:
         uvloop.run(server.serve(frontend, paths, sockets, runtime, SYSTEM_CLOCK))
     finally:

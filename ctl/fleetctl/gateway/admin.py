@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -11,9 +11,17 @@ from aiohttp import web
 from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
 from fleetctl.model.gateway import RoutingTable, SignalFeed
+from fleetctl.model.request_trace import TraceQuery
+from fleetctl.model.slo_feed import SloFeed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp.typedefs import Handler
+
     from fleetctl.gateway.frontend import Frontend
+
+_Feed = TypeVar("_Feed")
 
 _TABLE_BYTES_MAX = 8 * 1024 * 1024  # some 300 B a replica: more of them than any gateway serves
 
@@ -34,19 +42,36 @@ def app(frontend: Frontend) -> web.Application:
             return web.json_response({"error": "older than the table at work", "version": version}, status=409)
         return web.json_response({"version": table.version})
 
-    async def put_signals(request: web.Request) -> web.Response:
-        try:
-            feed = codec.decode(SignalFeed, await request.read())
-        except msgspec.DecodeError as exc:
-            return web.json_response({"error": f"no engine figures: {exc}"}, status=400)
-        frontend.dispatcher.take_signals(feed)
-        return web.json_response({})
-
     async def snapshot(_: web.Request) -> web.Response:
         return web.Response(body=codec.encode(frontend.snapshot(os.getpid())), content_type="application/json")
 
+    async def requests(request: web.Request) -> web.Response:
+        given = dict(request.query) | ({"id": request.match_info["id"]} if "id" in request.match_info else {})
+        try:
+            query = msgspec.convert(given, type=TraceQuery, strict=False)
+        except msgspec.ValidationError as exc:
+            return web.json_response({"error": f"no such question: {exc}"}, status=400)
+        return web.Response(body=codec.encode(frontend.ended.find(query)), content_type="application/json")
+
     application = web.Application(client_max_size=_TABLE_BYTES_MAX)
     application.router.add_put("/v1/table", put_table)
-    application.router.add_put("/v1/signals", put_signals)
+    application.router.add_put("/v1/signals", _taking(SignalFeed, frontend.dispatcher.take_signals, "engine figures"))
+    application.router.add_put("/v1/slo", _taking(SloFeed, frontend.gauges.slo.take, "readings of budgets"))
     application.router.add_get("/v1/snapshot", snapshot)
+    application.router.add_get("/v1/requests", requests)
+    application.router.add_get("/v1/requests/{id:.+}", requests)
     return application
+
+
+def _taking(kind: type[_Feed], take: Callable[[_Feed], None], what: str) -> Handler:
+    """Return a handler that reads a feed and hands it on."""
+
+    async def put(request: web.Request) -> web.Response:
+        try:
+            feed = codec.decode(kind, await request.read())
+        except msgspec.DecodeError as exc:
+            return web.json_response({"error": f"no {what}: {exc}"}, status=400)
+        take(feed)
+        return web.json_response({})
+
+    return put

@@ -94,16 +94,16 @@ class ReceivedAnswer:
             if request.state is _STREAMING:
                 self._client.write_piece(events)
             else:
-                self._first_events(events)
+                self._first_events(events, shows_content=new > 0)
         if relay.fault is not None:
             self._faulted(relay.fault)
 
-    def _first_events(self, events: bytes) -> None:
+    def _first_events(self, events: bytes, *, shows_content: bool) -> None:
         if self.request.is_committed:
             self._dispatcher.passed_on(self.request)
             self._client.write_piece(events)
         # Nor a comment nor a role is a reason yet to promise a 200: what is lost now can still start over elsewhere.
-        elif not only_open(events) or not self._response.hold(events):
+        elif shows_content or not only_open(events) or not self._response.hold(events):
             self._begin(events)
 
     def _plain_body(self, data: bytes) -> None:
@@ -157,6 +157,7 @@ class ReceivedAnswer:
             self._note_usage(read_usage(body))
             self._dispatcher.answered(self.request, Ending.COMPLETE)
         else:
+            self.request.rejected_status = status
             self._dispatcher.answered(self.request, Ending.of_status(status))
 
     def lost(self, *, answered: bool, reused: bool, is_lawful: bool = True) -> None:
@@ -188,6 +189,7 @@ class ReceivedAnswer:
             self._dispatcher.failed(self.request, failure)
         else:
             self.pass_on()
+            self.request.rejected_status = fault.status
             self._dispatcher.answered(self.request, Ending.of_status(fault.status))
 
     def _note_usage(self, usage: Usage | None) -> None:

@@ -12,8 +12,6 @@ from fleetctl.gateway.client_deadline import ClientDeadline, ConnectionState
 from fleetctl.gateway.requests import Request, RequestReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fleetctl.gateway.client_events import ClientEvents
     from fleetctl.gateway.limits import GatewayLimits
 
@@ -152,15 +150,15 @@ class ClientConnection(asyncio.Protocol):
         """Whether the client does not read as fast as it is written to."""
         return self._behind_s != math.inf
 
-    def reply(self, status: int, headers: Iterable[wire.Header], body: bytes) -> None:
+    def reply(self, status: int, header_lines: bytes, body: bytes) -> None:
         """Write a whole response."""
-        self._write(wire.whole(status, headers if self._keeps_alive else (*headers, wire.CLOSE), body))
+        self._write(wire.whole(status, header_lines if self._keeps_alive else header_lines + wire.CLOSE, body))
 
-    def begin_pieces(self, status: int, headers: Iterable[wire.Header]) -> None:
+    def begin_pieces(self, status: int, header_lines: bytes) -> None:
         """Write the head of a response whose length is not known."""
         self._is_chunked = self._current is not None and not self._current.http_1_0
-        coding = ((b"transfer-encoding", b"chunked"),) if self._is_chunked else ()
-        self._write(wire.head(status, (*headers, *coding, *self._closing())))
+        coding = wire.CHUNKED if self._is_chunked else b""
+        self._write(wire.head(status, header_lines + coding + (b"" if self._keeps_alive else wire.CLOSE)))
 
     def write_piece(self, data: bytes) -> None:
         """Write a piece of it; not empty."""
@@ -186,7 +184,9 @@ class ClientConnection(asyncio.Protocol):
             self.close()
         else:
             self._service.rested(self)
-            self._serve_next()
+            reader = self._reader
+            if reader.ready or reader.fault is not None or reader.wants_continue:
+                self._serve_next()
 
     def close(self) -> None:
         """Close once everything is written."""
@@ -203,9 +203,6 @@ class ClientConnection(asyncio.Protocol):
         current = self._current
         return current is not None and current.keep_alive and not current.http_1_0 and not self._service.is_stopping
 
-    def _closing(self) -> tuple[wire.Header, ...]:
-        return () if self._keeps_alive else (wire.CLOSE,)
-
     def _leave_exchange(self) -> None:
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
@@ -214,11 +211,11 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, status: int, message: str, *, reason: Refusal | None = None) -> None:
         """Write an error, then read on for a moment: closing at once would reset what the client has yet to read."""
-        headers = [wire.JSON, wire.CLOSE]
+        lines = wire.lines(wire.JSON) + wire.CLOSE
         if reason is not None:
-            headers.append((b"x-fleetctl-reason", reason.value.encode()))
+            lines += wire.lines((b"x-fleetctl-reason", reason.value.encode()))
         kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
-        self._write(wire.whole(status, headers, wire.error_body(message, kind=kind, code=status)))
+        self._write(wire.whole(status, lines, wire.error_body(message, kind=kind, code=status)))
         self._is_lingering = True
         self._transport.write_eof()
 

@@ -12,7 +12,7 @@ from fleetctl.core.admission.tokens import MESSAGE_TOKENS
 from fleetctl.gateway.classify import message_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fleetctl.core.admission.ladder import Degradation
 
@@ -32,6 +32,15 @@ def degrade(body: bytes, degradation: Degradation, *, messages_cut: int) -> tupl
         body = msgspec.json.encode(request)
         notes.insert(0, b"max_tokens=%d" % cap)
     return body, b", ".join(notes)
+
+
+def renamed(body: bytes, served_name: str, served_names: Collection[str]) -> bytes:
+    """Return a body that asks for the model as its replica calls it, where it asked by another of the fleet's names."""
+    request = msgspec.json.decode(body)
+    if request.get("model") == served_name or request.get("model") not in served_names:
+        return body
+    request["model"] = served_name
+    return msgspec.json.encode(request)
 
 
 def trim(body: bytes, cap_tokens: int, prompt_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:

@@ -10,7 +10,8 @@ from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
 from fleetctl.gateway.answer import ReceivedAnswer
-from fleetctl.gateway.degrade import degrade
+from fleetctl.gateway.degrade import degrade, renamed
+from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import asking_for_counts, shown_usage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
+    from fleetctl.gateway.traces import EndedRequests
     from fleetctl.gateway.upstream import Upstream
     from fleetctl.gateway.upstream_connection import UpstreamConnection
     from fleetctl.gateway.upstreams import Upstreams
@@ -50,7 +52,7 @@ class Exchange(ReceivedAnswer):
     It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
     """
 
-    __slots__ = ("_body", "_connecting", "_first_body", "_received", "_upstreams")
+    __slots__ = ("_body", "_connecting", "_ended", "_first_body", "_received", "_upstreams")
 
     def __init__(  # whom it speaks with, and what about
         self,
@@ -70,8 +72,11 @@ class Exchange(ReceivedAnswer):
         )
         self._body = self._first_body  # for a replica that can go on with another one's stream
 
-    def submit(self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest, client_key: int) -> None:
-        """Ask the dispatcher for a replica."""
+    def submit(
+        self, lane: DispatchLane[ActiveRequest], measured: MeasuredRequest, client_key: int, ended: EndedRequests
+    ) -> None:
+        """Ask the dispatcher for a replica; once it is over, `ended` remembers it."""
+        self._ended = ended
         dispatcher, parsed = self._dispatcher, measured.parsed
         if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
             self._keep_text(parsed, lane.route.max_model_len)
@@ -87,6 +92,16 @@ class Exchange(ReceivedAnswer):
             is_lane_named=b"x-fleetctl-lane" in self._received.headers,
             client=client_key,
         )
+        request, headers = self.request, self._received.headers
+        named = headers.get(REQUEST_ID)
+        if named is None:
+            request.id = ended.ids.next_id()
+        else:  # an engine is given what the answer says, never an unlawful id
+            request.id = ended.ids.id_of(named)
+            self._received.forwarded += b"x-request-id: %b\r\n" % request.id
+        self._response.request_id = request.id
+        request.traceparent = headers.get(TRACEPARENT)
+        request.degraded = self._response.degraded
         self._client.exchange = self
         dispatcher.submit(self.request)
 
@@ -133,6 +148,8 @@ class Exchange(ReceivedAnswer):
         is_kept = self._text_bytes_max > 0
         self._is_counted = is_kept and request.replica is not None and request.replica.candidate.continues
         body = self._body if self._is_counted else self._first_body
+        if upstream.served_name and (table := self._dispatcher.routes.table) is not None:
+            body = renamed(body, upstream.served_name, table.served_names)
         received = self._received
         head = b"POST %b%bcontent-length: %d\r\n%b\r\n" % (
             received.target, upstream.request_head, len(body), received.forwarded
@@ -170,8 +187,10 @@ class Exchange(ReceivedAnswer):
 
     def over(self) -> None:
         """Let the client go on to its next request."""
-        # The request knows its exchange: together they would wait for the garbage collector.
+        request = self.request
+        # Each knows the other: together they would wait for the garbage collector.
         del self.request
+        self._ended.note(request)
         self._client.answered()
 
     # ClientEvents: what the client does.

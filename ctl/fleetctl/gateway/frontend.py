@@ -18,6 +18,9 @@ from fleetctl.gateway.connections import OpenConnections
 from fleetctl.gateway.errors import postpone_key, refuse_key, refuse_without_lane, reply_error
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
+from fleetctl.gateway.pages import health, models
+from fleetctl.gateway.request_ids import REQUEST_ID
+from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.model.gateway import GatewaySnapshot
 
@@ -56,6 +59,8 @@ class Frontend:
         self._wall = clock
         self._started_at: datetime = clock.now()
         self._started_s = clock.monotonic_s()
+        self.ended = EndedRequests(clock, self._started_at)
+        self.gauges = metrics.PageGauges(self.clock, limits.sweep_interval_s)
         self._clients = OpenConnections(limits.connections_max)
         self.rested = self._clients.rested
         # A port that others can reach is never open to all.
@@ -101,11 +106,13 @@ class Frontend:
             pid=pid,
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
             replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
+            loop=self.gauges.loop.read(),
         )
 
     def sweep(self) -> None:
         """Check every deadline that is not urgent."""
         now_s = self.clock()
+        self.gauges.loop.note(now_s)
         for client in self._clients:
             client.check(now_s)
         self.upstreams.expire()
@@ -141,14 +148,17 @@ class Frontend:
         path = request.path
         allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS else b""
         if not allowed:
-            reply_error(client, 404, f"no such route: {path.decode('latin-1')}", kind="invalid_request_error")
+            reply_error(client, self._id_of(request), 404, f"no such route: {path.decode('latin-1')}")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
-            reply_error(client, 405, f"this route wants {allowed.decode()}", kind="invalid_request_error")
+            reply_error(client, self._id_of(request), 405, f"this route wants {allowed.decode()}")
         elif path == b"/health" or (path == _METRICS and _is_local(client)):
             # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
             self._serve_locally(client, request)
         else:
             self._authenticate(client, request)
+
+    def _id_of(self, request: Request) -> bytes:
+        return self.ended.ids.id_of(request.headers.get(REQUEST_ID, b""))
 
     def _authenticate(self, client: ClientConnection, request: Request) -> None:
         authorization = request.headers.get(b"authorization", b"")
@@ -160,18 +170,18 @@ class Frontend:
         elif accepted:
             self._accepted(client, request)
         else:
-            refuse_key(client)
+            refuse_key(client, self._id_of(request))
 
     async def _check_slowly(self, client: ClientConnection, request: Request, authorization: bytes) -> None:
         accepted = await self._authenticator.check_slowly(authorization, address=client.address)
         if client not in self._clients:
             return
         if accepted is None:
-            postpone_key(client)
+            postpone_key(client, self._id_of(request))
         elif accepted:
             self._accepted(client, request)
         else:
-            refuse_key(client)
+            refuse_key(client, self._id_of(request))
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
         if request.path in _GETS:
@@ -183,12 +193,13 @@ class Frontend:
         try:
             parsed = parse_request(request.body)
         except msgspec.DecodeError as exc:
-            reply_error(client, 400, f"the request body is not valid: {exc}", kind="invalid_request_error")
+            reply_error(client, self._id_of(request), 400, f"the request body is not valid: {exc}")
             return
         routes = self.dispatcher.routes
         if routes.table is None or self.is_stopping:
             refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
-            reply_error(client, 503, "this gateway serves nothing now", kind="server_error", refusal=refusal)
+            failed = "this gateway serves nothing now"
+            reply_error(client, self._id_of(request), 503, failed, kind="server_error", refusal=refusal)
             return
         found = measure(parsed, routes)
         named = request.headers.get(b"x-fleetctl-lane")
@@ -203,41 +214,29 @@ class Frontend:
         )
         if isinstance(lane, Refusal):
             prompt_key = "messages" if request.path == CHAT_PATH else "prompt"
-            refuse_without_lane(client, lane, found.tokens, routes, header, prompt_key=prompt_key)
+            request_id = self._id_of(request)
+            refuse_without_lane(client, request_id, lane, found.tokens, routes, header, prompt_key=prompt_key)
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
-        exchange.submit(lane, found, self._authenticator.client_key(request, client.address))
+        exchange.submit(lane, found, self._authenticator.client_key(request, client.address), self.ended)
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
         content_type = wire.JSON
         status = 200
         if request.path == _METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
-            body = metrics.exposition(self.dispatcher, self.upstreams, clients=self._clients)
+            body = metrics.exposition(
+                self._fleet, self.dispatcher, self.upstreams, clients=self._clients, gauges=self.gauges
+            )
         elif request.path == b"/health":
-            status, body = self._health()
+            status, body = health(self.dispatcher.routes, is_stopping=self.is_stopping)
         else:
-            body = self._models()
-        client.reply(status, [content_type], b"" if request.method == b"HEAD" else body)
+            body = models(self.dispatcher.routes, self._started_at)
+        head = wire.lines(content_type, (REQUEST_ID, self._id_of(request)))
+        client.reply(status, head, b"" if request.method == b"HEAD" else body)
         client.answered()
-
-    def _health(self) -> tuple[int, bytes]:
-        lanes = {n: sum(c.in_rotation for c in lane.candidates) for n, lane in self.dispatcher.routes.lanes.items()}
-        serves = any(lanes.values()) and not self.is_stopping
-        state = "ok" if serves else "stopping" if self.is_stopping else "no replica in rotation"
-        return (200 if serves else 503), msgspec.json.encode({"status": state, "replicas_in_rotation": lanes})
-
-    def _models(self) -> bytes:
-        table = self.dispatcher.routes.table
-        created = int(self._started_at.timestamp())
-        models = (
-            []
-            if table is None
-            else [{"id": table.model, "object": "model", "created": created, "owned_by": "fleetctl"}]
-        )
-        return msgspec.json.encode({"object": "list", "data": models})
 
 
 def _is_local(client: ClientConnection) -> bool:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.telemetry.page import heading, sample_name
+from fleetctl.clock import thread_cpu_s
+from fleetctl.gateway.loop_load import LoopLoadMeter
+from fleetctl.gateway.slo_gauges import SloGauges
+from fleetctl.model.slo import BreachKind
+from fleetctl.telemetry.page import MetricsPage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.routes import RoutingState
+    from fleetctl.core.slo.accounts import LaneAccounts
     from fleetctl.core.slo.sketch import QuantileSketch
     from fleetctl.gateway.connections import OpenConnections
     from fleetctl.gateway.upstreams import Upstreams
+    from fleetctl.model.gateway import EventLoopLoad
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # vLLM's buckets, finer below 0.1 s, where the lanes' promises lie.
@@ -26,41 +32,82 @@ _PREFIX = "fleetctl_gateway_"
 Sample = tuple[dict[str, str], float]
 
 
-def exposition(dispatcher: Dispatcher, upstreams: Upstreams, *, clients: OpenConnections) -> bytes:
-    """Return the page."""
-    lines: list[str] = []
+class BreachCounters:
+    """Counts breaches so that no count goes down: to Prometheus that is a restart, and all of it new.
+
+    A breach is uncounted where its request turns out to be another lane's; the next one takes its place then.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, tuple[LaneAccounts, dict[str, int]]] = {}
+
+    def breaches(self, lane: str, accounts: LaneAccounts) -> dict[str, int]:
+        """Return a lane's breaches by kind, the most there ever were; every kind is there from zero on."""
+        known, shown = self._lanes.get(lane, (None, {}))
+        if known is not accounts:  # the lane was removed meanwhile, and is another
+            shown = {}
+        counted = accounts.windows.lifetime().breached
+        shown = {kind.value: max(shown.get(kind, 0), counted.get(kind, 0)) for kind in BreachKind}
+        self._lanes[lane] = (accounts, shown)
+        return shown
+
+
+class PageGauges:
+    """What the page has besides the dispatcher's own figures."""
+
+    def __init__(self, clock: Callable[[], float], sweep_interval_s: float) -> None:
+        self.slo = SloGauges(clock)
+        self.breaches = BreachCounters()
+        self.loop = LoopLoadMeter(sweep_interval_s, thread_cpu_s)
+
+
+def exposition(
+    fleet: str, dispatcher: Dispatcher, upstreams: Upstreams, *, clients: OpenConnections, gauges: PageGauges
+) -> bytes:
+    """Return the page. Every sample names the fleet: one Prometheus reads several, and their lanes are called alike."""
+    page = MetricsPage(_PREFIX, fleet=fleet)
     routes = dispatcher.routes
     for lane in routes.lanes.values():
         lane.accounts.fold(dispatcher.clock())
     table = routes.table
-    _family(lines, "connections", "gauge", "Open client connections.", [({}, len(clients))])
-    _family(
-        lines,
+    page.family("connections", "gauge", "Open client connections.", [({}, len(clients))])
+    page.family(
         "connections_displaced_total",
         "counter",
         "Idle client connections closed to make room.",
         [({}, clients.displaced)],
     )
     version = table.version if table is not None else 0
-    _family(lines, "table_version", "gauge", "Version of the routing table.", [({}, version)])
-    _lane_gauges(lines, routes)
-    _lane_counters(lines, routes)
-    _lane_histograms(lines, routes)
-    _replica_families(lines, routes, upstreams)
-    return "\n".join((*lines, "")).encode()
+    page.family("table_version", "gauge", "Version of the routing table.", [({}, version)])
+    _loop_gauges(page, gauges.loop.read())
+    _lane_gauges(page, routes)
+    _lane_counters(page, routes, gauges.breaches)
+    _lane_histograms(page, routes)
+    _replica_families(page, routes, upstreams)
+    slo = MetricsPage("fleetctl_slo_", fleet=fleet)
+    gauges.slo.write(slo, dispatcher.clock())
+    return (page.text() + slo.text()).encode()
 
 
-def _lane_gauges(lines: list[str], routes: RoutingState) -> None:
+def _loop_gauges(page: MetricsPage, load: EventLoopLoad | None) -> None:
+    known: list[EventLoopLoad] = [] if load is None else [load]
+    text = "Share of one processor that the event loop took over 10 s."
+    page.family("event_loop_cpu_ratio", "gauge", text, [({}, each.cpu_share) for each in known])
+    text = "By how much the event loop's timers were late over 10 s, nine in ten by no more."
+    page.family("event_loop_lag_seconds", "gauge", text, [({}, each.lag_s) for each in known])
+
+
+def _lane_gauges(page: MetricsPage, routes: RoutingState) -> None:
     lanes = routes.lanes.items()
-    _family(lines, "in_flight", "gauge", "Requests at replicas.", [({"lane": n}, x.in_flight) for n, x in lanes])
+    page.family("in_flight", "gauge", "Requests at replicas.", [({"lane": n}, x.in_flight) for n, x in lanes])
     queued = [({"lane": n}, float(len(x.queue) + len(x.displaced))) for n, x in lanes]
-    _family(lines, "queued", "gauge", "Requests waiting for a replica.", queued)
-    _family(lines, "ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step.level) for n, x in lanes])
+    page.family("queued", "gauge", "Requests waiting for a replica.", queued)
+    page.family("ladder_step", "gauge", "Degradation step.", [({"lane": n}, x.route.step.level) for n, x in lanes])
     rotation = [({"lane": n}, float(sum(c.in_rotation for c in x.candidates))) for n, x in lanes]
-    _family(lines, "replicas_in_rotation", "gauge", "Replicas that take new requests.", rotation)
+    page.family("replicas_in_rotation", "gauge", "Replicas that take new requests.", rotation)
 
 
-def _lane_counters(lines: list[str], routes: RoutingState) -> None:
+def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCounters) -> None:
     requests: list[Sample] = []
     tokens: list[Sample] = []
     good: list[Sample] = []
@@ -72,58 +119,39 @@ def _lane_counters(lines: list[str], routes: RoutingState) -> None:
         tokens.append(({"lane": name, "kind": "prompt"}, stats.prompt_tokens))
         tokens.append(({"lane": name, "kind": "output"}, stats.output_tokens))
         good.append(({"lane": name}, stats.good))
-        breaches += [({"lane": name, "kind": k}, n) for k, n in sorted(stats.breached.items())]
+        breaches += [({"lane": name, "kind": k}, n) for k, n in counters.breaches(name, lane.accounts).items()]
         sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(stats.shed.items())]
-    _family(lines, "requests_total", "counter", "Requests that were answered, by how that ended.", requests)
-    _family(lines, "tokens_total", "counter", "Tokens in and out.", tokens)
-    _family(lines, "good_total", "counter", "Requests inside their lane's SLO.", good)
-    _family(lines, "breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
-    _family(lines, "shed_total", "counter", "Requests refused with 429.", sheds)
+    page.family("requests_total", "counter", "Requests that were answered, by how that ended.", requests)
+    page.family("tokens_total", "counter", "Tokens in and out.", tokens)
+    page.family("good_total", "counter", "Requests inside their lane's SLO.", good)
+    page.family("breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
+    page.family("shed_total", "counter", "Requests refused with 429.", sheds)
 
 
-def _lane_histograms(lines: list[str], routes: RoutingState) -> None:
-    stats_by_lane = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
-    _histogram(
-        lines, "ttft_seconds", "Submission to first content token.", {name: t.ttft for name, t in stats_by_lane.items()}
-    )
-    _histogram(
-        lines,
-        "itl_seconds",
-        "Gap between content events of a stream.",
-        {name: t.itl for name, t in stats_by_lane.items()},
-    )
-    _histogram(
-        lines,
-        "queue_wait_seconds",
-        "Submission to dispatch.",
-        {name: t.queue_wait for name, t in stats_by_lane.items()},
-    )
-    _histogram(lines, "e2e_seconds", "Submission to last byte.", {name: t.e2e for name, t in stats_by_lane.items()})
+def _lane_histograms(page: MetricsPage, routes: RoutingState) -> None:
+    lanes = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
+    _histogram(page, "ttft_seconds", "Submission to first content token.", {n: x.ttft for n, x in lanes.items()})
+    _histogram(page, "itl_seconds", "Gap between content events of a stream.", {n: x.itl for n, x in lanes.items()})
+    _histogram(page, "queue_wait_seconds", "Submission to dispatch.", {n: x.queue_wait for n, x in lanes.items()})
+    _histogram(page, "e2e_seconds", "Submission to last byte.", {n: x.e2e for n, x in lanes.items()})
 
 
-def _replica_families(lines: list[str], routes: RoutingState, upstreams: Upstreams) -> None:
-    replicas = [({"replica": r.route.id, "lane": r.route.lane}, r) for r in routes.replicas.values()]
-    _family(lines, "replica_in_flight", "gauge", "Requests at it.", [(k, r.candidate.in_flight) for k, r in replicas])
-    _family(lines, "replica_requests_total", "counter", "Requests sent to it.", [(k, r.requests) for k, r in replicas])
-    _family(lines, "replica_failures_total", "counter", "Times it failed.", [(k, r.failures) for k, r in replicas])
-    errors = [(k, upstreams[r.route.id].protocol_errors) for k, r in replicas]
-    _family(lines, "replica_protocol_errors_total", "counter", "Answers of it that broke HTTP or a bound.", errors)
-    ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
-    _family(lines, "replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
-    opened = [(k, float(upstreams[r.route.id].opened)) for k, r in replicas]
-    _family(lines, "upstream_connections_total", "counter", "Connections opened to it.", opened)
-
-
-def _family(lines: list[str], name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> None:
-    lines += heading(_PREFIX + name, kind, text)
-    lines += [f"{sample_name(_PREFIX + name, labels)} {value:.17g}" for labels, value in samples]
-
-
-def _histogram(lines: list[str], name: str, text: str, sketches: dict[str, QuantileSketch]) -> None:
-    lines += heading(_PREFIX + name, "histogram", text)
-    full = _PREFIX + name
+def _histogram(page: MetricsPage, name: str, text: str, sketches: dict[str, QuantileSketch]) -> None:
+    samples = []
     for lane, sketch in sketches.items():
         counts = {f"{limit:g}": sketch.count_at_most(limit) for limit in _SECONDS} | {"+Inf": sketch.count}
-        lines += [f"{sample_name(f'{full}_bucket', {'lane': lane, 'le': le})} {count}" for le, count in counts.items()]
-        lines.append(f"{sample_name(f'{full}_sum', {'lane': lane})} {sketch.sum_s:.17g}")
-        lines.append(f"{sample_name(f'{full}_count', {'lane': lane})} {sketch.count}")
+        samples.append(({"lane": lane}, counts, sketch.sum_s))
+    page.histogram(name, text, samples)
+
+
+def _replica_families(page: MetricsPage, routes: RoutingState, upstreams: Upstreams) -> None:
+    replicas = [({"replica": r.route.id, "lane": r.route.lane}, r) for r in routes.replicas.values()]
+    page.family("replica_in_flight", "gauge", "Requests at it.", [(k, r.candidate.in_flight) for k, r in replicas])
+    page.family("replica_requests_total", "counter", "Requests sent to it.", [(k, r.requests) for k, r in replicas])
+    page.family("replica_failures_total", "counter", "Times it failed.", [(k, r.failures) for k, r in replicas])
+    errors = [(k, upstreams[r.route.id].protocol_errors) for k, r in replicas]
+    page.family("replica_protocol_errors_total", "counter", "Answers of it that broke HTTP or a bound.", errors)
+    ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
+    page.family("replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
+    opened = [(k, float(upstreams[r.route.id].opened)) for k, r in replicas]
+    page.family("upstream_connections_total", "counter", "Connections opened to it.", opened)

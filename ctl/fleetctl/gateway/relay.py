@@ -73,19 +73,20 @@ class EventRelay:
             self._pending = b""
         shape = self._shape
         if shape is not None:
-            start = shape.head_bytes
-            at = data.find(shape.tail, start)
+            head, start, tail, tail_bytes = shape.parts
+            size = len(data)
+            at = size - tail_bytes if tail_bytes else data.find(tail, start)
             # JSON has no line breaks of its own: the first one ends the event, and nothing may follow it.
             if (
                 at > start
-                and data.startswith(shape.head)
-                and data.find(b"\n", start) == len(data) - 2
-                and data[-1] == _LF
+                and data.startswith(head)
+                and data.find(b"\n", start) == size - 2
+                and (data.endswith(tail) if tail_bytes else data[-1] == _LF)
             ):
                 text = self._text
                 text += data[start:at]
                 if len(text) <= self._text_bytes_max:
-                    if shape.strips:
+                    if not tail_bytes:
                         self._counted = data
                         data = data[:at] + shape.plain_tail
                     self._plain += 1

@@ -10,15 +10,19 @@ import httptools
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
 
-# Not passed on to replicas: hop by hop, ours, or set anew. No encoding is accepted, for events must be readable.
-_KEPT_BACK = wire.HOP_BY_HOP | {
+# Kept: not passed on to replicas, as they are hop by hop, ours, or set anew, or read. No encoding is accepted, for events
+# must be readable.
+_KEPT = wire.HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
-    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings",
+    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings", REQUEST_ID, TRACEPARENT,
 }  # fmt: skip
+# Those by which, or by whose trailers, a client asks for its connection to be kept.
+_KEEPING = frozenset((b"connection", b"proxy-connection", b"transfer-encoding"))
 _UPGRADING = frozenset((b"connection", b"upgrade", b"http2-settings"))
 
 
@@ -29,7 +33,7 @@ class Request(msgspec.Struct, gc=False):
     method: bytes
     target: bytes
     path: bytes
-    headers: dict[bytes, bytes]  # those not passed on
+    headers: dict[bytes, bytes]  # those not passed on, and those read
     forwarded: bytes  # those passed on, as they go on the wire
     body: bytes
     keep_alive: bool
@@ -49,7 +53,7 @@ class RequestReader:
     """Bytes in, requests out. After a fault nothing more is read."""
 
     __slots__ = (
-        "_body", "_body_bytes", "_forwarded", "_head_bytes", "_header_count", "_headers", "_limits", "_parser",
+        "_body", "_body_bytes", "_forwarded", "_head_bytes", "_headers", "_headers_left", "_limits", "_parser",
         "_ready_bytes", "_target", "begun", "body_bytes_max", "fault", "in_body", "in_head", "ready",
         "wants_continue",
     )  # fmt: skip
@@ -70,7 +74,8 @@ class RequestReader:
         self._headers: dict[bytes, bytes] = {}
         self._forwarded: list[bytes] = []
         self._body: list[bytes] = []
-        self._head_bytes = self._header_count = self._body_bytes = 0
+        self._head_bytes = self._body_bytes = 0
+        self._headers_left = self._limits.header_count_max
         self.in_head = self.in_body = False
 
     @property
@@ -123,7 +128,8 @@ class RequestReader:
         if method == b"CONNECT":
             self._blame(400, "this is no proxy")
             return b""
-        kept = [b"%b: %b\r\n" % header for header in self._headers.items() if header[0] not in _UPGRADING]
+        passed_on = _UPGRADING | {TRACEPARENT}
+        kept = [b"%b: %b\r\n" % header for header in self._headers.items() if header[0] not in passed_on]
         return b"".join((method, b" ", self._target, b" HTTP/1.1\r\n", *self._forwarded, *kept, b"\r\n"))
 
     def _blame(self, status: int, message: str) -> None:
@@ -148,12 +154,14 @@ class RequestReader:
         if self.in_body:
             return
         name = name.lower()
-        self._header_count += 1
-        if name in _KEPT_BACK:
-            self._headers[name] = value
-        else:
+        if name not in _KEPT:
             self._forwarded += (name, b": ", value, b"\r\n")
-        if self._header_count > self._limits.header_count_max:
+        else:
+            self._headers[name] = value
+            if name == TRACEPARENT:  # read here too
+                self._forwarded += (name, b": ", value, b"\r\n")
+        self._headers_left -= 1
+        if self._headers_left < 0:
             self._blame(431, "the request has too many headers")
 
     def on_headers_complete(self) -> None:
@@ -186,17 +194,20 @@ class RequestReader:
             self._blame(400, "too many pipelined requests")
         if self.fault is None:
             self._ready_bytes += self._body_bytes
-            target, body = self._target, self._body
+            target, headers, body = self._target, self._headers, self._body
+            keep_alive = parser.should_keep_alive()
+            # Only who asks for it keeps a connection of HTTP/1.0; the version is slow to ask for.
+            may_be_1_0 = not keep_alive or not _KEEPING.isdisjoint(headers)
             self.ready.append(
                 Request(
                     method=parser.get_method(),
                     target=target,
                     path=target.partition(b"?")[0],
-                    headers=self._headers,
+                    headers=headers,
                     forwarded=b"".join(self._forwarded),
                     body=body[0] if len(body) == 1 else b"".join(body),
-                    keep_alive=parser.should_keep_alive(),
-                    http_1_0=parser.get_http_version() == "1.0",
+                    keep_alive=keep_alive,
+                    http_1_0=may_be_1_0 and parser.get_http_version() == "1.0",
                 )
             )
         self.wants_continue = False

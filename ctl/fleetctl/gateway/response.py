@@ -8,31 +8,35 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.request_ids import REQUEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fleetctl.core.admission.refusal import Refusal
     from fleetctl.gateway.client import ClientConnection
 
 
-# Of a replica's headers: hop by hop, or written with the body.
-_SET_ANEW = wire.HOP_BY_HOP | {b"content-length"}
+# Of a replica's headers: hop by hop, written with the body, or the gateway's own.
+_SET_ANEW = wire.HOP_BY_HOP | {b"content-length", REQUEST_ID}
 _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
+# What stands before the values of its own headers.
+_ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
+_REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
 
 
 class ClientResponse:
     """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
 
     __slots__ = (
-        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "replica_id", "status",
+        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "replica_id", "request_id",
+        "status",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, lane_name: str, whole_bytes_max: int) -> None:
         self._client = client
-        self._lane_name = lane_name
+        self._lane_name = lane_name.encode()
         self._whole_bytes_max = whole_bytes_max
         self.degraded = b""  # what the ladder cut
+        self.request_id = b""
         self.replica_id = b""
         self.status = 0
         self.headers: list[wire.Header] = []
@@ -61,7 +65,7 @@ class ClientResponse:
 
     def begin(self, data: bytes) -> None:
         """Write the replica's head, what was held back and the next piece: there is no way back from here."""
-        self._client.begin_pieces(self.status, self._passed_headers())
+        self._client.begin_pieces(self.status, self._passed_lines())
         self._client.write_piece(b"".join((*self._held, data)))
         self._held = []
 
@@ -79,35 +83,41 @@ class ClientResponse:
 
     def whole(self, body: bytes) -> None:
         """Write a body under the replica's status and headers."""
-        self._client.reply(self.status, self._passed_headers(), body)
+        self._client.reply(self.status, self._passed_lines(), body)
 
     def error(self, status: int, error: dict[str, object]) -> None:
         """Write an error of the gateway's own."""
-        self._client.reply(status, [wire.JSON, *self._own_headers()], msgspec.json.encode(error))
+        self._client.reply(status, self._lines([wire.lines(wire.JSON)]), msgspec.json.encode(error))
 
     def refusal(self, refusal: Refusal, *, retry_after_s: float) -> None:
         """Write a 429 that says when to come back, or a 503 where nothing is there to serve the request.
 
         OpenAI's clients go by the milliseconds, which no second's edge brings back together; others by whole seconds.
         """
-        headers = [
+        lines = wire.lines(
             wire.JSON,
             (b"retry-after", b"%d" % math.ceil(retry_after_s)),
             (b"retry-after-ms", b"%d" % math.ceil(1000.0 * retry_after_s)),
             (b"x-fleetctl-reason", refusal.value.encode()),
-            *self._own_headers(),
-        ]
+        )
         kind = "server_error" if refusal.status >= 500 else "rate_limit_error"
-        message = f"lane {self._lane_name}: {refusal.message}"
-        self._client.reply(refusal.status, headers, wire.error_body(message, kind=kind, code=refusal.value))
+        message = f"lane {self._lane_name.decode()}: {refusal.message}"
+        body = wire.error_body(message, kind=kind, code=refusal.value)
+        self._client.reply(refusal.status, self._lines([lines]), body)
 
-    def _passed_headers(self) -> Sequence[wire.Header]:
-        return [h for h in self.headers if h[0] not in _SET_ANEW and not h[0].startswith(_OWN)] + self._own_headers()
+    def _passed_lines(self) -> bytes:
+        pieces: list[bytes] = []
+        for name, value in self.headers:
+            if name not in _SET_ANEW and not name.startswith(_OWN):
+                pieces += (name, b": ", value, b"\r\n")
+        return self._lines(pieces)
 
-    def _own_headers(self) -> list[wire.Header]:
-        headers = [(b"x-fleetctl-lane", self._lane_name.encode())]
+    def _lines(self, pieces: list[bytes]) -> bytes:
+        """Return these pieces of a head, and the gateway's own headers after them."""
+        pieces += (_ID, self.request_id, _LANE, self._lane_name)
         if self.replica_id:
-            headers.append((b"x-fleetctl-replica", self.replica_id))
+            pieces += (_REPLICA, self.replica_id)
         if self.degraded:
-            headers.append((b"x-fleetctl-degraded", self.degraded))
-        return headers
+            pieces += (_DEGRADED, self.degraded)
+        pieces.append(b"\r\n")
+        return b"".join(pieces)

@@ -32,6 +32,8 @@ class EventShape(msgspec.Struct, frozen=True, gc=False):
     plain_tail: bytes  # what follows the text for the client
     between: bytes  # what is between two texts for the client
     strips: bool  # the event's usage is taken out
+    # The first three, and the tail's length where it is the event's end; else 0.
+    parts: tuple[bytes, int, bytes, int]
 
     def pieces(self, events: bytes) -> list[bytes]:
         """Return the text of each of several such events, and [b""] if they are not all such events."""
@@ -143,14 +145,19 @@ def shape_of(event: bytes, *, strips: bool) -> EventShape | None:
         return None
     head, rest = event[: match.start(1)], event[match.end(1) :]
     if not strips:
-        return EventShape(head, len(head), rest, rest, rest + head, strips=False)
+        return _shape(head, rest, rest, strips=False)
     before, key, usage = rest.rpartition(_USAGE_KEY)
     if not key or not usage.endswith(b"}" + _END):
         return None
     tail, plain_tail = before + _USAGE_KEY, before + _END
     if read_event(head + plain_tail) is None:
         return None
-    return EventShape(head, len(head), tail, plain_tail, plain_tail + head, strips=True)
+    return _shape(head, tail, plain_tail, strips=True)
+
+
+def _shape(head: bytes, tail: bytes, plain_tail: bytes, *, strips: bool) -> EventShape:
+    parts = (head, len(head), tail, 0 if strips else len(tail))
+    return EventShape(head, len(head), tail, plain_tail, plain_tail + head, strips, parts)
 
 
 def read_event(event: bytes) -> dict[str, Any] | None:

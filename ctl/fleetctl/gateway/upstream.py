@@ -24,7 +24,17 @@ class Upstream:
     The last connection given is the first one taken, so the others may age out.
     """
 
-    __slots__ = ("_clock", "_idle", "address", "limits", "opened", "protocol_errors", "replica_id", "request_head")
+    __slots__ = (
+        "_clock",
+        "_idle",
+        "address",
+        "limits",
+        "opened",
+        "protocol_errors",
+        "replica_id",
+        "request_head",
+        "served_name",
+    )
 
     def __init__(self, row: RouteReplica, clock: Callable[[], float], limits: GatewayLimits) -> None:
         self._clock = clock
@@ -34,6 +44,7 @@ class Upstream:
         self.protocol_errors = 0  # answers that broke HTTP or a bound, ever
         self.replica_id = row.id.encode()
         self.address = row.address
+        self.served_name = row.served_name  # empty: as every other replica's
         self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
 
     def __str__(self) -> str:

@@ -21,7 +21,8 @@ HOP_BY_HOP = frozenset(
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 JSON: Header = (b"content-type", b"application/json")
-CLOSE: Header = (b"connection", b"close")
+CLOSE = b"connection: close\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n"
 _EVENT = re.compile(rb".*?\n\r?\n", re.DOTALL)
 DONE_EVENT = b"data: [DONE]\n\n"
 
@@ -31,15 +32,19 @@ def status_line(status: int) -> bytes:
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status
 
 
-def head(status: int, headers: Iterable[Header]) -> bytes:
+def lines(*headers: Header) -> bytes:
+    """Return headers as they go on the wire."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def head(status: int, header_lines: bytes) -> bytes:
     """Return a response head, its empty line included."""
-    return b"".join([status_line(status), *[name + b": " + value + b"\r\n" for name, value in headers], b"\r\n"])
+    return b"%b%b\r\n" % (status_line(status), header_lines)
 
 
-def whole(status: int, headers: Iterable[Header], body: bytes) -> bytes:
+def whole(status: int, header_lines: bytes, body: bytes) -> bytes:
     """Return a response with its length."""
-    lines = [name + b": " + value + b"\r\n" for name, value in headers]
-    return b"".join((status_line(status), *lines, b"content-length: %d\r\n\r\n" % len(body), body))
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (status_line(status), header_lines, len(body), body)
 
 
 def chunk(payload: bytes) -> bytes:

@@ -98,9 +98,9 @@ class ClientAccounts:
         if ending is Ending.REFUSED:
             watch.refused(now_s, message)
             return
-        missed = watch.accounts.totals().bad
+        missed = watch.accounts.bad
         watch.stop(now_s, ending, is_stream=is_stream, prompt_tokens=0, output_tokens_uncounted=0)
-        has_missed = watch.has_missed or watch.accounts.totals().bad > missed
+        has_missed = watch.has_missed or watch.accounts.bad > missed
         if ending is Ending.CANCELLED and not has_missed:
             self._undecided[watch.lane] += 1
 

@@ -26,6 +26,7 @@ class LaneCounts:
         self.cut_short = 0
         self.prompt_tokens = self.output_tokens = 0
         self.failed: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
         self.messages: dict[str, str] = {}
         self.ttft = QuantileSketch()
 
@@ -37,6 +38,8 @@ class LaneCounts:
         self.output_tokens += exchange.output_tokens
         if exchange.ttft_s is not None:
             self.ttft.add(max(0.0, exchange.ttft_s))
+        if exchange.reason:
+            self.refusals[exchange.reason] += 1
         if exchange.status == 429:
             self.refused += 1
             self.refused_with_retry_after += exchange.has_retry_after
@@ -56,6 +59,7 @@ class LaneCounts:
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failed.update(other.failed)
+        self.refusals.update(other.refusals)
         self.messages = {**other.messages, **self.messages}
         self.ttft.merge(other.ttft)
 
@@ -73,6 +77,7 @@ class LaneCounts:
             rejected=self.rejected,
             cut_short=self.cut_short,
             failed=dict(sorted(self.failed.items())),
+            refusals=dict(self.refusals.most_common()),
             messages=dict(sorted(self.messages.items())),
             breached={str(kind): count for kind, count in sorted(stats.breached.items()) if count and verdict.findings},
             attainment=verdict.attained,

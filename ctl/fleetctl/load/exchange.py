@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
+from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.endings import Ending
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ClientExchange:
     failure: str = ""  # FailureKind or http-<status>; empty: answered in full, or refused
     has_retry_after: bool = False
     streamed: bool = True
+    reason: str = ""  # a refusal's, as the gateway names it
     message: str = ""  # why, in the other side's words; printable
     ttft_s: float | None = None
     prompt_tokens: int = 0
@@ -99,6 +101,8 @@ class ClientExchange:
             return Ending.COMPLETE
         return _ENDINGS.get(self.failure, Ending.ERROR)
 
+
+_REASONS = frozenset(Refusal)
 
 _ENDINGS = {
     FailureKind.TIMEOUT.value: Ending.TIMEOUT,
@@ -152,9 +156,10 @@ async def _read(
     if response.status != 200:
         if response.status not in (429, 503):
             exchange.failure = f"http-{response.status}"
-        exchange.message = response.headers.get(REASON_HEADER, "") or _message(
-            await response.content.read(_ERROR_BYTES_MAX)
-        )
+        reason = response.headers.get(REASON_HEADER, "")
+        # Reasons come from the other side: none but those that the gateway has is counted by name.
+        exchange.reason = reason if reason in _REASONS else ""
+        exchange.message = _printable(reason) or _message(await response.content.read(_ERROR_BYTES_MAX))
         return
     exchange.streamed = response.content_type == "text/event-stream"
     if exchange.streamed:

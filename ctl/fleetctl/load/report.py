@@ -58,6 +58,7 @@ class LaneFigures:
     unavailable: int = 0  # 503
     rejected: int = 0  # any other 4xx, also under `failed`: the client's own fault, which no lane answers for
     failed: dict[str, int] = field(default_factory=dict)  # by FailureKind, or http-<status>
+    refusals: dict[str, int] = field(default_factory=dict)  # by the gateway's x-fleetctl-reason
     cut_short: int = 0  # still in flight when the run ended: a miss if a limit had passed, else `verdict.undecided`
     messages: dict[str, str] = field(default_factory=dict)  # the first answer of each kind that was none in full
     breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, of those with an SLO

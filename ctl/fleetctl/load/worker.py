@@ -49,6 +49,7 @@ class LoadRun:
         self._start_s = self._ticked_s = self._last_answer_s = 0.0
         self._drain_ends_s: float | None = None
         self._drain_timed_out = False
+        self._fault: BaseException | None = None
         self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
 
     def stop(self) -> None:
@@ -75,6 +76,8 @@ class LoadRun:
                 await self._drain()
             finally:
                 ticker.cancel()
+        if self._fault is not None:
+            raise self._fault
         return self._report(model, arrivals_end_s)
 
     async def _send_all(self, session: aiohttp.ClientSession, model: str) -> None:
@@ -105,6 +108,10 @@ class LoadRun:
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
+        # Whatever the other side does is counted; what is left is a fault of ours, and no figure would be true.
+        if not task.cancelled() and task.exception() is not None:
+            self._fault = self._fault or task.exception()
+            self._stop.set()
         if not self._in_flight:
             self._idle.set()
 

@@ -4,121 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
 import msgspec
 
 from fleetctl.codec import decode, encode
+from fleetctl.model.action import (
+    Action,
+    EntryKind,
+    FleetAction,
+    GatewayAction,
+    LaneAction,
+    OneReplicaAction,
+    SharedResourceAction,
+)
+from fleetctl.model.alert import AlertRecord
 from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.model.bursts import BurstMemory
-from fleetctl.model.catalogue import Market
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
-from fleetctl.model.shared import SharedResource
-from fleetctl.model.subject import FLEET, GATEWAY, Subject
+from fleetctl.model.rollout import Rollout
+from fleetctl.model.subject import FLEET, Subject
 from fleetctl.model.verdict import BreachRecord, ReportedBreach
 
+if TYPE_CHECKING:
+    from fleetctl.model.catalogue import Market
+
 T = TypeVar("T")
-
-
-class EntryKind(StrEnum):
-    """The kind of a journal entry."""
-
-    DECISION = "decision"
-    NOTICE = "notice"  # the provider takes a node away, or warns that it may
-    LIFECYCLE = "lifecycle"  # a replica or a node came a step further
-    OPERATOR = "operator"
-    GATEWAY = "gateway"
-    BREACH = "breach"  # a lane is outside its SLO, or inside it again
-    ERROR = "error"
-
-
-class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
-    """Base of the closed union below; every action says why, what it is about, and how the journal files it.
-
-    `shadow` marks an action the controller decided by itself while the fleet is in shadow mode: it is journalled, not applied.
-    """
-
-    kind: ClassVar[EntryKind]
-    # Among the actions of one decision: facts are recorded first, a replacement is launched before anything leaves rotation.
-    order: ClassVar[int]
-
-    code: ReasonCode
-    reason: str  # the code in words, with its figures
-    shadow: bool = False
-
-    @property
-    def entry_kind(self) -> EntryKind:
-        """How the journal files it."""
-        return type(self).kind
-
-    @property
-    def name(self) -> str:
-        """The action's name in the journal."""
-        return str(type(self).__struct_config__.tag)
-
-    @property
-    def figures(self) -> dict[str, float | str]:
-        """What the journal notes beside the reason."""
-        return {}
-
-
-class LaneAction(Action, frozen=True, kw_only=True):
-    """An action on a lane."""
-
-    kind: ClassVar[EntryKind] = EntryKind.DECISION
-
-    lane: str
-
-    @property
-    def subject(self) -> Subject:
-        """The lane."""
-        return Subject.lane(self.lane)
-
-
-class OneReplicaAction(Action, frozen=True, kw_only=True):
-    """An action on one replica."""
-
-    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
-
-    replica_id: str
-
-    @property
-    def subject(self) -> Subject:
-        """The replica."""
-        return Subject.replica(self.replica_id)
-
-
-class GatewayAction(Action, frozen=True, kw_only=True):
-    """An action on the gateway's process."""
-
-    kind: ClassVar[EntryKind] = EntryKind.GATEWAY
-
-    @property
-    def subject(self) -> Subject:
-        """The gateway."""
-        return GATEWAY
-
-
-class SharedResourceAction(Action, frozen=True, kw_only=True):
-    """An action on something the fleet's nodes share."""
-
-    kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
-
-    resource: SharedResource
-
-    @property
-    def subject(self) -> Subject:
-        """The fleet."""
-        return FLEET
-
-    @property
-    def figures(self) -> dict[str, float | str]:
-        """What it is, by the provider's word and by its token."""
-        return {"resource": self.resource.kind, "token": self.resource.token}
 
 
 class PrepareShared(SharedResourceAction, frozen=True, kw_only=True, tag="prepare-shared"):
@@ -147,6 +61,7 @@ class LaunchReplica(LaneAction, frozen=True, kw_only=True, tag="launch"):
     market: Market
     replaces: str = ""  # a replica id, when this stands in for one that is leaving
     may_fall_back: bool = True  # on demand where spot has none; else nothing is ordered then
+    is_canary: bool = False  # by the revision that is rolled out, where the lane still has the one before
     late: tuple[str, ...] = ()  # Offering.keys where an order of the lane is late: taken only where no other is left
 
     @property
@@ -160,12 +75,14 @@ class WarmReplica(OneReplicaAction, frozen=True, kw_only=True, tag="warm"):
 
     order: ClassVar[int] = 70
     recoveries: int = 0  # how often it was taken out of rotation: the more, the longer a completion proves it well
+    version: str = ""  # that its engine says it is
 
 
 class AdmitReplica(OneReplicaAction, frozen=True, kw_only=True, tag="admit"):
     """Put a warmed replica into rotation."""
 
-    order: ClassVar[int] = 80
+    # Before the drains that it allows: a controller that is killed in between leaves one too many, and none too few.
+    order: ClassVar[int] = 35
 
 
 class DrainReplica(OneReplicaAction, frozen=True, kw_only=True, tag="drain"):
@@ -226,6 +143,12 @@ class AssignReplica(OneReplicaAction, frozen=True, kw_only=True, tag="assign"):
         return found | {"from_lane": self.from_lane} if self.from_lane else found
 
 
+class UndrainReplica(OneReplicaAction, frozen=True, kw_only=True, tag="undrain"):
+    """Put a replica that drains back into rotation: whoever asked for the drain has taken that back."""
+
+    order: ClassVar[int] = 36
+
+
 class MarkBooting(OneReplicaAction, frozen=True, kw_only=True, tag="mark-booting"):
     """Record that a replica was healthy no longer or came back; it is out of rotation until warmed again."""
 
@@ -247,16 +170,39 @@ class StopOrphanedNode(Action, frozen=True, kw_only=True, tag="stop-orphaned-nod
         return Subject.node(self.node_id)
 
 
-class LeaveUnverified(Action, frozen=True, kw_only=True, tag="leave-unverified"):
+class LeaveUnverified(FleetAction, frozen=True, kw_only=True, tag="leave-unverified"):
     """Leave a tombstone for a fleet that is down as far as is known: no complete listing shows that nothing is left."""
 
     kind: ClassVar[EntryKind] = EntryKind.LIFECYCLE
     order: ClassVar[int] = 97
 
+
+class RollBack(FleetAction, frozen=True, kw_only=True, tag="roll-back"):
+    """Put the stable revision back in force, in place of one whose rollout failed."""
+
+    order: ClassVar[int] = 5
+
+    revision: int  # that failed
+    to: int
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """Both revisions."""
+        return {"revision": self.revision, "to": self.to}
+
+
+class ReportRollout(Action, frozen=True, kw_only=True, tag="rollout"):
+    """Write how far a rollout has come."""
+
+    kind: ClassVar[EntryKind] = EntryKind.DECISION
+    order: ClassVar[int] = 6
+
+    lane: str = ""  # empty: the whole fleet
+
     @property
     def subject(self) -> Subject:
-        """The fleet."""
-        return FLEET
+        """The lane, or the fleet."""
+        return Subject.lane(self.lane) if self.lane else FLEET
 
 
 class SetStep(LaneAction, frozen=True, kw_only=True, tag="set-step"):
@@ -292,6 +238,26 @@ class ReportBreach(LaneAction, frozen=True, kw_only=True, tag="breach"):
         return self.noted
 
 
+class ReportAlert(LaneAction, frozen=True, kw_only=True, tag="alert"):
+    """Write that an alert on a lane has begun to fire, or that it is over."""
+
+    kind: ClassVar[EntryKind] = EntryKind.ALERT
+    order: ClassVar[int] = 96
+
+    noted: dict[str, float | str]
+    has_ended: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the journal calls it."""
+        return "alert-ended" if self.has_ended else "alert"
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """Which alert, how urgent, since when; at its end how long it lasted."""
+        return self.noted
+
+
 class StartGateway(GatewayAction, frozen=True, kw_only=True, tag="start-gateway"):
     """Start the gateway process; it is not answering or not there."""
 
@@ -305,7 +271,9 @@ class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
     at_once: bool = False  # it does not progress: nothing in flight can finish
 
 
-ReplicaAction = WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica
+ReplicaAction = (
+    WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica | UndrainReplica
+)
 SharedAction = PrepareShared | TeardownShared | AbandonShared
 AnyAction = (
     LaunchReplica
@@ -314,9 +282,16 @@ AnyAction = (
     | LeaveUnverified
     | SetStep
     | ReportBreach
+    | ReportAlert
+    | ReportRollout
+    | RollBack
     | StartGateway
     | StopGateway
     | SharedAction
+)
+# As the journal calls them.
+ACTION_NAMES = frozenset(
+    (*(str(each.__struct_config__.tag) for each in get_args(AnyAction)), "breach-ended", "alert-ended")
 )
 
 
@@ -327,6 +302,8 @@ class LaneMemory:
     wanted: int = 0  # replicas the lane should have
     planned: int = -1  # the plan's count when `wanted` was last set from it; -1: not yet
     requested: int = 0  # launches made towards what an operator requested; shadow mode makes no others
+    is_shadow: bool = False  # the last decision was made in shadow mode
+    is_lowered: bool = False  # in shadow mode since then: an operator has set the count, or requested fewer than before
     replaced: tuple[str, ...] = ()  # drained by hand, and their replacement launched
     up_since: datetime | None = None  # pressure above the scale-up line since
     bursts: BurstMemory = field(default_factory=BurstMemory)
@@ -351,7 +328,9 @@ class LaneMemory:
     served_as: str = ""  # launch digest of the replica that last became ready
     breach: BreachRecord | None = None  # of its SLO, while it goes on and for a minute after
     reported: ReportedBreach | None = None  # what the journal last said of one
+    alerts: tuple[AlertRecord, ...] = ()  # that are pending or fire
     substitute_at: datetime | None = None  # spot was last ordered in place of an on-demand fallback
+    left_at: tuple[datetime, ...] = ()  # when replicas left rotation by choice, within the last minute
     is_pinned: bool = False  # `step` is an operator's
     released_at: datetime | None = None  # when an operator last let go of it
 
@@ -371,6 +350,7 @@ class Memory:
     gateway_missing_since: datetime | None = None  # it does not answer since
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next
+    rollout: Rollout | None = None  # the newest; None: of a fleet from before there were any
     extra: dict[str, msgspec.Raw] = field(default_factory=dict)  # policy name -> what it keeps of its own, as JSON
 
     def kept_by(self, policy: str, kind: type[T]) -> T | None:

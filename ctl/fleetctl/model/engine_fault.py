@@ -12,6 +12,7 @@ class EngineFaultKind(StrEnum):
     UNKNOWN = "unknown"  # no words that are known
     ARGUMENTS = "arguments"  # a flag or a setting it does not take
     PROGRAM = "program"  # it is not installed
+    VERSION = "version"  # it is another than the profile asks for
     MODEL = "model"  # weights, tokenizer or configuration are missing, broken, or of a model it does not know
     HUB_ACCESS = "hub-access"  # the model hub gives them to nobody, or not to us
     ACCELERATOR = "accelerator"  # no GPU that it can use
@@ -35,6 +36,7 @@ _FINAL = frozenset(
     {
         EngineFaultKind.ARGUMENTS,
         EngineFaultKind.PROGRAM,
+        EngineFaultKind.VERSION,
         EngineFaultKind.MODEL,
         EngineFaultKind.HUB_ACCESS,
         EngineFaultKind.ACCELERATOR,

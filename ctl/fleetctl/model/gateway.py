@@ -28,6 +28,9 @@ class RouteReplica:
     max_model_len: int = 0  # prompt and output tokens of one request that its engine holds; 0: not known
     kv_tokens: int = 0  # of KV cache that its engine should have; 0: not known
     healthy: bool = True  # False: found unhealthy; what it carries goes elsewhere as soon as it is silent
+    served_name: str = (
+        ""  # what its engine calls the model, where others of the table call theirs otherwise; else empty
+    )
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
     @property
@@ -64,6 +67,7 @@ class RoutingTable(RequestRules):
     model: str  # the served name
     lanes: tuple[RouteLane, ...]
     replicas: tuple[RouteReplica, ...]
+    served_names: tuple[str, ...] = ()  # all that clients may ask for, while a rollout changes the name; else empty
     epoch: int = 0
     generation: int = 0  # of the fleet's record it was made from
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
@@ -176,6 +180,16 @@ class ReplicaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     prefill_allowance_s: float = 0.0  # how much longer it may be silent over the prompts it works on
     streams_max: int = 0  # that it may have at once, as learned from the gaps between their tokens; 0: it does not say
     slowness: Slowness | None = None  # None: it is not left alone for being slow
+    good: int = 0  # requests that ended here inside their SLO
+    breached: dict[str, int] = {}  # those outside of it, by BreachKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLoopLoad:
+    """How busy the gateway's one event loop was over the last ten seconds."""
+
+    cpu_share: float  # of one processor, 0-1
+    lag_s: float  # by how much its own timers were late; nine in ten by no more than that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +205,7 @@ class GatewaySnapshot:
     replicas: tuple[ReplicaSnapshot, ...]
     uptime_s: float | None = None  # on a clock that nobody sets; None: it does not say
     table_generation: int = 0  # of the fleet's record that its table was made from; 0: it has none
+    loop: EventLoopLoad | None = None  # None: not known yet
 
     def age_s(self, now: datetime) -> float:
         """Return how long the gateway has run: its windows hold no more than that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import Subject
 

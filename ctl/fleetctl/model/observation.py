@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from fleetctl.model.budget import LaneBudget
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import GatewaySnapshot, Slowness
@@ -52,6 +53,7 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     creating: bool = False  # the provider has been asked for its node and has not answered
     was_requested: bool = True  # the provider may have been asked for its node, by this controller or an earlier one
     healthy: bool | None = None  # /health; None: not asked yet; no answer before the deadline is False
+    reported_version: str | None = None  # what its engine says it is; empty: it does not say; None: not asked yet
     warming: bool = False  # a warm-up completion is on its way, or about to be tried again
     warmed: bool = False  # a real completion has come back since it became healthy
     warm_failures: int = 0
@@ -142,4 +144,5 @@ class Observation:
     stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
     store_condition: StoreCondition | None = None  # None: the state can be read and written
+    budgets: dict[str, LaneBudget] = field(default_factory=dict)  # by lane, as counted up to now
     shared: tuple[ObservedShared, ...] = ()  # needed by the fleet or left of it, in the order of preparing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -111,6 +112,7 @@ class EmulatorSpec:
     seed: int = 0
     startup_s: float = 2.0  # process start -> healthy, standing for weight loading
     speed: float = 1.0  # 2.0: every engine step takes half its modelled time
+    version: str = ""  # that they say they are; empty: the one that is asked for, else the newest known of that engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,8 @@ class LaneSpec(LaneRules):
     replicas: ReplicaBounds = field(default_factory=ReplicaBounds)
     spot: SpotPolicy = SpotPolicy.BURST
     engine: str  # by the name it is installed under
+    engine_version: str = ""  # that its replicas must say they are; empty: any
+    engine_executable: str = ""  # the program to start in place of the engine's own; a path is absolute
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
 
@@ -175,12 +179,44 @@ class LadderSpec:
     answer_tokens_min: int = 128  # no answer is cut below this, however short the expected ones are
 
 
+class OnFailure(StrEnum):
+    """What follows where a rollout fails."""
+
+    ROLLBACK = "rollback"  # the revision before takes its place
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaShare:
+    """So many of a lane's replicas, or a share of them rounded up."""
+
+    count: int = 0
+    share: float = 0.0
+
+    def of(self, replicas: int) -> int:
+        """Return how many that is."""
+        return math.ceil(self.share * replicas - 1e-9) if self.share else self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """How a changed profile reaches running replicas."""
+
+    canary: ReplicaShare = field(default_factory=lambda: ReplicaShare(share=0.1))
+    bake_s: float = 60.0  # canaries serve for so long before the rest follows; five times that while undecided
+    max_surge: ReplicaShare = field(default_factory=lambda: ReplicaShare(count=1))  # beyond what a lane wants
+    max_unavailable: ReplicaShare = field(default_factory=ReplicaShare)  # of what a lane wants
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    timeout_s: float = 1200.0  # without any progress
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSpec:
     """How the controller acts. Every duration is clock time."""
 
     mode: Mode = Mode.ACTIVE
     policy: str = "built-in"  # by the name it is installed under
+    shadow_policy: str = ""  # decides beside it, and never acts; empty: none does
     tick_s: float = 1.0
     scale_up_after_s: float = 10.0
     scale_down_after_s: float = 120.0  # or a replica's start, or three requests; longer for bursty arrivals
@@ -190,6 +226,7 @@ class ControlSpec:
     resume_batch_below: float = 0.5
     breaker_after_s: float = 30.0  # P99 over 2x its SLO for this long: refuse all new
     ladder: LadderSpec = field(default_factory=LadderSpec)
+    rollout: RolloutSpec = field(default_factory=RolloutSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,9 @@ class ReasonCode(StrEnum):
     CALM = "calm"  # fewer would do, for long enough
     LOAD_HELD = "load-held"  # the load needs what there is
     BURST_MEMORY = "burst-memory"  # fewer would do now; the last burst needed what there is
+    CORDONED = "cordoned"  # it leaves a node or a zone as others serve in its stead
+    FROZEN = "frozen"  # held: a person froze the lane or the fleet
+    DISRUPTION_LIMIT = "disruption-limit"  # enough has left rotation lately by choice
     LAST_IN_ROTATION = "last-in-rotation"
     START_BACKOFF = "start-backoff"
     START_IMPOSSIBLE = "start-impossible"  # the engine fails the same way however often it is started
@@ -38,6 +41,9 @@ class ReasonCode(StrEnum):
     BATCH_PRESSURE = "batch-pressure"  # paused for lanes that lack what it uses, or resumed
     SLO_MISSED = "slo-missed"
     SLO_KEPT = "slo-kept"  # again, after a breach
+    ALERT_FIRING = "alert-firing"
+    ALERT_RESOLVED = "alert-resolved"
+    BUDGET_BURN = "budget-burn"  # held, as the error budget burns fast or too many requests wait
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life
     NODE_REQUESTED = "node-requested"
@@ -66,6 +72,13 @@ class ReasonCode(StrEnum):
     DIED = "died"
     ENDED = "ended"  # as it was asked
     NODE_ORPHANED = "node-orphaned"
+    # Rollouts
+    ROLLOUT = "rollout"  # a new revision of the fleet, lane by lane
+    ROLLOUT_CANARY = "rollout-canary"  # it serves beside the old ones first
+    ROLLOUT_WAITS = "rollout-waits"  # for evidence, or for room
+    ROLLOUT_FAILED = "rollout-failed"
+    ROLLED_BACK = "rolled-back"
+    OUTDATED = "outdated"  # a replica of an earlier revision
     # The fleet and its gateway
     FLEET_DOWN = "fleet-down"
     SHARED_NEEDED = "shared-needed"  # prepared before the first node is ordered
@@ -79,6 +92,7 @@ class ReasonCode(StrEnum):
     GATEWAY_SILENT = "gateway-silent"
     GATEWAY_STARTED = "gateway-started"
     OPERATOR = "operator"  # a person asked for it
+    OVERRIDE_ENDED = "override-ended"  # what a person had set until then
     FAILED = "failed"  # what was tried did not work
 
     def because(self, message: str) -> Reason:

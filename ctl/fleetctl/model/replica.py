@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Market, OfferingKey, Precision
 from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import Notice
+from fleetctl.model.reason import ReasonCode
 
 
 class ReplicaState(StrEnum):
@@ -74,6 +75,7 @@ class Replica:
     notice_deadline: datetime | None = None  # when the node is taken for certain
     notice: Notice | None = None  # the provider's latest about its node, mere hints included
     ready_at: datetime | None = None  # first admitted into rotation; None: never was
+    drain_code: ReasonCode | None = None  # why it drains, or did; None: it never has
     drain_deadline: datetime | None = None  # while draining: stopped then, whatever is in flight
     stopped_at: datetime | None = None  # the provider first took the order to end its node
     assigned_at: datetime | None = None  # to `lane`; None: it serves the lane it was launched for
@@ -82,9 +84,15 @@ class Replica:
     machine_id: str = ""  # of its leader, shared by the replicas on that machine; empty: not said
     gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
     members: tuple[str, ...] = ()  # provider ids of its other machines
-    is_price_known: bool = True  # False: of another offering than was ordered; caps reckon with what was ordered
+    is_price_known: bool = True  # False: caps reckon with the dearest that was ordered
     order_instant: datetime | None = None  # `created_at` on a clock that was set since; None: it was not
+    served_name: str = ""  # what its engine calls the model; empty: launched before this was recorded
+    engine_version: str = ""  # that it was to be of by its profile; empty: any
+    reported_version: str = ""  # that its engine said it is; empty: it has not been asked, or does not say
     launch_digest: str = ""  # of all it was started with; empty: launched before this was recorded
+    replaces: str = (
+        ""  # id of the replica it was ordered in place of; empty: of none, or launched before this was recorded
+    )
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
     fault_kind: EngineFaultKind | None = None  # of an order refused because its engine cannot be started
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fleetctl.model.alert import Alert
 from fleetctl.model.budget import ErrorBudget
-from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.engine_fault import EngineFault
-from fleetctl.model.gateway import LaneSnapshot
+from fleetctl.model.gateway import EventLoopLoad, LaneSnapshot
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
@@ -16,6 +17,7 @@ from fleetctl.model.observation import EngineSignals, StoreCondition
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, join_messages
 from fleetctl.model.replica import Replica
+from fleetctl.model.rollout import RolloutStatus
 from fleetctl.model.slo import LaneSlo, Validity
 from fleetctl.model.verdict import SloVerdict
 
@@ -32,8 +34,10 @@ class LaneStatus:
     on_demand: int
     live: int  # every replica that holds a node
     step: LadderStep
-    burn: dict[str, float] = field(default_factory=dict)  # "5m", "1h" -> burn rate; a missing key: no samples yet
-    burn_alert: bool = False  # fast enough, over 5 m and 1 h, to page somebody
+    # "5m", "30m", "1h", "6h", "3d" -> burn rate; a missing key: no request in it
+    burn: dict[str, float] = field(default_factory=dict)
+    burn_alert: bool = False  # it has burned fast enough for long enough to page somebody: fast-burn fires
+    alerts: tuple[Alert, ...] = ()  # firing or pending, the most urgent first
     traffic: LaneSnapshot | None = None  # None: the gateway is silent
     validity: Validity = Validity.NONE
     reasons: tuple[Reason, ...] = ()  # the last decision's on this lane
@@ -86,13 +90,17 @@ class FleetStatus:
     lanes: tuple[LaneStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
     decisions: tuple[JournalEntry, ...]  # newest last, at most 50
+    max_nodes: int | None = None  # None: not known
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
     controller_stall: str = ""  # why its process does not progress, and for how long: "stopped", "hung"
     controller_failing_since: datetime | None = None  # it answers, and several ticks in a row have failed; see `reason`
     gateway_stall: str = ""
+    gateway_loop: EventLoopLoad | None = None  # None: not known
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
+    overrides: Overrides = field(default_factory=Overrides)  # what people have set, frozen or cordoned
+    rollout: RolloutStatus | None = None  # the newest; None: none between two revisions
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
 
     @property

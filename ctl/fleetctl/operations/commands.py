@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.model.decision import EntryKind
+from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
+from fleetctl.ports.host import COMMAND_LOCK
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ _LOCK_WAIT_S = 60.0
 
 def exclusive(site: Site, fleet: str) -> AbstractContextManager[None]:
     """Hold the lock that one command on a fleet has while it reads, decides and writes. Raises LockHeldError."""
-    return site.host.exclusive(fleet, operation="operation", wait_s=_LOCK_WAIT_S, on_wait=site.tell)
+    return site.host.exclusive(fleet, operation=COMMAND_LOCK, wait_s=_LOCK_WAIT_S, on_wait=site.tell)
 
 
 def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, reason: str) -> JournalEntry:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import no_controller
 from fleetctl.errors import NotFoundError, UnavailableError
+from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
@@ -23,11 +25,13 @@ from fleetctl.ports.host import STATUS_S
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from fleetctl.operations.site import Site
 
 _RETRY_S = 0.5  # between two looks for a controller that is being revived
+_POLL_S = 0.5  # between two looks for new entries of a journal
+_JOURNAL_MAX = 100_000  # as many as a store keeps
 
 
 def list_fleets(site: Site) -> tuple[FleetStatus, ...]:
@@ -70,18 +74,57 @@ async def watch(site: Site, fleet: str) -> AsyncIterator[FleetStatus]:
         await site.clock.sleep(_RETRY_S)
 
 
-def events(site: Site, fleet: str, *, after: int = 0, limit: int = 100, subject: str = "") -> tuple[JournalEntry, ...]:
-    """Return the journal's newest entries after `after`, oldest first; those on a name, or on one `kind/name`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery:
+    """Which lines of a journal are wanted; whatever is left empty matches all."""
 
-    A fleet that is gone keeps its journal.
+    subject: str = ""  # a name, or `kind/name`
+    kinds: frozenset[EntryKind] = frozenset()
+    since: datetime | None = None
+
+    def matches(self, entry: JournalEntry) -> bool:
+        """Whether an entry is of a wanted kind and young enough; its subject is the store's to look for."""
+        is_young = self.since is None or entry.at >= self.since
+        return is_young and (not self.kinds or entry.kind in self.kinds)
+
+
+def events(site: Site, fleet: str, query: EventQuery | None = None, *, limit: int = 100) -> tuple[JournalEntry, ...]:
+    """Return the journal's newest entries that match, oldest first. A fleet that is gone keeps its journal."""
+    query = query or EventQuery()
+    is_sifted = bool(query.kinds) or query.since is not None
+    found = site.store.journal(fleet, limit=_JOURNAL_MAX if is_sifted else limit, subjects=_subjects(query))
+    return tuple(entry for entry in found if query.matches(entry))[-limit:]
+
+
+def follow_events(
+    site: Site, fleet: str, query: EventQuery, *, after: int, is_over: Callable[[], bool] = lambda: False
+) -> Iterator[JournalEntry]:
+    """Yield what is journalled from now on beyond `after` and matches, as it comes, each once.
+
+    It goes on while controllers and gateways come and go, and ends once the fleet is gone and all of its journal was
+    yielded, or `is_over` says so.
     """
-    subjects = subjects_named(subject) if subject else ()
-    return site.store.journal(fleet, after=after, limit=limit, subjects=subjects)
+    # What comes from now on is young enough, whatever a clock that is set says.
+    wanted = replace(query, since=None)
+    while not is_over():
+        is_gone = site.store.fleet(fleet) is None
+        # What does not match is passed for good, or every look would read all of it again.
+        for entry in site.store.journal(fleet, after=after, limit=_JOURNAL_MAX, subjects=_subjects(query)):
+            after = entry.seq
+            if wanted.matches(entry):
+                yield entry
+        if is_gone:
+            return
+        site.clock.sleep_blocking(_POLL_S)
+
+
+def _subjects(query: EventQuery) -> tuple[Subject, ...]:
+    return subjects_named(query.subject) if query.subject else ()
 
 
 def has_only_journal(site: Site, fleet: str) -> bool:
     """Say whether a fleet is gone and its journal is still there."""
-    return bool(fleet) and site.store.fleet(fleet) is None and bool(events(site, fleet, limit=1))
+    return bool(fleet) and site.store.fleet(fleet) is None and bool(site.store.journal(fleet, limit=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

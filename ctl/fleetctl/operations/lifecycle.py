@@ -17,16 +17,26 @@ from fleetctl.errors import (
     NotFoundError,
     UnavailableError,
 )
-from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.observation import StoreFault
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
+from fleetctl.operations.audit import audited
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
 from fleetctl.operations.fleets import status
+from fleetctl.operations.freezing import refuse_frozen
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.operations.orphaned_processes import refuse_orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
-from fleetctl.operations.readiness import failed_starts, keeps_failing, missing, refuse_failing, refuse_final
+from fleetctl.operations.readiness import (
+    failed_starts,
+    keeps_failing,
+    missing,
+    refuse_failed_rollout,
+    refuse_failing,
+    refuse_final,
+    refuse_superseded,
+)
 from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
@@ -63,7 +73,7 @@ class UpResult:
     change: Change
 
 
-def up(  # what it guards against, each named
+def up(  # noqa: PLR0913  # what it guards against, each named
     site: Site,
     profile: Profile,
     plan: Plan,
@@ -71,34 +81,61 @@ def up(  # what it guards against, each named
     is_exact: bool = False,
     max_cost_usd_per_hour: float | None = None,
     findings: tuple[Finding, ...] | None = None,
+    override_freeze: bool = False,
 ) -> UpResult:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
     `is_exact` guards a saved plan: it must have been made for this very profile. `findings` are those of a preflight
     just made; left out, the provider is asked here. Raises ConfigError, BudgetExceededError, LockHeldError,
-    UnavailableError, NotFoundError (no such provider), ProviderError (its preflight finds that it would fail).
+    UnavailableError, NotFoundError (no such provider), ProviderError (its preflight finds that it would fail),
+    FrozenError (it would change a frozen fleet).
     """
-    check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
-    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
-    refuse_failures(profile, planned_nodes(site, profile, plan), found)
-    refuse_orphaned_processes(site, profile.name)
-    with exclusive(site, profile.name):
-        # A fleet whose controller or gateway lives holds its port itself.
-        if not site.host.processes(profile.name).is_any:
-            site.host.check_port(profile.gateway.host, profile.gateway.port)
-        result = _record(site, profile, plan)
-        _keep_environment(site, result)
-        ensure_controller(site, profile.name)
+    with audited(site, "up", fleet=profile.name) as attempt:
+        result = _up(site, profile, plan, is_exact, max_cost_usd_per_hour, findings, override_freeze)
+        attempt.note(f"fleet: {result.change} as generation {result.desired.generation}")
     site.host.wake(profile.name)
     return result
 
 
-def down(site: Site, fleet: str) -> Desired:
-    """Have a fleet taken down; a dead controller is started to do it. Follow it with `follow_down`."""
-    with exclusive(site, fleet):
+def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
+    site: Site,
+    profile: Profile,
+    plan: Plan,
+    is_exact: bool,
+    max_cost_usd_per_hour: float | None,
+    findings: tuple[Finding, ...] | None,
+    override_freeze: bool,
+) -> UpResult:
+    check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
+    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
+    refuse_failures(profile, planned_nodes(site, profile, plan), found)
+    refuse_orphaned_processes(site, profile.name)
+    # Before the lock too, which leaves a directory: of a fleet that is refused for its port nothing is left.
+    _check_port(site, profile)
+    with exclusive(site, profile.name):
+        _check_port(site, profile)
+        result = _record(site, profile, plan, override_freeze=override_freeze)
+        _keep_environment(site, result)
+        ensure_controller(site, profile.name)
+    return result
+
+
+def _check_port(site: Site, profile: Profile) -> None:
+    """Raise UnavailableError where the fleet's port is another's: one whose controller or gateway lives holds it itself."""
+    if not site.host.processes(profile.name).is_any:
+        site.host.check_port(profile.gateway.host, profile.gateway.port)
+
+
+def down(site: Site, fleet: str, *, override_freeze: bool = False) -> Desired:
+    """Have a fleet taken down; a dead controller is started to do it. Follow it with `follow_down`. Raises FrozenError."""
+    with audited(site, "down", fleet=fleet) as attempt, exclusive(site, fleet):
         before = known_fleet(site, fleet)
+        lanes = tuple(spec.name for spec in before.profile.lanes)
+        is_going_down = before.phase is DesiredPhase.DOWN
+        refuse_frozen(before, lanes, "taking it down is held back", override=override_freeze or is_going_down)
         desired = site.store.set_phase(fleet, DesiredPhase.DOWN, now=site.clock.now())
-        if before.phase is not DesiredPhase.DOWN:
+        if not is_going_down:
+            attempt.note("fleet: up -> down")
             journal_command(site, fleet, subject=FLEET, action="down", reason="asked for by `down`")
         if not is_over(site, fleet):
             ensure_controller(site, fleet)
@@ -106,10 +143,12 @@ def down(site: Site, fleet: str) -> Desired:
     return desired
 
 
-def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> Iterator[FleetStatus]:
-    """Yield statuses until this generation of the fleet's record is in force, and ready.
+def follow_up(
+    site: Site, fleet: str, *, timeout_s: float, generation: int, revision: int | None = None
+) -> Iterator[FleetStatus]:
+    """Yield statuses until this generation of the fleet's record is in force, its rollout complete, and ready.
 
-    Raises UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it
+    Raises RolloutFailedError as soon as its revision has failed, or somebody put another in its place; UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it
     is certain that an engine cannot start by it; nothing is undone then.
     """
     deadline_s = site.clock.monotonic_s() + timeout_s
@@ -118,10 +157,14 @@ def follow_up(site: Site, fleet: str, *, timeout_s: float, generation: int) -> I
         yield seen
         condition = fleet_condition(seen)
         lacking = missing(site, seen, generation=generation)
+        if revision is not None:
+            refuse_failed_rollout(seen, revision=revision)
+            refuse_superseded(site, fleet, revision=revision)
         if not lacking:
             return
-        refuse_final(seen, generation=generation)
-        refuse_failing(seen)
+        if seen.rollout is None or seen.rollout.ended_at is not None:
+            refuse_final(seen, generation=generation)
+            refuse_failing(seen)
         if site.clock.monotonic_s() >= deadline_s:
             failures = "".join(f"\n{line}" for line in failed_starts(seen, generation=generation))
             raise UnavailableError(
@@ -217,12 +260,15 @@ def _warn_of_remains(site: Site, fleet: str, since: datetime) -> None:
         )
 
 
-def _record(site: Site, profile: Profile, plan: Plan) -> UpResult:
+def _record(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool) -> UpResult:
     before = site.store.fleet(profile.name)
     is_same = before is not None and _is_same(before, profile, plan)
     if before is not None and is_same and not _must_retry(status(site, profile.name)):
         return UpResult(desired=before, change=Change.UNCHANGED)
-    desired = site.store.put_fleet(profile, plan, now=site.clock.now())
+    if before is not None and before.phase is DesiredPhase.UP:
+        lanes = tuple(spec.name for spec in before.profile.lanes)
+        refuse_frozen(before, lanes, "changing it is held back", override=override_freeze)
+    desired = site.store.put_fleet(profile, plan, now=site.clock.now(), by=site.actor.name)
     if before is None or before.phase is not DesiredPhase.UP:
         change = Change.CREATED
     else:
@@ -250,4 +296,6 @@ def _keep_environment(site: Site, result: UpResult) -> None:
 
 
 def _is_same(before: Desired, profile: Profile, plan: Plan) -> bool:
-    return before == replace(before, phase=DesiredPhase.UP, profile=profile, plan=plan, overrides=Overrides())
+    return before == replace(
+        before, phase=DesiredPhase.UP, profile=profile, plan=plan, overrides=before.overrides.outlasting
+    )

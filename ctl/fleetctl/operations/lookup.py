@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations.orphaned_processes import no_fleet
 from fleetctl.ports.store import unknown_fleet
 from fleetctl.printable import printable
@@ -44,6 +45,14 @@ def known_fleet(site: Site, fleet: str) -> Desired:
             return found
     absence = unknown_fleet(fleet, names, location=site.store.location)
     raise absence if names else no_fleet(site, absence)
+
+
+def running_fleet(site: Site, fleet: str) -> Desired:
+    """Return the record of a fleet that should be up. Raises NotFoundError, ConfigError."""
+    desired = known_fleet(site, fleet)
+    if desired.phase is not DesiredPhase.UP:
+        raise ConfigError(f"fleet {fleet!r} is going down", hint="bring it up first: fleetctl up PROFILE")
+    return desired
 
 
 def known_lane(desired: Desired, lane: str) -> LaneSpec:

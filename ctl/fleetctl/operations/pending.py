@@ -50,7 +50,7 @@ def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
         profile=diff_profiles(desired.profile, profile),
         is_profile_other=_without_source(desired.profile) != _without_source(profile),
         outdated=outdated_replicas(site, replace(desired, profile=profile, plan=plan)),
-        overrides=desired.overrides,
+        overrides=desired.overrides.on_lanes,
     )
 
 

@@ -8,6 +8,7 @@ from fleetctl.catalogue.known import resolve_model
 from fleetctl.engine_kit.flags import flag_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.operations.engine_versions import engine_errors
 from fleetctl.operations.multi_node import multi_node_errors
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
+        *_collected(("engine",), lambda: engine_errors(site, profile)),
         *_collected(model_key, lambda: _model_errors(site, profile, catalogue)),
     )
     return tuple({(error.key, error.message): error for error in errors}.values())

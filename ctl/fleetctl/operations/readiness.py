@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import serves_nobody
-from fleetctl.errors import EngineStartError, UnavailableError
+from fleetctl.errors import EngineStartError, RolloutFailedError, UnavailableError
+from fleetctl.model.profile import Mode, OnFailure
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.rollout import LanePhase, Revision, RolloutPhase, RolloutStatus
+from fleetctl.ports.records import Collection, revision_key
 from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus, LaneStatus
     from fleetctl.operations.site import Site
 
+_AT_WORK = (LanePhase.CANARY, LanePhase.ROLLING)
 # `up` waits for no further start after so many; the fleet itself goes on trying, ever less often.
 _FAILED_STARTS_MAX = 3
 # A provider that fails for moments is waited for; a policy or a record that lets no decision be made does not mend itself.
@@ -35,10 +39,64 @@ def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
         return "the controller does not answer"
     if seen.generation < generation:
         return f"the controller works by generation {seen.generation}, this is {generation}"
+    # In shadow mode nothing is rolled out: nobody need wait for the end of that.
+    if seen.mode is not Mode.SHADOW and (rolling := _rolling(seen.rollout)):
+        return rolling
     lanes = [f"{lane.name} {lane.ready} of {lane.wanted}" for lane in seen.lanes if lane.ready < lane.wanted]
     if lanes:
         return f"replicas ready: {', '.join(lanes)}"
     return _missing_at_gateway(seen, generation=generation) or _closed_port(site, seen.fleet)
+
+
+def _rolling(rollout: RolloutStatus | None) -> str:
+    """Return how far a rollout is that is not over."""
+    if rollout is None or rollout.phase is RolloutPhase.COMPLETE:
+        return ""
+    return f"the rollout of revision {rollout.revision} is {rollout.phase}: {rollout_text(rollout)}"
+
+
+def rollout_text(rollout: RolloutStatus) -> str:
+    """Return a rollout's lanes in a line."""
+    lanes = (
+        f"{lane.lane} {lane.phase}"
+        + (f" {lane.updated_ready} new, {lane.outdated} old" if lane.phase in _AT_WORK else "")
+        + (f" ({lane.note})" if lane.note and lane.phase is LanePhase.ROLLING else "")
+        for lane in rollout.lanes
+    )
+    return ", ".join(lanes)
+
+
+def refuse_failed_rollout(seen: FleetStatus, *, revision: int) -> None:
+    """Raise RolloutFailedError where a revision has failed, whatever has come of it since."""
+    rollout = seen.rollout
+    if rollout is None:
+        return
+    if rollout.undoes == revision:
+        back = f"revision {rollout.stable} takes its place again as revision {rollout.revision}"
+        raise RolloutFailedError(
+            f"revision {revision} failed: {rollout.reason}; {back}",
+            hint=f"see why: fleetctl rollout status {seen.fleet}; fleetctl events {seen.fleet}",
+        )
+    if rollout.revision == revision and rollout.phase is RolloutPhase.FAILED and rollout.on_failure is OnFailure.PAUSE:
+        raise RolloutFailedError(
+            f"revision {revision} failed, and everything stays as it is now: {rollout.reason}",
+            hint="go back with `fleetctl rollout undo`, or try again with `fleetctl rollout resume`",
+        )
+
+
+def refuse_superseded(site: Site, fleet: str, *, revision: int) -> None:
+    """Raise RolloutFailedError where somebody has put a newer revision in force than the one that is waited for."""
+    desired = site.store.fleet(fleet)
+    if desired is None or desired.revision <= revision:
+        return
+    for number in range(revision + 1, desired.revision + 1):
+        found = site.store.find_record(Collection.ROLLOUTS, revision_key(number), fleet=fleet)
+        newer = found.value_as(Revision) if found is not None else None
+        if newer is not None and newer.failed is None:  # that is told with its reason
+            raise RolloutFailedError(
+                f"revision {revision} is no longer wanted: revision {number} took its place, by {newer.by or 'somebody'} ({newer.why or 'up'})",
+                hint=f"see: fleetctl rollout history {fleet}; fleetctl rollout status {fleet}",
+            )
 
 
 def _missing_at_gateway(seen: FleetStatus, *, generation: int) -> str:

@@ -12,6 +12,7 @@ from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
 from fleetctl.render.plan import render_plan
+from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ MANIFEST = ".fleetctl-render.json"  # which files were written here, and what wa
 
 
 def render(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
-    """Return every launch file of the plan by its relative path, for the profile's engines or for `engine` everywhere.
+    """Return every launch file of the plan, and the rules for Prometheus, by relative path.
 
-    An emulated lane is rendered for the engine it plays: its header says so. Raises ConfigError, NotFoundError.
+    They are for the profile's engines, or for `engine` everywhere. An emulated lane is rendered for the engine it plays: its
+    header says so. Raises ConfigError, NotFoundError.
     """
     installed = plugins.installed(plugins.ENGINES)
     if engine and engine not in installed:
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
-    return render_plan(profile, plan, lru_cache(site.engines), override=engine)
+    files = render_plan(profile, plan, lru_cache(site.engines), override=engine) | render_rules(profile)
+    return dict(sorted(files.items()))
 
 
 def render_to(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
-from fleetctl.config.trace import summarize
+from fleetctl.config.trace import check_ends_by, summarize
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LoadSpec
@@ -24,7 +24,7 @@ from fleetctl.sim.scenario import Disturbance, SimulationSpec
 from fleetctl.sim.scenario_text import SYNTAX, parse_disturbance, read_disturbances
 from fleetctl.sim.world import EPOCH
 from fleetctl.spelling import suggest
-from fleetctl.units import format_fraction
+from fleetctl.units import format_duration, format_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,11 +43,14 @@ __all__ = [
     "SimulationSpec",
     "SpotRow",
     "check_objective",
+    "known_policies",
+    "paced",
     "simulate_profile",
     "unrouted_line",
 ]  # fmt: skip
 _PROGRESS_S = 60.0  # of simulated time between two looks
 SEEDS_MAX = 1000
+SIMULATED_S_MAX = 31 * 86400.0  # a month; with a decision a second some ten minutes of computing
 _ROUNDING = 1e-6  # of a share
 
 
@@ -115,7 +118,7 @@ def simulate_profile(
 
     Raises ConfigError for what cannot be read or be, NotFoundError, and whatever planning raises.
     """
-    policies = _policies(request.policies or (profile.control.policy,))
+    policies = known_policies(request.policies or (profile.control.policy,))
     if not 1 <= request.seeds <= SEEDS_MAX:
         raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
     load = replace(request.load, workload=profile.workload)
@@ -190,7 +193,8 @@ def _bad(lane: PolicyLane) -> int:
     return lane.offered - lane.good - lane.undecided
 
 
-def _policies(names: Sequence[str]) -> tuple[str, ...]:
+def known_policies(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the policies without repetition. Raises NotFoundError for one that is not installed."""
     known = plugins.installed(plugins.POLICIES)
     for name in names:
         if name not in known:
@@ -209,10 +213,14 @@ def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
         else:
             disturbances.append(parse_disturbance(written, lanes=lanes))
     spot = read_spot_rows(Path(request.spot)) if request.spot else ()
+    return replace(paced(profile, request.spec), disturbances=tuple(disturbances), spot=spot)
+
+
+def paced(profile: Profile, spec: SimulationSpec) -> SimulationSpec:
+    """Return a spec with a profile's tick, and the way from its gateway to its engines."""
     emulated = all(plugins.load_engine(lane.engine).emulation(lane) for lane in profile.lanes)
     hop_s = NETWORK_S + GATEWAY_S + (0.0 if emulated else FRONTEND_S)
-    tick_s = profile.control.tick_s
-    return replace(request.spec, disturbances=tuple(disturbances), spot=spot, tick_s=tick_s, hop_s=hop_s)
+    return replace(spec, tick_s=profile.control.tick_s, hop_s=hop_s)
 
 
 def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:
@@ -234,9 +242,14 @@ def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:
 
 
 def _duration_s(load: LoadSpec) -> float:
+    """Return how long requests arrive. Raises ConfigError for longer than may be simulated."""
+    rule = f"at most {format_duration(SIMULATED_S_MAX)} are simulated"
     given_s = arrival_duration_s(load)
     if given_s is not None:
+        if given_s > SIMULATED_S_MAX:
+            raise ConfigError(f"--duration {format_duration(given_s)}: {rule}")
         return given_s
+    check_ends_by(Path(load.trace), load.offset_s + SIMULATED_S_MAX * load.speed, rule=rule)
     return max(0.0, summarize(Path(load.trace)).duration_s - load.offset_s) / load.speed
 
 

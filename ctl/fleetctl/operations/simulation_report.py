@@ -11,21 +11,14 @@ from fleetctl.operations.simulation import unrouted_line
 from fleetctl.units import format_duration, format_fraction, format_usd
 from fleetctl.views.plots import Series, line_plot
 from fleetctl.views.table import NOTHING
+from fleetctl.views.web_page import html_table, web_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from fleetctl.operations.simulation import PolicyLane, SimulationReport, SimulationResult
 
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 13px; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
-svg { width: 100%; margin: .5rem 0; } .title { font-weight: 600; font-size: 13px; } .tick { font-size: 11px; fill: #555; }
-.grid { stroke: #e3e3e3; } .bad { color: #b00020; }
-"""
 _COLUMNS = (
     "policy", "lane", "offered", "good of offered", "worst seed", "refused", "unfinished", "goodput/s", "TTFT P50", "P95", "P99",
     "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO",
@@ -47,13 +40,10 @@ def format_share(share: float | None) -> str:
 
 def page(report: SimulationReport) -> str:
     """Return the page."""
-    return "\n".join(_page(report)) + "\n"
+    return "\n".join(web_page(f"{report.fleet}, simulated", _parts(report))) + "\n"
 
 
-def _page(report: SimulationReport) -> Iterator[str]:
-    title = html.escape(f"{report.fleet}, simulated")
-    yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-    yield f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+def _parts(report: SimulationReport) -> Iterator[str]:
     first = report.runs[0]
     seeds = len({run.seed for run in report.runs})
     yield f"<p>{first.requests} requests from {html.escape(report.source)}, "
@@ -62,13 +52,13 @@ def _page(report: SimulationReport) -> Iterator[str]:
     if report.scenario or report.spot:
         what = ", ".join([*report.scenario, *([f"spot as in {report.spot}"] if report.spot else [])])
         yield f"<p>What happens: {html.escape(what)}.</p>"
-    yield _table(_COLUMNS, (_cells(lane) for lane in report.comparison))
-    yield from _plots(report)
+    yield html_table(_COLUMNS, (_cells(lane) for lane in report.comparison))
+    firsts = {run.policy: run for run in reversed(report.runs)}
+    yield from lane_plots([firsts[policy] for policy in dict.fromkeys(run.policy for run in report.runs)])
     yield from _decisions(report)
     for run in report.runs:
         for violation in (*filter(None, [unrouted_line(run)]), *run.violations):
             yield f'<p class="bad">{html.escape(f"{run.policy}, seed {run.seed}: {violation}")}</p>'
-    yield "</body></html>"
 
 
 def _cells(lane: PolicyLane) -> tuple[str, ...]:
@@ -80,19 +70,19 @@ def _cells(lane: PolicyLane) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _plots(report: SimulationReport) -> Iterator[str]:
-    """Yield each lane's plots, of every policy's first seed."""
-    firsts = {run.policy: run for run in reversed(report.runs)}
-    runs = [firsts[policy] for policy in dict.fromkeys(run.policy for run in report.runs)]
-    for lane in [each.lane for each in runs[0].lanes]:
+def lane_plots(runs: Sequence[SimulationResult]) -> Iterator[str]:
+    """Yield the plots of each lane, with the runs that have it; each run is named by its policy."""
+    for lane in dict.fromkeys(each.lane for run in runs for each in run.lanes):
         yield f"<h2>{html.escape(lane)}</h2>"
-        bucket_s = runs[0].bucket_s
-        offered = Series(name="offered", values=_rates(runs[0], runs[0].lane(lane).offered_over_time))
-        good = [Series(name=f"good, {run.policy}", values=_rates(run, run.lane(lane).good_over_time)) for run in runs]
+        having = [run for run in runs if any(each.lane == lane for each in run.lanes)]
+        bucket_s = having[0].bucket_s
+        offered = Series(name="offered", values=_rates(having[0], having[0].lane(lane).offered_over_time))
+        good = [Series(name=f"good, {run.policy}", values=_rates(run, run.lane(lane).good_over_time)) for run in having]
         refused = [
-            Series(name=f"refused, {run.policy}", values=_rates(run, run.lane(lane).refused_over_time)) for run in runs
+            Series(name=f"refused, {run.policy}", values=_rates(run, run.lane(lane).refused_over_time))
+            for run in having
         ]
-        ready = [Series(name=f"ready, {run.policy}", values=run.lane(lane).ready_over_time) for run in runs]
+        ready = [Series(name=f"ready, {run.policy}", values=run.lane(lane).ready_over_time) for run in having]
         yield line_plot(f"{lane}: requests a second, by arrival", [offered, *good], step_s=bucket_s)
         if any(any(series.values) for series in refused):
             yield line_plot(f"{lane}: refused a second", refused, step_s=bucket_s)
@@ -108,10 +98,4 @@ def _decisions(report: SimulationReport) -> Iterator[str]:
     rows = [
         (run.policy, str(run.seed), what, str(count)) for run in report.runs for what, count in run.decisions.items()
     ]
-    yield _table(("policy", "seed", "decision", "times"), rows)
-
-
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{html.escape(each)}</th>" for each in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(each)}</td>' for each in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    yield html_table(("policy", "seed", "decision", "times"), rows)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.clock import BlockingClock
+from fleetctl.model.audit import Actor
 from fleetctl.plugins import installed_providers
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import Host
@@ -27,4 +28,6 @@ class Site:
     engines: Callable[[str], Engine]
     clock: BlockingClock
     provider_names: Callable[[], tuple[str, ...]] = installed_providers
+    actor: Actor = field(default_factory=Actor)  # who gives the commands
+    is_readonly: bool = False  # nothing may be changed
     tell: Callable[[str], None] = lambda _: None  # tells whoever gave the command what it waits for

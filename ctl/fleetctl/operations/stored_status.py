@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.slo.budget import read_budgets
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
     """Return the fleet's status from its records alone; figures only its processes know are absent."""
     processes, lease = site.host.processes(desired.fleet), site.store.lease(desired.fleet)
     controller_stall, gateway_stall = site.host.stalls(desired.fleet)
+    now = site.clock.now()
     known = FleetKnowledge(
-        at=site.clock.now(),
+        at=now,
         desired=desired,
         records=site.store.replicas(desired.fleet),
         memory=site.store.memory(desired.fleet),
-        ledgers=site.store.ledgers(desired.fleet),
+        budgets=read_budgets(site.store.ledgers(desired.fleet), desired.profile.objective, now),
         shared_left=len(site.store.shared_intents(desired.fleet)),
         gateway_pid=processes.gateway_pid or 0,
         silent_controller_pid=processes.controller_pid or 0,

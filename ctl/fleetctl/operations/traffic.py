@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.wording import explain
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
@@ -97,7 +98,8 @@ def failures(figures: LaneFigures) -> Iterator[str]:
     counts = {"http-429": figures.refused, "http-503": figures.unavailable, **figures.failed}
     for kind, count in counts.items():
         if count:
-            message = figures.messages.get(kind, "")
+            named = [f"{why} {n}" for why, n in figures.refusals.items() if kind == f"http-{Refusal(why).status}"]
+            message = ", ".join(named) or figures.messages.get(kind, "")
             yield f"{count} x {kind}" + (f" ({message})" if message else "")
 
 

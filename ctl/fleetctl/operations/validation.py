@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.config.faults import PlacedFault, place_errors
 from fleetctl.config.profile import ProfileReading, profile_hash
+from fleetctl.core.plan.surge import surge_cautions
 from fleetctl.errors import BudgetExceededError, ConfigError, InfeasiblePlanError, NotFoundError
 from fleetctl.model.profile import Profile
 from fleetctl.operations.planning import try_planning
@@ -28,6 +29,7 @@ class Validation:
     is_valid: bool  # `plan` accepts it
     faults: tuple[PlacedFault, ...]  # all of them, in the order of the file
     profile_hash: str | None  # sha256 of what a plan depends on; null: it cannot be read as a profile
+    cautions: tuple[str, ...]  # what is lawful, and may not go as one would think
     profile: Profile | None  # as read, with every default; null: it cannot be, and was not planned
 
     @property
@@ -46,15 +48,18 @@ def validate_profile(site: Site, file_or_name: str) -> Validation:
     others = [error for error in found.errors if not isinstance(error, _OF_PROFILES)]
     if others and len(others) == len(found.errors):
         raise others[0]
-    return _validation(reading, place_errors([e for e in found.errors if e not in others], reading.source))
+    cautions = () if found.plan is None else surge_cautions(reading.profile, found.plan)
+    faults = place_errors([e for e in found.errors if e not in others], reading.source)
+    return _validation(reading, faults, cautions)
 
 
-def _validation(reading: ProfileReading, faults: tuple[PlacedFault, ...]) -> Validation:
+def _validation(reading: ProfileReading, faults: tuple[PlacedFault, ...], cautions: tuple[str, ...] = ()) -> Validation:
     profile = reading.profile
     return Validation(
         file=reading.source.name,
         is_valid=not faults,
         faults=faults,
         profile_hash=profile_hash(profile) if profile is not None else None,
+        cautions=cautions,
         profile=profile,
     )

@@ -37,6 +37,25 @@ class ContainerImage:
     replaces: int
     models: str = "/root/.cache/huggingface"  # where the image keeps what it fetches
 
+    @property
+    def version(self) -> str:
+        """The engine's version in it, by its tag."""
+        return self.image.rpartition(":")[2].removeprefix("v")
+
+    def at(self, version: str) -> str:
+        """Return the image of another version, its tag spelt as this one's; empty: this one."""
+        name, _, tag = self.image.rpartition(":")
+        spelt = "v" if tag.startswith("v") else ""
+        return f"{name}:{spelt}{version.removeprefix('v')}" if version else self.image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSource:
+    """Where an engine's version is learned: of a running one by its route, of an installed one without starting it."""
+
+    path: str  # answers with a JSON object that has `version`
+    distribution: str = ""  # the Python distribution its program comes from; empty: `PROGRAM --version` is asked
+
 
 class PriorityOrder(Enum):
     """Which waiting request an engine serves first when it is told to look at priorities."""
@@ -89,6 +108,11 @@ class Engine(Protocol):
     program_env: str  # the variable that names another program
     api_key_env: str  # the variable it reads the key from that its clients must send; empty: it takes none this way
     capabilities: EngineCapabilities
+
+    @property
+    def version(self) -> VersionSource | None:
+        """Where its version is learned; None: it does not say, and no profile can ask for one."""
+        ...
 
     @property
     def container(self) -> ContainerImage | None:

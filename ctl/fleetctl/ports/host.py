@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from fleetctl.environment import FleetEnvironment
     from fleetctl.model.desired import Desired
     from fleetctl.model.log import LogChunk
+    from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.lease import LeaseHolder
 
 STATUS_S = 2.0  # a controller builds a status from memory; longer than this it is not answering
+COMMAND_LOCK = "operation"  # the exclusive operation of a command on a fleet while it reads, decides and writes
 
 
 class StallKind(StrEnum):
@@ -223,6 +225,10 @@ class Host(Protocol):
 
     def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
         """Return what the controller says of its fleet. Raises UnavailableError when it does not within `deadline_s`."""
+        ...
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the gateway remembers of requests, within 5 s. Raises UnavailableError."""
         ...
 
     def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,17 @@ class Lease:
     acquired_at: datetime
     renewed_at: datetime  # the last sign of life, some seconds old at most while its holder lives
     renewed_monotonic_s: float | None = None  # CLOCK_MONOTONIC of the holder's boot at `renewed_at`
+    # The wall clock minus the steady one, as the instants on record were written by; None: of a version that kept none.
+    clock_origin: datetime | None = None
     released_at: datetime | None = None  # None: its holder lives, or died without a word
     place: str = ""  # where the store was then; a copy elsewhere is told by it
+
+    @property
+    def origin(self) -> datetime | None:
+        """By which clock the instants on record were written, as the instant its steady one began; None: not known."""
+        if self.clock_origin is not None or self.renewed_monotonic_s is None:
+            return self.clock_origin
+        return self.renewed_at - timedelta(seconds=self.renewed_monotonic_s)
 
     @property
     def last_seen_at(self) -> datetime:

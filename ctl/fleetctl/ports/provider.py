@@ -90,6 +90,7 @@ class ProviderCapabilities:
     batch_max: int = 1  # orders in one `create`
     alternatives_max: int = 0  # further offerings in one order, from which the provider picks
     node_groups: bool = False  # one replica over several machines
+    runs_here: bool = False  # its nodes are processes of this machine, started with the programs that are on it
     events: NodeEvents | None = None
     interruptions: Interruptions | None = None
     shared: SharedResources | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.model.subject import Subject
     from fleetctl.ports.lease import Lease, LeaseHolder
+    from fleetctl.ports.records import Collection, StoredRecord
 
 
 def unknown_fleet(name: str, known: Iterable[str], *, location: str = "") -> NotFoundError:
@@ -158,8 +159,11 @@ class StateStore(Protocol):
         """Return while the lease is the newest, or if the store is bound to none. Raises FencedError."""
         ...
 
-    def renew_lease(self, *, now: datetime, monotonic_s: float | None = None) -> None:
-        """Note that the holder of the lease lives; nothing without a lease. Raises FencedError."""
+    def renew_lease(self, *, now: datetime, monotonic_s: float | None = None, accounts_for_clock: bool = False) -> None:
+        """Note that the holder of the lease lives; nothing without a lease. Raises FencedError.
+
+        A clock that was set is noted only when told that every instant on record accounts for it.
+        """
         ...
 
     def release_lease(self, *, now: datetime) -> None:
@@ -170,6 +174,10 @@ class StateStore(Protocol):
         """Let nobody take the fleet over during a block that writes elsewhere; milliseconds. Raises FencedError."""
         ...
 
+    def together(self) -> AbstractContextManager[None]:
+        """Run the writes of a block, of this thread, as one transaction: all of them are stored, or none."""
+        ...
+
     def fleets(self) -> tuple[Desired, ...]:
         """Return every fleet, by name."""
         ...
@@ -178,16 +186,24 @@ class StateStore(Protocol):
         """Return one fleet, or None."""
         ...
 
-    def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
-        """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
+    def put_fleet(  # what it is, and who wants it why
+        self, profile: Profile, plan: Plan, *, now: datetime, by: str = "", why: str = "", over: int | None = None
+    ) -> Desired:
+        """Create or replace a fleet's desired state, phase UP; overrides on lanes are cleared; the generation grows.
+
+        Another profile or plan is a new revision, kept among Collection.ROLLOUTS with who wanted it (`by`) and `why`. With
+        `over`, a revision that failed, only that one of a fleet that is UP is replaced: a newer one is returned as it is.
+        """
         ...
 
     def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
         """Change whether it should exist. Raises NotFoundError."""
         ...
 
-    def set_overrides(self, fleet: str, overrides: Overrides, *, now: datetime) -> Desired:
-        """Replace what people asked for by hand. Raises NotFoundError."""
+    def set_overrides(
+        self, fleet: str, overrides: Overrides, *, now: datetime, expected: Overrides | None = None
+    ) -> Desired:
+        """Replace what people asked for by hand; where that is no longer as `expected`, nothing. Raises NotFoundError."""
         ...
 
     def remove_fleet(self, fleet: str) -> None:
@@ -290,4 +306,25 @@ class StateStore(Protocol):
         self, fleet: str, *, after: int = 0, limit: int = 100, subjects: tuple[Subject, ...] = ()
     ) -> tuple[JournalEntry, ...]:
         """Return the newest `limit` entries with seq > after, oldest first; those on any of `subjects` if given."""
+        ...
+
+    def put_record(self, record: StoredRecord, *, durable: bool = True) -> None:
+        """Store a record, in the place of an earlier one of its key; the oldest beyond its collection's bound go.
+
+        `durable` ones survive a power cut; others may lose their last second to one.
+        """
+        ...
+
+    def find_record(self, collection: Collection, key: str, *, fleet: str = "") -> StoredRecord | None:
+        """Return one record, or None."""
+        ...
+
+    def records(
+        self, collection: Collection, *, fleet: str | None = None, since: datetime | None = None, limit: int = 1_000
+    ) -> tuple[StoredRecord, ...]:
+        """Return the newest `limit` at or after `since`, oldest first; of all fleets where none is given."""
+        ...
+
+    def remove_record(self, collection: Collection, key: str, *, fleet: str = "") -> None:
+        """Forget one record; nothing follows where there is none."""
         ...

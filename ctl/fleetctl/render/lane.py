@@ -118,6 +118,8 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
             f"lane {lane.name}: a replica spans {plan.lanes[index].node_count} machines, and files are written for one",
             hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
         )
+    if engine.name not in (lane.engine, lane.emulator.flavour if emulated else ""):
+        lane = replace(lane, engine_version="", engine_executable="")  # they are another engine's
     lane_plan = _for_engine(plan.lanes[index], keep_extras=engine.name == lane.engine)
     port = PORT_FIRST + index
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)
@@ -144,7 +146,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         env=plain,
         secrets=secrets,
         tags=_tags(profile, lane_plan, engine.name),
-        image=container.image if container else "",
+        image=container.at(lane.engine_version) if container else "",
         image_models=container.models if container else "",
         entrypoint=container.entrypoint if container else (),
         container_argv=inside.argv[container.replaces :] if container else (),

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from fleetctl import resources
 from fleetctl.errors import ConfigError
 from fleetctl.render import quoting
-from fleetctl.render.lane import LaneFiles, gather, rendered_engine
+from fleetctl.render.lane import gather, rendered_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def render_plan(
             f"the plan has lanes that the profile has not: {', '.join(sorted(strangers))}",
             hint="make the plan anew: fleetctl plan PROFILE --out FILE",
         )
-    environment = _environment(template_roots or tuple(resources.roots("templates")))
+    roots = template_roots or tuple(resources.roots("templates"))
     files: dict[str, str] = {}
     for index, lane_plan in enumerate(plan.lanes):
         spec = profile.lane(lane_plan.lane)
@@ -79,8 +79,17 @@ def render_plan(
         for template, path in FILES.items():
             if not lane.image and template in CONTAINER_FILES:
                 continue
-            files[path.format(fleet=lane.fleet, lane=lane.lane)] = _render(environment, template, lane)
+            files[path.format(fleet=lane.fleet, lane=lane.lane)] = render_template(template, roots, lane=lane)
     return dict(sorted(files.items()))
+
+
+def render_template(name: str, roots: tuple[Path, ...], **values: object) -> str:
+    """Return a template's text with these values. Raises ConfigError naming a template that is wrong."""
+    try:
+        return _environment(roots).get_template(name).render(values)
+    except TemplateError as exc:
+        where = getattr(exc, "filename", None) or name
+        raise ConfigError(f"template {where}: {exc}", hint="mend it, or remove it to use the one shipped") from exc
 
 
 # Compiled templates are kept with it; the loader sees by their times which have been changed.
@@ -106,11 +115,3 @@ def _only_quoted(value: object) -> object:
         f"a template prints {value!r} without a quoting filter",
         hint=f"filters: {', '.join(sorted(_FILTERS))}",
     )
-
-
-def _render(environment: Environment, name: str, lane: LaneFiles) -> str:
-    try:
-        return environment.get_template(name).render(lane=lane)
-    except TemplateError as exc:
-        where = getattr(exc, "filename", None) or name
-        raise ConfigError(f"template {where}: {exc}", hint="mend it, or remove it to use the one shipped") from exc

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.state import RequestState
 from fleetctl.core.machines import machine_count
 
@@ -52,11 +53,12 @@ class Checker:
             self._note("a request waits longer than its lane lets it", where)
 
     def refused(self, request: ActiveRequest, refusal: Refusal, now_s: float) -> None:
-        """Check that nobody is refused for want of room while a replica of the lane does nothing."""
+        """Check that nobody is refused for want of room while a replica does nothing, be it the lane's own or one it is lent."""
         lane: DispatchLane[ActiveRequest] = request.lane
         if refusal not in _FOR_WANT_OF_ROOM or lane.degradation.breaks or lane.degradation.holds_queue:
             return
-        for candidate in lane.candidates:
+        borrowed = (candidate for owner in lane.lenders for candidate in lent(request, owner, now_s))
+        for candidate in (*lane.candidates, *borrowed):
             is_idle = candidate.in_rotation and not candidate.in_flight and not candidate.ejected_until_s
             if is_idle and candidate.holds(request.needed_tokens):
                 self._note("refused beside an idle replica", f"{lane.route.name} at {now_s:.1f} s, {candidate.id} idle")

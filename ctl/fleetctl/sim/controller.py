@@ -10,7 +10,9 @@ from fleetctl.controller.table import build_table
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.overload import effective_step
 from fleetctl.core.pending import pending_replica
+from fleetctl.core.slo.budget import count_gateway, read_budgets
 from fleetctl.core.transitions import create_refused, is_lawful, node_created, notice_seen, stop_taken, transition
+from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -19,7 +21,6 @@ from fleetctl.model.decision import (
     MarkBooting,
     MarkGone,
     Memory,
-    OneReplicaAction,
     StopReplica,
     WarmReplica,
 )
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.core.dispatch.dispatcher import Dispatcher
+    from fleetctl.model.budget import BudgetLedger
     from fleetctl.model.decision import AnyAction, ReplicaAction
     from fleetctl.model.desired import Desired
+    from fleetctl.model.observation import Observation
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.policy import Policy
     from fleetctl.sim.event_heap import EventHeap
@@ -71,6 +74,7 @@ class SimulatedController:
         self._instances = instances
         self._engine_of = engine_of
         self._on_end = on_end
+        self._ledgers: dict[str, BudgetLedger] = {}
         self._launched = 0
         self._refused: dict[str, str] = {}
         self._published: tuple[object, ...] = ()
@@ -103,6 +107,7 @@ class SimulatedController:
         for replica in observation.replicas:
             if replica.notice is not None:
                 self._note(notice_seen(replica.record, replica.notice, deadline=replica.notice_deadline))
+        observation = self._with_budgets(observation)
         decision = self._policy(self.desired, observation, self.memory, observation.at)
         self.memory, self._refused = decision.memory, {}
         for action in decision.actions:
@@ -110,6 +115,11 @@ class SimulatedController:
             if not action.shadow:
                 self._apply(action, now_s)
         self.publish()
+
+    def _with_budgets(self, observation: Observation) -> Observation:
+        profile = self.desired.profile
+        self._ledgers = count_gateway(self._ledgers, observation.gateway, profile, observation.at)
+        return replace(observation, budgets=read_budgets(self._ledgers, profile.objective, observation.at))
 
     def end(self, node: SimulatedNode, reason: str) -> None:
         """End a node and its engine; what it carried is lost."""
@@ -219,7 +229,7 @@ class SimulatedController:
         engine = visible_engine(self._engine_of, self.desired.profile.lane(action.lane))
         continues = engine.capabilities.continues_streams
         return pending_replica(
-            f"r{self._launched}", self.desired, action, offering, continues_streams=continues, now=now
+            f"r{self._launched}", self.desired, action, (offering,), continues_streams=continues, now=now
         )
 
     def _engine(self, lane: str) -> SimulatedEngine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import timedelta
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from fleetctl.core.placement import ranked_offerings
@@ -41,6 +42,7 @@ class SimulatedProvider:
         self.delivers = True  # False: what is ordered never becomes ready
         self._by_key = {offering.key: offering for offering in offerings}
         self._dice = dice
+        self._boots = {lane: cycle(boots_s) for lane, boots_s in spec.boots_s.items() if boots_s}
         self._refused_at: dict[str, datetime] = {}  # by Offering.key
         self._changes_s = sorted({row.at_s for row in spec.spot})
         self._next_change = 0
@@ -80,14 +82,19 @@ class SimulatedProvider:
             self._refused_at[record.offering] = now
             return None
         requested_s = now_s - self.spec.create_s
-        boot_s = boot_time_s(self.spec, self._by_key[record.offering], self._dice) if self.delivers else math.inf
-        if self.spec.boot_s is None:
-            boot_s += startup_s
+        boot_s = self._boot_s(record, startup_s) if self.delivers else math.inf
         healthy_s = max(now_s, requested_s + boot_s)
         node = self.nodes[record.id] = SimulatedNode(
             record, requested_s=requested_s, healthy_s=healthy_s, engine=engine
         )
         return node
+
+    def _boot_s(self, record: Replica, startup_s: float) -> float:
+        given = self._boots.get(record.lane)
+        if given is not None:
+            return next(given)
+        boot_s = boot_time_s(self.spec, self._by_key[record.offering], self._dice)
+        return boot_s if self.spec.boot_s is not None else boot_s + startup_s
 
     def interrupt(self, now_s: float) -> list[SimulatedNode]:
         """Announce that nodes are taken where zones have fewer now than are held; return those that end now."""

@@ -44,6 +44,7 @@ class SimulationSpec:
     tail_s: float | None = None  # after the last arrival; None: until all has ended, or the longest promise has passed
     settled: dict[str, int] | None = None  # lane -> replicas that are ready when it begins; None: there are none yet
     boot_s: float | None = None  # from order to healthy; None: the offering's own
+    boots_s: dict[str, tuple[float, ...]] = field(default_factory=dict)  # lane -> of its orders, one after another
     boot_spread: float = 0.1  # of it, evenly to both sides
     warm_s: float = 1.0  # a warm-up completion
     create_s: float = 2.0  # until the provider answers an order

@@ -53,6 +53,7 @@ class Database:
         self._steps = steps
         self._busy_timeout_s = busy_timeout_s
         self._identity = _NO_FILE
+        self._joined_by: int | None = None  # the thread whose calls are part of the transaction that it has begun
         self._connection = _empty(steps) if path is None else None
         if self._connection is None and not opens_on_use:
             with self._translated():
@@ -66,6 +67,9 @@ class Database:
         commit still survives every killed process, and only the last moments before a power cut may go.
         `is_essential` gets the room that is kept in reserve where the disk is full.
         """
+        if self._connection is not None and self._joined_by == threading.get_ident():
+            yield self._connection
+            return
         with self._turn, self._translated():
             connection = self._connection or self._open()
             if is_essential and self._identity != _NO_FILE:
@@ -74,8 +78,21 @@ class Database:
                 yield begun
 
     @contextmanager
+    def together(self, *, durable: bool) -> Iterator[None]:
+        """Run a block whose calls, of this thread, are one transaction."""
+        with self.write(durable=durable):
+            self._joined_by, before = threading.get_ident(), self._joined_by
+            try:
+                yield
+            finally:
+                self._joined_by = before
+
+    @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """Run reads; each statement sees one consistent snapshot and never waits for writers."""
+        if self._connection is not None and self._joined_by == threading.get_ident():
+            yield self._connection
+            return
         with self._turn, self._translated():
             if self._connection is None and not self.path.exists():
                 with closing(_empty(self._steps)) as nothing:  # asking makes no file

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.core.clock_steps import is_step
 from fleetctl.errors import FencedError, StateError
 from fleetctl.ports.lease import Lease
 from fleetctl.state.rows import from_text, to_text
@@ -37,6 +39,8 @@ def acquire(
         holder=holder,
         acquired_at=now,
         renewed_at=now,
+        # A step of the clock that an earlier holder had not come to account for is still there to be found.
+        clock_origin=before.origin if before is not None and _is_same_boot(before.holder, holder) else None,
         place=str(place),
     )
     _write(db, lease)
@@ -58,14 +62,26 @@ def _holding(lease: Lease) -> str:
     return f"process {holder.pid} on {holder.host} has held epoch {lease.epoch} since {lease.acquired_at:%F %T} UTC"
 
 
-def renew(db: sqlite3.Connection, lease: Lease, *, now: datetime, monotonic_s: float | None) -> None:
-    """Store a sign of life."""
-    _write(db, replace(lease, renewed_at=now, renewed_monotonic_s=monotonic_s))
+def renew(
+    db: sqlite3.Connection, lease: Lease, *, now: datetime, monotonic_s: float | None, accounts_for_clock: bool = False
+) -> None:
+    """Store a sign of life. That the clock was set is stored once all else on record accounts for it, not before."""
+    known = find_lease(db, lease.fleet)
+    origin = known.clock_origin if known is not None else None
+    if monotonic_s is not None:
+        current = now - timedelta(seconds=monotonic_s)
+        origin = current if accounts_for_clock or origin is None or not is_step(current - origin) else origin
+    _write(db, replace(lease, renewed_at=now, renewed_monotonic_s=monotonic_s, clock_origin=origin))
+
+
+def _is_same_boot(before: LeaseHolder, holder: LeaseHolder) -> bool:
+    return bool(holder.boot_id) and before.boot_id == holder.boot_id
 
 
 def release(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
     """Store that its holder has ended by itself."""
-    _write(db, replace(lease, renewed_at=now, released_at=now))
+    known = find_lease(db, lease.fleet) or lease
+    _write(db, replace(lease, renewed_at=now, released_at=now, clock_origin=known.clock_origin))
 
 
 def _write(db: sqlite3.Connection, lease: Lease) -> None:

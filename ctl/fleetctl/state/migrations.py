@@ -137,9 +137,21 @@ _NODE_REQUESTED = Step(
     ),
 )
 
+# What is kept beside a fleet's own records: audit, runs of runbooks, rollouts and the like, one bounded collection each.
+_RECORDS = Step(
+    version=10,
+    statements=(
+        """CREATE TABLE records (
+            collection TEXT NOT NULL, fleet TEXT NOT NULL, key TEXT NOT NULL, at_s REAL NOT NULL, record TEXT NOT NULL,
+            PRIMARY KEY (collection, fleet, key)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX records_by_time ON records (collection, fleet, at_s)",
+    ),
+)
+
 STEPS: tuple[Step, ...] = (
     _FIRST, _TYPED_SUBJECTS, _NUMBERS_BY_FLEET, _TOMBSTONES, _SHARED_INTENTS, _STEPS_BY_NAME, _LEASES, _BUDGET_LEDGERS,
-    _NODE_REQUESTED,
+    _NODE_REQUESTED, _RECORDS,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from fleetctl.codec import decode, encode
 from fleetctl.errors import DamagedStateError, StateError
-from fleetctl.model.desired import Desired
+from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.shared import SharedState
 from fleetctl.ports.store import Intent, IntentState, SharedIntent, unknown_fleet
@@ -65,6 +65,11 @@ def write_fleet(db: sqlite3.Connection, desired: Desired) -> Desired:
         (desired.fleet, desired.phase.value, desired.generation, to_text(desired)),
     )
     return desired
+
+
+def overrides_after_up(before: Desired | None) -> Overrides:
+    """Return what an `up` leaves in force of what was set by hand: all that outlasts it, unless the fleet was going down."""
+    return before.overrides.outlasting if before and before.phase is DesiredPhase.UP else Overrides()
 
 
 def find_replica(db: sqlite3.Connection, fleet: str, replica_id: str) -> Replica | None:

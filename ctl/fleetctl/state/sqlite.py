@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -16,12 +14,11 @@ from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.journal import JournalEntry
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
-from fleetctl.state import leases, rows
+from fleetctl.state import records, revisions, rows
 from fleetctl.state.database import Database
+from fleetctl.state.leased import LeasedDatabase
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
-    from fleetctl.ports.lease import Lease, LeaseHolder
+    from fleetctl.ports.records import Collection, StoredRecord
     from fleetctl.ports.store import SharedIntent
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -38,7 +35,7 @@ _JOURNAL_ENTRIES_MAX = 100_000  # a fleet
 _JOURNAL_TRIM_EVERY = 256  # entries; counting on each append would walk the whole index
 
 
-class SqliteStore:
+class SqliteStore(LeasedDatabase):
     """Implements ports.StateStore; several processes may have the same file open.
 
     What starts or ends nodes is committed durably (see Database.write): an intent lost to a power cut would be a node
@@ -60,8 +57,7 @@ class SqliteStore:
         """
         self._clock = clock
         self._journal_entries_max = journal_entries_max
-        self._database = Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use)
-        self._lease: Lease | None = None
+        super().__init__(Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use))
         self._location = str(path.parent) if path is not None else "memory"
         self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
@@ -89,59 +85,6 @@ class SqliteStore:
         """Whether the file that is open is still the one at its path."""
         return self._database.is_in_place()
 
-    # Leases
-
-    def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
-        """Take a fleet over: every older lease on it is fenced from now on."""
-        place = self._database.path.absolute()
-        with self._write(durable=True, is_essential=True) as db:
-            return leases.acquire(db, fleet, holder, now=now, after=after, place=place)
-
-    def lease(self, fleet: str) -> Lease | None:
-        """Return the newest lease on a fleet, or None."""
-        with self._database.read() as db:
-            return leases.find_lease(db, fleet)
-
-    def under(self, lease: Lease) -> SqliteStore:
-        """Return this store with every write bound to a lease; close the one it came from."""
-        bound = copy.copy(self)
-        bound._lease = lease  # noqa: SLF001  # our own class
-        return bound
-
-    def check_lease(self) -> None:
-        """Return while the lease this store is bound to is the newest, or if it is bound to none."""
-        if self._lease is not None:
-            with self._database.read() as db:
-                self._database.check_place()
-                leases.check(db, self._lease)
-
-    def renew_lease(self, *, now: datetime, monotonic_s: float | None = None) -> None:
-        """Note that the holder of the lease lives. Raises FencedError."""
-        if self._lease is not None:
-            with self._write(durable=False) as db:
-                leases.renew(db, self._lease, now=now, monotonic_s=monotonic_s)
-
-    def release_lease(self, *, now: datetime) -> None:
-        """Note that the holder of the lease has ended by itself. Raises FencedError."""
-        if self._lease is not None:
-            with self._write(durable=False) as db:
-                leases.release(db, self._lease, now=now)
-
-    @contextmanager
-    def while_leased(self) -> Iterator[None]:
-        """Let nobody take the fleet over during a block that writes elsewhere; milliseconds. Raises FencedError."""
-        with self._write(durable=False):
-            yield
-
-    @contextmanager
-    def _write(self, *, durable: bool, is_essential: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run a transaction that the lease, if there is one, is checked in before anything is written."""
-        with self._database.write(durable=durable, is_essential=is_essential) as db:
-            if self._lease is not None:
-                self._database.check_place()
-                leases.check(db, self._lease)
-            yield db
-
     # Fleets
 
     def fleets(self) -> tuple[Desired, ...]:
@@ -155,19 +98,17 @@ class SqliteStore:
         with self._database.read() as db:
             return rows.find_fleet(db, name)
 
-    def put_fleet(self, profile: Profile, plan: Plan, *, now: datetime) -> Desired:
-        """Create or replace a fleet's desired state, phase UP; overrides are cleared; the generation grows."""
+    def put_fleet(  # what it is, and who wants it why
+        self, profile: Profile, plan: Plan, *, now: datetime, by: str = "", why: str = "", over: int | None = None
+    ) -> Desired:
+        """Create or replace a fleet's desired state, phase UP; with `over` only that revision of it."""
         with self._write(durable=True, is_essential=True) as db:
             before = rows.find_fleet(db, profile.name)
-            desired = Desired(
-                fleet=profile.name,
-                phase=DesiredPhase.UP,
-                generation=before.generation + 1 if before else 1,
-                profile=profile,
-                plan=plan,
-                created_at=before.created_at if before else now,
-                changed_at=now,
-            )
+            is_over = before is None or before.phase is not DesiredPhase.UP or before.revision != over
+            if over is not None and is_over:
+                return before or rows.known_fleet(db, profile.name)
+            desired = revisions.following(before, profile, plan, now=now, keeps_overrides=over is not None)
+            revisions.keep(db, before, desired, by=by, why=why, undoes=over)
             return rows.write_fleet(db, desired)
 
     def set_phase(self, fleet: str, phase: DesiredPhase, *, now: datetime) -> Desired:
@@ -178,10 +119,14 @@ class SqliteStore:
                 return before
             return rows.write_fleet(db, replace(before, phase=phase, generation=before.generation + 1, changed_at=now))
 
-    def set_overrides(self, fleet: str, overrides: Overrides, *, now: datetime) -> Desired:
-        """Replace what people asked for by hand. Raises NotFoundError."""
+    def set_overrides(
+        self, fleet: str, overrides: Overrides, *, now: datetime, expected: Overrides | None = None
+    ) -> Desired:
+        """Replace what people asked for by hand, if that is still as `expected`. Raises NotFoundError."""
         with self._write(durable=True) as db:
             before = rows.known_fleet(db, fleet)
+            if expected not in (None, before.overrides):
+                return before
             generation = before.generation + 1
             return rows.write_fleet(db, replace(before, overrides=overrides, generation=generation, changed_at=now))
 
@@ -200,6 +145,7 @@ class SqliteStore:
                 )
             for table in ("replicas", "intents", "memories", "budget_ledgers"):
                 db.execute(f"DELETE FROM {table} WHERE fleet = ?", (fleet,))  # noqa: S608  # names from the line above
+            records.forget_fleet(db, fleet)
             db.execute("DELETE FROM fleets WHERE name = ?", (fleet,))
 
     # Replicas and their intents
@@ -385,6 +331,30 @@ class SqliteStore:
         with self._database.read() as db:
             found = db.execute(query, (*values, limit)).fetchall()
         return tuple(replace(rows.from_text(JournalEntry, record), seq=seq) for seq, record in reversed(found))
+
+    # Collections of records
+
+    def put_record(self, record: StoredRecord, *, durable: bool = True) -> None:
+        """Store a record, in the place of an earlier one of its key."""
+        with self._write(durable=durable) as db:
+            records.write(db, record)
+
+    def find_record(self, collection: Collection, key: str, *, fleet: str = "") -> StoredRecord | None:
+        """Return one record, or None."""
+        with self._database.read() as db:
+            return records.find(db, collection, key, fleet=fleet)
+
+    def records(
+        self, collection: Collection, *, fleet: str | None = None, since: datetime | None = None, limit: int = 1_000
+    ) -> tuple[StoredRecord, ...]:
+        """Return the newest `limit` at or after `since`, oldest first; of all fleets where none is given."""
+        with self._database.read() as db:
+            return records.newest(db, collection, fleet=fleet, since=since, limit=limit)
+
+    def remove_record(self, collection: Collection, key: str, *, fleet: str = "") -> None:
+        """Forget one record; nothing follows where there is none."""
+        with self._write(durable=True) as db:
+            records.remove(db, collection, key, fleet=fleet)
 
     def _read_owner(self) -> str:
         with self._database.read() as db:

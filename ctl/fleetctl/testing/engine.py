@@ -11,7 +11,7 @@ from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.model.node import LEADER_HOST, NODE_RANK, NodeProcess
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
-from fleetctl.ports.engine import EngineCapabilities, LaunchCommand, PriorityOrder, ShutdownBehaviour
+from fleetctl.ports.engine import EngineCapabilities, LaunchCommand, PriorityOrder, ShutdownBehaviour, VersionSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,7 @@ class FakeEngine:
     program_env = ""
     api_key_env = ""
     container = None
+    version = VersionSource(path="/version")
 
     def __init__(
         self,
@@ -59,7 +60,9 @@ class FakeEngine:
         del plan
         member_argv = (*self._argv, lane.name, LEADER_HOST, NODE_RANK) if lane_plan.node_count > 1 else ()
         return LaunchCommand(
-            argv=(*self._argv, lane.name, host, str(port)), env=dict(self._env), member_argv=member_argv
+            argv=(*self._argv, lane.name, host, str(port), *lane_plan.launch.extra_args),
+            env=dict(self._env),
+            member_argv=member_argv,
         )
 
     def queue_limit(self, settings: LaunchSettings) -> None:

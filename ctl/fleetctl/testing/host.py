@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import Clock
 from fleetctl.environment import FleetEnvironment
 from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.model.log import LogChunk
+from fleetctl.model.request_trace import RequestTrace, RequestTraces, TraceQuery
 from fleetctl.model.status import FleetStatus
 from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
 
@@ -40,6 +42,8 @@ class FakeHost:
     stalled: dict[str, tuple[Stall | None, Stall | None]] = field(default_factory=dict)  # controller, gateway
     orphaned: tuple[OrphanedProcess, ...] = ()
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (fleet, process) -> its log, ASCII
+    requests: tuple[RequestTrace, ...] = ()  # that every gateway remembers
+    gateway_since: datetime | None = None  # when every gateway started; None: just now
     environments: dict[str, FleetEnvironment] = field(default_factory=dict)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
 
@@ -49,6 +53,7 @@ class FakeHost:
     ) -> Iterator[None]:
         """Hold the operation for a block. Raises LockHeldError at once: nobody lets go while one waits."""
         del wait_s, on_wait
+        self.calls["exclusive", fleet] += 1
         if (fleet, operation) in self.held:
             raise LockHeldError(f"another process holds {operation} of {fleet}")
         self.held.add((fleet, operation))
@@ -100,6 +105,17 @@ class FakeHost:
         if answer is None:
             raise UnavailableError(f"the controller of {fleet} does not answer within {deadline_s:g} s")
         return answer()
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the test has given it, those of the query's id and lane alone. Raises UnavailableError without a gateway."""
+        if fleet not in self.gateways:
+            raise UnavailableError(f"the gateway of {fleet} does not answer")
+        found = [r for r in self.requests if query.id in ("", r.id) and query.lane in ("", r.lane)]
+        last_seq = self.requests[-1].seq if self.requests else 0
+        if query.after is not None:
+            found = [each for each in found if each.seq > query.after][: query.limit]
+        started_at = self.gateway_since or self.clock.now()
+        return RequestTraces(started_at=started_at, at=self.clock.now(), last_seq=last_seq, requests=tuple(found))
 
     async def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
         """Yield the controller's answer once a second until it is gone. Raises UnavailableError then."""

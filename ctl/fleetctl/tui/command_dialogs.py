@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import DisruptionLimitError, FleetctlError
 from fleetctl.model.ladder import LadderStep
 from fleetctl.tui.modals import AUTOMATIC, ConfirmDialog, ReplicasDialog, StepDialog
 
@@ -45,12 +45,24 @@ class CommandDialogs:
         if answer is None:
             return
         wanted = None if answer == AUTOMATIC else int(answer)
-        would = await self._text_of(self._actions.scale(lane.name, wanted, dry_run=True))
+        limit = await self._limit(lane.name, wanted)
+        would = await self._text_of(self._actions.scale(lane.name, wanted, dry_run=True, force=bool(limit)))
         if would is None:
             return
-        held = "It holds until the next `up`, or until it is set to auto."
-        if await self._app.push_screen_wait(ConfirmDialog(f"Scale {lane.name}?", (would, held))):
-            await self._run(self._actions.scale(lane.name, wanted, dry_run=False))
+        lines = [f"At once: {limit}."] if limit else []
+        lines.append("It holds until the next `up`, or until it is set to auto.")
+        if await self._app.push_screen_wait(ConfirmDialog(f"Scale {lane.name}?", (would, *lines))):
+            await self._run(self._actions.scale(lane.name, wanted, dry_run=False, force=bool(limit)))
+
+    async def _limit(self, lane: str, wanted: int | None) -> str:
+        """Return why more would go than should at once; empty where it would not, or is refused for another reason."""
+        try:
+            await self._actions.scale(lane, wanted, dry_run=True)
+        except DisruptionLimitError as exc:
+            return exc.message
+        except FleetctlError:
+            return ""  # shown by whoever asks next
+        return ""
 
     async def shed(self, lane: LaneStatus) -> None:
         """Ask for a step, show what it would change, then do it."""

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
+from fleetctl.model.desired import WHOLE_FLEET
 from fleetctl.model.node import NoticeKind
 from fleetctl.model.profile import Mode
-from fleetctl.units import format_duration, format_usd
+from fleetctl.model.rollout import RolloutPhase
+from fleetctl.units import format_count, format_duration, format_usd
 from fleetctl.views.conditions import CONDITION_TONES
 from fleetctl.views.replicas import countdown
+from fleetctl.views.rollouts import rollout_tone
 from fleetctl.views.table import Cell, Layout, Span, Tone, cut
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ def header_lines(
         _cost(status, canvas.layout),
         *_cost_per_tokens(status),
         *_mode(status, is_readonly=is_readonly),
+        *_frozen(status, now=now),
+        *_rollout(status),
         *_notices(status, canvas.layout, now=now),
         _clock(status, freshness, now=now, zone=canvas.zone),
     ]
@@ -103,6 +108,27 @@ def _mode(status: FleetStatus, *, is_readonly: bool) -> list[HeaderItem]:
     if is_readonly:
         parts.append(HeaderItem(spans=(("read-only", Tone.DIM),), rank=6))
     return parts
+
+
+def _rollout(status: FleetStatus) -> list[HeaderItem]:
+    """Return from which revision to which a fleet is rolled out, and how far, until that is over."""
+    rollout = status.rollout
+    if rollout is None or rollout.phase is RolloutPhase.COMPLETE:
+        return []
+    text = f"rollout {rollout.stable} -> {rollout.revision} {rollout.phase}"
+    return [HeaderItem(spans=((text, rollout_tone(rollout)),), rank=1)]
+
+
+def _frozen(status: FleetStatus, *, now: datetime) -> list[HeaderItem]:
+    """Return that the fleet, or how many of its lanes, are frozen, and for how long yet."""
+    freezes = status.overrides.freezes
+    if not freezes:
+        return []
+    what = "FROZEN" if WHOLE_FLEET in freezes else f"{format_count(len(freezes), 'lane')} FROZEN"
+    ends = [terms.until for terms in freezes.values()]
+    known = [end for end in ends if end is not None]
+    left = f" {countdown((max(known) - now).total_seconds())}" if len(known) == len(ends) else ""
+    return [HeaderItem(spans=((f"{what}{left}", Tone.WARN),), rank=1)]
 
 
 def _notices(status: FleetStatus, layout: Layout, *, now: datetime) -> list[HeaderItem]:

@@ -46,9 +46,11 @@ class LiveActions:
         found = await asyncio.to_thread(replicas.drain, self._site, self._fleet, replica_id, dry_run=dry_run)
         return f"{found.id} ({found.state}) {'would' if dry_run else 'will'} be drained"
 
-    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool) -> str:
+    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool, force: bool = False) -> str:
         """Set a lane's replicas. Raises FleetctlError."""
-        found = await asyncio.to_thread(overrides.scale, self._site, self._fleet, lane, replicas, dry_run=dry_run)
+        found = await asyncio.to_thread(
+            overrides.scale, self._site, self._fleet, lane, replicas, dry_run=dry_run, force=force
+        )
         return _text(found, "replicas")
 
     async def shed(self, lane: str, step: LadderStep | None, *, dry_run: bool) -> str:

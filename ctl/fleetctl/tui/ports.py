@@ -34,7 +34,7 @@ class Actions(Protocol):
         """Take a replica out of rotation, let it finish, stop it."""
         ...
 
-    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool) -> str:
+    async def scale(self, lane: str, replicas: int | None, *, dry_run: bool, force: bool = False) -> str:
         """Set a lane's replicas by hand; None gives it back to the controller."""
         ...
 

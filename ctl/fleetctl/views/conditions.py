@@ -19,6 +19,7 @@ CONDITION_TONES = {
     ConditionType.STARTING: Tone.WARN,
     ConditionType.STOPPING: Tone.WARN,
     ConditionType.DEGRADED: Tone.WARN,
+    ConditionType.ALERT: Tone.WARN,
     ConditionType.STALE: Tone.BAD,
     ConditionType.BREACH: Tone.BAD,
     ConditionType.DOWN: Tone.DIM,

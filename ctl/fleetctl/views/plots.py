@@ -14,6 +14,10 @@ _WIDTH, _HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 24
 _POINTS_MAX = 720  # a point a pixel; of more, the mean of those that share one
 _TICKS = 4
+_UNITS, _UNITS_LONG = (
+    ((86400.0, "d"), (3600.0, "h"), (60.0, "min")),
+    3.0,
+)  # of the axis, where it is so many of them long
 # Okabe and Ito's palette, which colour-blind readers tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -48,8 +52,14 @@ def _axes(top: float, length_s: float) -> Iterator[str]:
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" class="grid"/>'
         yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" class="tick" text-anchor="end">{top * tick / _TICKS:g}</text>'
         x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * tick / _TICKS
-        minutes = length_s * tick / _TICKS / 60
-        yield f'<text x="{x:.1f}" y="{_HEIGHT - 6}" class="tick" text-anchor="middle">{minutes:.1f} min</text>'
+        at = _shown_time(length_s * tick / _TICKS, length_s)
+        yield f'<text x="{x:.1f}" y="{_HEIGHT - 6}" class="tick" text-anchor="middle">{at}</text>'
+
+
+def _shown_time(seconds: float, length_s: float) -> str:
+    """Return an instant of the axis, in the unit that a plot of this length is read in."""
+    unit_s, unit = next(((s, u) for s, u in _UNITS if length_s >= s * _UNITS_LONG), _UNITS[-1])
+    return f"{seconds / unit_s:.1f} {unit}"
 
 
 def _line(line: Series, number: int, top: float) -> str:

@@ -79,6 +79,11 @@ def number_of(replica_id: str) -> tuple[int, str]:
     return (int(found[1]) if found else 0, replica_id)
 
 
+def engine_text(record: Replica) -> str:
+    """Return what a replica's engine is: "vllm 0.32.0"; only its name until it has said which version it is."""
+    return f"{record.engine} {record.reported_version}".rstrip()
+
+
 def node_text(record: Replica) -> str:
     """Return where a replica is: "i-1 on machine m-1, zone a, GPUs 0 and 1, with members m-2, m-3"; empty: not known."""
     parts = [f"{record.node_id} on machine {record.machine_id}" if record.machine_id else record.node_id]
@@ -187,7 +192,7 @@ PRICE = Column[ReplicaRow](
     since=Layout.WIDE,
 )  # fmt: skip
 ENGINE = Column[ReplicaRow](
-    key="engine", title="ENGINE", cell=_recorded(lambda row: row.record.engine), since=Layout.WIDE
+    key="engine", title="ENGINE", cell=_recorded(lambda row: engine_text(row.record)), since=Layout.WIDE
 )
 NODE = Column[ReplicaRow](key="node", title="NODE", cell=_recorded(lambda row: row.record.node_id), since=Layout.WIDE)
 ADDRESS = Column[ReplicaRow](

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,24 +12,13 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.status import FleetStatus
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S
+from fleetctl_host_local.unix_connection import UnixConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 _LINE_BYTES_MAX = 16 * 1024 * 1024  # a status of a thousand replicas is below one
 _STREAM_GAP_S = 10.0  # ten default ticks without a line: the stream is dead, whatever its socket says
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, *, deadline_s: float) -> None:
-        super().__init__("localhost", timeout=deadline_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 def status(fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
@@ -51,7 +39,7 @@ def wake(fleet: str, *, deadline_s: float = STATUS_S) -> None:
 
 
 def _call(fleet: str, method: str, path: str, *, deadline_s: float) -> bytes:
-    connection = _UnixConnection(FleetPaths(fleet=fleet).controller_socket, deadline_s=deadline_s)
+    connection = UnixConnection(FleetPaths(fleet=fleet).controller_socket, deadline_s=deadline_s)
     try:
         connection.request(method, path, headers={"connection": "close"})
         response = connection.getresponse()

@@ -18,6 +18,7 @@ from fleetctl.spelling import NAME_RULE, is_name
 from fleetctl_host_local import (
     controller_client,
     earlier_layout,
+    gateway_client,
     orphaned_processes,
     public_port,
     recorded_environment,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from fleetctl.environment import FleetEnvironment
+    from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.host import OrphanedProcess, Stall
 
@@ -106,6 +108,10 @@ class LocalHost:
         if not is_name(fleet):
             raise UnavailableError(f"no controller keeps a fleet called {fleet!r}", hint=NAME_RULE)
         return controller_client.status(fleet, deadline_s=deadline_s)
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the gateway remembers of requests. Raises UnavailableError."""
+        return gateway_client.request_traces(fleet, query)
 
     def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
         """Yield the controller's statuses. Raises UnavailableError."""

@@ -146,13 +146,13 @@ def overload_fleet() -> Desired:
     return desired_for(three_lanes(rps=9, long_max=4))
 
 
-def six_engines(max_nodes: int = 40) -> Desired:
+def six_engines(max_nodes: int = 40, short_max: int = 6) -> Desired:
     """Six L40S in bf16; short TTFT 300 ms, long 2 s."""
     return desired_for(
         three_lanes(
             max_nodes=max_nodes,
             precision="bf16", gpu="L40S", short_below=1000, short_ttft="300ms", itl="80ms", rps=20,
-            prompt=(500, 3100), output=(64, 65), short_wait="200ms", launch="max_num_batched_tokens: 512", short_max=6, long_max=6, batch_max=6,
+            prompt=(500, 3100), output=(64, 65), short_wait="200ms", launch="max_num_batched_tokens: 512", short_max=short_max, long_max=6, batch_max=6,
         )
     )  # fmt: skip
 
@@ -181,6 +181,11 @@ capacity: {gpus: [L40S], max_nodes: 3}
 def six_engines_at_most() -> Desired:
     """The same, and no seventh node may be ordered."""
     return six_engines(max_nodes=6)
+
+
+def short_at_most_two() -> Desired:
+    """The same, whose short lane may have two."""
+    return six_engines(short_max=2)
 
 
 def three_engines() -> Desired:
@@ -280,6 +285,10 @@ CASES = (
         )
         for name, long, short in (("a", 6, 20), ("b", 10, 24), ("c", 16, 30))
         for cut in ((2, 3, 1), (1, 4, 1), (3, 2, 1))
+    ),
+    Case(
+        "short-at-max", "180 short and 2 long a second, at most two short replicas: it lives on the long ones", short_at_most_two,
+        six(2, 180, seconds=1500.0), {"short": 2, "long": 4, "batch": 1},
     ),
     *(
         Case(

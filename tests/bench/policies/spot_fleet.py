@@ -10,8 +10,9 @@ from fleetctl.core.hazard import Hazards
 from fleetctl.core.placement import ranked_offerings
 from fleetctl.core.reconcile import reconcile
 from fleetctl.core.transitions import create_refused, node_created, notice_seen, stop_taken, transition
+from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl.model.decision import Decision, LaunchReplica, Memory, OneReplicaAction, StopReplica, WarmReplica
+from fleetctl.model.decision import Decision, LaunchReplica, Memory, StopReplica, WarmReplica
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
 from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
@@ -203,6 +204,7 @@ class Fleet:
             created_at=now,
             changed_at=now,
             reason=action.reason,
+            replaces=action.replaces,
         )
 
     def _node(self, record: Replica, node: SpotNode) -> Node:

@@ -35,6 +35,13 @@ class LaneLoad(msgspec.Struct, frozen=True, kw_only=True):
     waits_late: bool = False  # the lane lets such a request wait
     queued_late: int = 0
 
+    @property
+    def wait_s(self) -> float | None:
+        """What a request that arrives now would wait. None: cannot be known yet."""
+        if self.late_s is not None:
+            return self.late_s
+        return predicted_wait_s(ahead=self.queued, drain_rate_rps=self.drain_rate_rps)
+
 
 def admit(load: LaneLoad, degradation: Degradation, *, prompt_tokens: int, is_probe: bool) -> Admission | Refusal:
     """Return what happens to a new request. What can be known to wait too long is refused now, not later.
@@ -57,7 +64,7 @@ def admit(load: LaneLoad, degradation: Degradation, *, prompt_tokens: int, is_pr
 def _wait_for_slot(load: LaneLoad) -> Admission | Refusal:
     if load.queued >= load.queue_max:
         return Refusal.QUEUE_FULL
-    wait_s = predicted_wait_s(ahead=load.queued, drain_rate_rps=load.drain_rate_rps)
+    wait_s = load.wait_s
     return Refusal.PREDICTED_WAIT if wait_s is not None and wait_s > load.max_wait_s else Admission.QUEUE
 
 

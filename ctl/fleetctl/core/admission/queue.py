@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
 class Ticket(Generic[T]):
     """A place in a queue."""
 
-    item: T
-    since_s: float
-    deadline_s: float
-    waiting: bool = True
+    __slots__ = ("deadline_s", "item", "since_s", "waiting")
+
+    def __init__(self, *, item: T, since_s: float, deadline_s: float) -> None:
+        self.item = item
+        self.since_s = since_s
+        self.deadline_s = deadline_s
+        self.waiting = True
 
 
 class LaneQueue(Generic[T]):

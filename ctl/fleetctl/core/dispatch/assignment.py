@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.kv_watch import to_come
+from fleetctl.core.dispatch.request import DispatchAttempt
 from fleetctl.core.dispatch.state import RequestEvent
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.core.routing.candidate import Candidate
-
 
 _DISPATCHED = RequestEvent.DISPATCHED
 
@@ -49,25 +49,27 @@ class Assignment:
 
     def dispatch(self, request: ActiveRequest, candidate: Candidate, now_s: float) -> None:
         """Give the request a slot of this replica, and send it there."""
-        routes = self._routes
-        replica = routes.replicas[candidate.id]
+        replica = self._routes.replicas[candidate.id]
         if request.hashes:
-            routes.prefixes.record(request.hashes, candidate.id)
+            self._routes.prefixes.record(request.hashes, candidate.id)
         self._endings.active[request] = None
         request.move(_DISPATCHED)
         request.replica = replica
-        request.prefill_tokens = request.prompt.uncached(candidate.id)
-        request.awaits_token = True
-        request.has_answer = False
+        tokens = request.prefill_tokens = request.prompt.uncached(candidate.id)
+        request.awaits_token, request.has_answer = True, False
         request.dispatched_s = request.heard_s = now_s
-        candidate.prefill_tokens += request.prefill_tokens
-        request.turn = candidate.line.join(request.prefill_tokens, now_s, is_heard=request.is_stream)
+        line, kv, beside = candidate.line, candidate.kv, candidate.in_flight
+        ahead = candidate.prefill_tokens = candidate.prefill_tokens + tokens
+        request.turn = line.join(tokens, now_s, is_heard=request.is_stream)
+        request.attempt = DispatchAttempt(
+            request.attempt, candidate.id, now_s, line.count, ahead, tokens, beside, line.free_s, kv.free_tokens
+        )
         made = request.stopwatch.token_count if request.is_committed else 0
-        request.kv_share = candidate.kv.join(request.prefill_tokens + made, to_come(request, made))
-        if not candidate.in_flight:
+        request.kv_share = kv.join(tokens + made, to_come(request, made))
+        if not beside:
             replica.busy_since_s = now_s
-        candidate.in_flight += 1
-        candidate.line.carries(candidate.in_flight)
+        candidate.in_flight = beside + 1
+        line.carries(beside + 1)
         replica.requests += 1
         lane = request.lane
         if not lane.in_flight:

@@ -97,8 +97,9 @@ class Dispatcher:
         if answer is Admission.DISPATCH and found is not None:
             self._assignment.dispatch(request, found, now_s)
         elif isinstance(answer, Refusal):
-            self._endings.refuse(request, answer, RequestEvent.REFUSED)
+            self._endings.refuse(request, answer, RequestEvent.REFUSED, predicted_s=load.wait_s)
         else:
+            request.queued_behind = lane.queue.size
             self._assignment.enqueue(request, now_s, is_late=late_s is not None)
 
     def connected(self, request: ActiveRequest) -> None:
@@ -127,8 +128,11 @@ class Dispatcher:
         """End a request whose client has been given a replica's whole answer."""
         if self._errors.clients and ending is Ending.COMPLETE:
             self._errors.note_answer(request, self.routes, self.clock(), is_whole=True)
+        replica = request.replica
         self._assignment.release(request, failed=False)
         self._endings.finish(request, _ANSWERED, ending)
+        if replica is not None:
+            replica.count(request.stopwatch)
 
     def client_gone(self, request: ActiveRequest) -> None:
         """End a request that nobody waits for any more."""
@@ -156,6 +160,7 @@ class Dispatcher:
         """Send a request elsewhere, let it wait for another replica, or end it, after its replica failed it."""
         consequence = CONSEQUENCES[failure]
         request.move(failure)
+        request.note_failure(failure)
         if consequence.is_answer:
             self._errors.note_error(request, self.routes, self.clock())
         request.avoid_replica(consequence.avoids)

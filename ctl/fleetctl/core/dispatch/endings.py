@@ -24,10 +24,13 @@ class Endings:
         self._clock = clock
         self._ratio = ratio
 
-    def refuse(self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent) -> None:
-        """Turn a request away; how that counts, its status says."""
+    def refuse(
+        self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent, *, predicted_s: float | None = None
+    ) -> None:
+        """Turn a request away; how that counts, its status says. `predicted_s` is what it would have waited."""
         now_s = self._clock()
         return_s = request.lane.return_s(request.client, now_s)
+        request.refused = refusal, return_s, predicted_s
         request.exchange.refuse(refusal, retry_after_s=return_s)
         if refusal.status == 429:
             request.stopwatch.refused(now_s, refusal)

@@ -14,6 +14,7 @@ from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
+    from fleetctl.core.slo.stopwatch import RequestStopwatch
     from fleetctl.model.gateway import ReplicaSignals, RouteReplica
 
 # Three of the controller's scrapes, which come every 5 s (controller/probes).
@@ -28,7 +29,7 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "answers", "binds_owner", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
+        "_s_per_prefill_token", "answers", "binds_owner", "breached", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures", "good",
         "has_whole_requests", "heard_s", "is_stalled", "pace", "requests", "route", "signals_until_s",
         "slow", "whole_answers",
     )  # fmt: skip
@@ -45,6 +46,8 @@ class DispatchReplica:
         self.failures = 0
         self.answers = 0  # first tokens and whole answers
         self.whole_answers = 0
+        self.good = 0  # requests that ended here inside their SLO
+        self.breached: dict[str, int] = {}  # those outside of it, by BreachKind
         self.errors: dict[int, int] = {}  # that it answered since its last answer, by client
         self.errors_in_answer: dict[int, int] = {}  # that it broke answers off with since its last whole one, by client
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
@@ -127,8 +130,9 @@ class DispatchReplica:
     def _show_limit(self) -> None:
         """Let routing see how many it may have: of a lane that promises no ITL only those who join others' are bounded."""
         ceiling = max(1, self.route.concurrency_max)
-        self.candidate.lent_max = self.decodes.of(ceiling)
-        self.candidate.concurrency_max = self.candidate.lent_max if self.binds_owner else ceiling
+        lent_max = self.decodes.of(ceiling)
+        self.candidate.lent_max = float(lent_max)
+        self.candidate.concurrency_max = lent_max if self.binds_owner else ceiling
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""
@@ -206,6 +210,14 @@ class DispatchReplica:
         self.whole_answers += 1
         self._recovered()
 
+    def count(self, stopwatch: RequestStopwatch) -> None:
+        """Count a request that has ended here as its lane did."""
+        if stopwatch.is_good:
+            self.good += 1
+        elif stopwatch.breach is not None:
+            kind = stopwatch.breach.value
+            self.breached[kind] = self.breached.get(kind, 0) + 1
+
     def _recovered(self) -> None:
         ejection = self.ejection
         if ejection.failures or ejection.until_s > 0.0:
@@ -227,5 +239,7 @@ class DispatchReplica:
             unheard_s=now_s - self.heard_s if self.heard_s else None,
             slowness=self.slow.slowness(now_s),
             streams_max=self.candidate.concurrency_max,
+            good=self.good,
+            breached=dict(self.breached) if self.breached else {},
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
         )

@@ -5,23 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens
 from fleetctl.core.dispatch.failure import Avoidance
 from fleetctl.core.dispatch.replica import DispatchReplica
-from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestState
+from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestEvent, RequestState
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.queue import LaneQueue, Ticket
+    from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import ExchangePort
-    from fleetctl.core.dispatch.state import RequestEvent
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
     from fleetctl.core.routing.prefill_step import PrefillTurn
 
+_QUEUED = RequestState.QUEUED  # an enum's members are slow to look up
 _NOBODY: frozenset[str] = frozenset()
 _NO_SIZE = PromptSize(0)
+
+
+# No cycle passes through one, and there is one for every request: not for the garbage collector to track.
+class DispatchAttempt(msgspec.Struct, eq=False, gc=False):
+    """What a request met at a replica when it was sent there; times in the clock's seconds, prompts in uncached tokens."""
+
+    before: DispatchAttempt | None  # the one that failed it before
+    replica_id: str
+    at_s: float
+    prompts: int  # that had no first token yet, its own among them, as the next figure
+    prompt_tokens: int
+    own_tokens: int
+    beside: int  # requests that the replica had
+    first_token_s: float  # when it was predicted
+    kv_free_tokens: float
+    failure: RequestEvent | None = None  # how the replica failed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +62,12 @@ class ActiveRequest:
 
     __slots__ = (
         "accusations",
+        "attempt",
         "avoided",
         "awaits_token",
         "client",
         "continuations",
+        "degraded",
         "dispatched_s",
         "displaced_s",
         "displaced_until_s",
@@ -55,6 +76,7 @@ class ActiveRequest:
         "has_answer",
         "hashes",
         "heard_s",
+        "id",
         "is_committed",
         "is_lane_named",
         "is_paused",
@@ -69,17 +91,30 @@ class ActiveRequest:
         "prompt",
         "prompt_tokens_used",
         "queue",
+        "queued_behind",
+        "refused",
+        "rejected_status",
         "replica",
         "resends",
+        "seq",
         "size",
         "stale_at",
         "state",
         "stopwatch",
         "ticket",
         "tokens",
+        "traceparent",
         "tried",
         "turn",
     )  # fmt: skip
+    # What a remembered request does without; a compiled class has to say so.
+    __deletable__ = ("exchange",)
+
+    # The shell sets these, where requests are remembered.
+    id: bytes
+    traceparent: bytes | None
+    degraded: bytes
+    seq: int
 
     def __init__(  # noqa: PLR0913  # what a request is known by
         self,
@@ -107,7 +142,7 @@ class ActiveRequest:
         self.hashes = hashes
         self.is_stream = is_stream
         self.stopwatch = RequestStopwatch(lane.accounts, now_s)
-        self.state = RequestState.QUEUED
+        self.state = _QUEUED
         # Waiting.
         self.queue: LaneQueue[ActiveRequest] | None = None
         self.ticket: Ticket[ActiveRequest] | None = None
@@ -127,8 +162,7 @@ class ActiveRequest:
         self.is_committed = False  # the client has got a part of the answer
         self.must_continue = False  # only a replica that can go on with another one's stream may take it
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
-        self.resends = 0
-        self.continuations = 0
+        self.resends = self.continuations = 0
         self.fruitless = 0  # continuations without a token since
         self.tried = _NOBODY  # replicas that have seen the request and failed it
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
@@ -137,6 +171,12 @@ class ActiveRequest:
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used: int | None = None
         self.output_tokens_uncounted = 0
+        # For whoever asks later why it took so long.
+        self.queued_behind: int | None = None  # requests of its lane; None: it did not have to queue
+        self.attempt: DispatchAttempt | None = None  # the last one
+        # Why, the seconds after which it was told to come back, and those it would have waited, where that was predicted.
+        self.refused: tuple[Refusal, float, float | None] | None = None
+        self.rejected_status = 0  # the shell notes: with what a replica rejected it
 
     def move(self, event: RequestEvent) -> None:
         """Change the state as the table in `state` has it. Raises IllegalTransitionError."""
@@ -149,6 +189,11 @@ class ActiveRequest:
     def tpot_s(self) -> float | None:
         """The mean time per output token at its replica so far. None: it says too little, or has had several replicas."""
         return self.stopwatch.tpot_s if self.is_stream and not self.continuations and not self.is_paused else None
+
+    def note_failure(self, failure: RequestEvent) -> None:
+        """Note how its replica failed it."""
+        if self.attempt is not None:
+            self.attempt.failure = failure
 
     def avoid_replica(self, avoidance: Avoidance) -> None:
         """Go to another one after this one failed it."""

@@ -158,8 +158,9 @@ class RoutingState:
         idle: list[Candidate] = []
         if free:
             left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
-            bounds = {"left_s": left_s, "line_s_max": lane.line_s_max, "now_s": now_s}
-            if found := in_time(free, request.prompt, or_idle=False, **bounds):
+            line_s_max = lane.line_s_max
+            found = in_time(free, request.prompt, left_s=left_s, line_s_max=line_s_max, now_s=now_s, or_idle=False)
+            if found:
                 return found
             if not (idle := [c for c in free if not c.line.count]):
                 lane.demand.pressed(now_s)

@@ -90,9 +90,9 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     gpu: GpuSpec,
     *,
     tensor_parallel: int,
-    pipeline_parallel: int = 1,
     precision: Precision,
     kv_precision: Precision,
+    pipeline_parallel: int = 1,
     gpu_memory_utilization: float = 0.92,
     max_num_batched_tokens: int = 2048,
 ) -> int:

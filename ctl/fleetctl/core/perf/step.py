@@ -129,9 +129,9 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
     gpu: GpuSpec,
     *,
     tensor_parallel: int,
-    pipeline_parallel: int = 1,
     precision: Precision,
     kv_precision: Precision,
+    pipeline_parallel: int = 1,
     efficiency: Efficiency = CALIBRATED,
 ) -> StepModel:
     """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from fleetctl.codec import encode
+from fleetctl.codec import encode, to_plain
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -18,8 +18,12 @@ _DIGITS = 16
 
 def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     """Return the sha256, in short, of everything a lane's replicas are started with: equal digests, equal engines."""
-    started_with = (planned.engine, spec.emulator, planned.launch, planned.gpu, planned.offering.instance_type)
-    return hashlib.sha256(encode(started_with)).hexdigest()[:_DIGITS]
+    emulator = to_plain(spec.emulator)
+    # What came to the profile later counts only where it is given: replicas of before keep their digest.
+    later = {"version": spec.engine_version, "executable": spec.engine_executable, "played": emulator.pop("version")}
+    given = {key: value for key, value in later.items() if value}
+    started_with = [planned.engine, emulator, planned.launch, planned.gpu, planned.offering.instance_type]
+    return hashlib.sha256(encode([*started_with, given] if given else started_with)).hexdigest()[:_DIGITS]
 
 
 def launched_as(record: Replica, desired: Desired) -> LanePlan | None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from fleetctl.core.changed import changed
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.plan.launch_identity import launch_digest
+from fleetctl.core.reconcile.disruption_limit import paced
 from fleetctl.core.reconcile.excess import (
     drain_noticed,
     drain_slow,
     excess,
     fallback_note,
+    held_by_surge,
     serves_under_notice,
     way_out,
     why_slow,
@@ -23,6 +25,7 @@ from fleetctl.core.reconcile.lane_state import (
     LaneState,
     capacity_if_shadow,
     capacity_of,
+    over_requested,
     with_memory,
     with_steps,
 )
@@ -34,6 +37,7 @@ from fleetctl.core.reconcile.markets import (
     substitutes,
 )
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.rolling import canary_launches, drain_superseded, supersede
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import AdmitReplica, DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
 from fleetctl.model.reason import Reason, ReasonCode
@@ -57,11 +61,44 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = with_memory(lane, _count_failures(lane, context))
     lane = with_memory(lane, _count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
-    lane = _drainexcess(lane, context)
+    lane, rolling = supersede(lane, headroom, price_usd_per_hour=_next_price(lane))
+    undecided = lane
+    lane = lane if lane.frozen else _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
-    lane, slow = drain_slow(lane, context)
-    notes += waiting + slow + late_note(lane, context.now)
-    return _launch_lacking(lane, context, headroom, notes)
+    lane, slow = (lane, ()) if lane.frozen else drain_slow(lane, context)
+    lane, held = paced(undecided, lane, context)
+    lane = drain_superseded(lane, context)
+    notes += rolling + waiting + slow + held + late_note(lane, context.now)
+    decided = _launch_lacking(lane, context, headroom, notes)
+    return _with_canaries(lane, replace(decided, lacks_room=bool(rolling)))
+
+
+def _next_price(lane: LaneState) -> float:
+    return price_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
+
+
+def _with_canaries(lane: LaneState, decided: LaneDecision) -> LaneDecision:
+    if lane.rolling is None or not lane.rolling.canaries_wanted:
+        return decided
+    # They stay when what serves now has left: the lane's on-demand baseline begins with them.
+    canaries = (o for o in lane.steps if o.id in lane.rolling.canaries)
+    market = next_market(lane, _on_demand(canaries)).market
+    price = price_of(lane.plan, market)
+    launches, headroom, notes = canary_launches(lane, decided.headroom, market=market, price_usd_per_hour=price)
+    rolling = lane.rolling
+    if launches and rolling.canary_wait_s > 0:
+        # The headroom stays claimed meanwhile, as for the lane's own launches.
+        text = (
+            f"{rolling.canary_failures} failed canaries in a row: the next in {format_duration(rolling.canary_wait_s)}"
+        )
+        return replace(decided, headroom=headroom, notes=(*decided.notes, ReasonCode.START_BACKOFF.because(text)))
+    return replace(
+        decided,
+        launches=(*decided.launches, *launches),
+        headroom=headroom,
+        notes=decided.notes + notes,
+        lacks_room=decided.lacks_room or bool(notes),
+    )
 
 
 def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
@@ -72,7 +109,8 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
     """
     before = forget_earlier(lane.memory, generation=context.generation)
     since = [instant for instant in (before.last_failure, context.changed_at) if instant is not None]
-    failed = [o for o in lane.steps if o.failed_start and all(o.replica.record.requested_at >= at for at in since)]
+    own = [o for o in lane.steps if lane.rolling is None or o.id not in lane.rolling.canaries]
+    failed = [o for o in own if o.failed_start and all(o.replica.record.requested_at >= at for at in since)]
     if failed or lane.refused:
         memory = replace(
             before, failures=before.failures + 1, last_failure=context.now, failed_generation=context.generation
@@ -83,7 +121,7 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
             generation=context.generation,
             has_served=memory.served_as == launch_digest(lane.spec, lane.plan),
         )
-    if any(isinstance(o.action, AdmitReplica) for o in lane.steps):
+    if any(isinstance(o.action, AdmitReplica) for o in own):
         return replace(
             before, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
         )
@@ -131,13 +169,15 @@ def _drain_requested(
     lane: LaneState, context: ReconcileContext, headroom: Headroom
 ) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain what a person asked to drain; the lane's last one in rotation waits for its replacement."""
-    serving = [o for o in lane.steps if _awaits_drain(o) and o.state is o.replica.record.state is ReplicaState.READY]
+    leaving = [o for o in lane.steps if _awaits_drain(o) and o.state is o.replica.record.state is ReplicaState.READY]
+    serving = [o for o in leaving if o.id not in context.surging]
+    held, held_notes = held_by_surge(lane, [o for o in leaving if o.id in context.surging])
     others = sum(o.state is ReplicaState.READY and not _awaits_drain(o) for o in lane.steps)
     waits = serving[:1] if serving and not others and _replacement_may_come(lane, headroom) else []
     changed = [
         way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
         for o in lane.steps
-        if _awaits_drain(o) and o not in waits
+        if _awaits_drain(o) and o not in waits and o not in held
     ]
     notes = tuple(
         ReasonCode.LAST_IN_ROTATION.because(
@@ -145,7 +185,7 @@ def _drain_requested(
         )
         for o in waits
     )
-    return with_steps(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes
+    return with_steps(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes + held_notes
 
 
 def _awaits_drain(step: ReplicaStep) -> bool:
@@ -162,17 +202,17 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
 
 
 def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
-    """Give up what is over the target; in shadow mode only what is over the order is really given up."""
-    over_requested = (len(capacity_if_shadow(lane)) - lane.requested) if lane.shadow else 0
-    order = excess(lane, at_least=over_requested)
+    """Give up what is over the target; in shadow mode only what an operator has made too many is really given up."""
+    over = over_requested(lane)
+    order = excess(lane, at_least=over)
     if not order:
         return lane
-    over_requested = over_requested if lane.shadow else len(order)
+    over = over if lane.shadow else len(order)
     changed = [
         way_out(o, context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}{fallback_note(lane, o)}")
         for o in order
     ]
-    requested = [replace(o, origin=Origin.OPERATOR) for o in changed[: max(0, over_requested)]]
+    requested = [replace(o, origin=Origin.OPERATOR) for o in changed[:over]]
     memory = replace(lane.memory, requested=max(0, lane.memory.requested - len(requested)))
     return with_steps(replace(lane, memory=memory), [*requested, *changed[len(requested) :]])
 
@@ -207,7 +247,7 @@ def _give_back(
     lane: LaneState, context: ReconcileContext, headroom: Headroom
 ) -> tuple[LaneState, list[LaunchReplica], Headroom]:
     """Return the spot replicas ordered in place of on-demand fallbacks, as far as the caps leave room for both."""
-    is_held_back = bool(lane.blocked) or is_final(lane.memory, generation=context.generation)
+    is_held_back = bool(lane.blocked or lane.frozen) or is_final(lane.memory, generation=context.generation)
     if is_held_back or _backoff(lane, context)[0] > 0:
         return lane, [], headroom
     after, launches = substitutes(lane, capacity_of(lane), context)
@@ -228,7 +268,7 @@ def _plan_launches(
     launches: list[LaunchReplica] = []
     if not acted and not shadowed:
         return launches, headroom, ()
-    leaving = [o.id for o in lane.steps if _is_leaving(o) or o.is_convicted]
+    leaving = [o.id for o in lane.steps if _is_leaving(o, is_frozen=lane.frozen is not None) or o.is_convicted]
     late = [o for o in lane.steps if o.id in lane.late and o.state.counts_as_capacity]
     left = headroom
     have = capacity_of(lane)
@@ -313,11 +353,11 @@ def price_of(plan: LanePlan, market: Market) -> float:
     return offering.price_usd_per_hour * plan.node_count
 
 
-def _is_leaving(step: ReplicaStep) -> bool:
+def _is_leaving(step: ReplicaStep, *, is_frozen: bool) -> bool:
     """Whether this decision makes the replica leave, or its node is taken, so that a launch stands in for it."""
     if (
         _awaits_drain(step)
-        or why_slow(step) is not None
+        or (why_slow(step) is not None and not is_frozen)
         or (serves_under_notice(step) and step.replica.record.notice_deadline is None)
     ):
         return True

@@ -22,9 +22,13 @@ _SAME = timedelta(seconds=60)
 
 
 def report_breach(
-    lane: str, memory: LaneMemory, verdict: SloVerdict, now: datetime
+    lane: str, memory: LaneMemory, verdict: SloVerdict, now: datetime, *, gateway_age_s: float
 ) -> tuple[LaneMemory, tuple[ReportBreach, ...]]:
-    """Return what is to be journalled of the breach in the lane's memory, and the memory that it was."""
+    """Return what is to be journalled of the breach in the lane's memory, and the memory that it was.
+
+    A gateway that has just started has forgotten what it measured, and a lane without requests shows nothing: neither ends a
+    breach before it has been over for a minute.
+    """
     if memory.breach is not None and memory.breach.ended_at is None:
         return _in_breach(lane, memory, verdict, now)
     reported = memory.reported
@@ -33,7 +37,8 @@ def report_breach(
     if reported.ended_at is not None:
         return (replace(memory, reported=None) if now - reported.ended_at >= _SAME else memory), ()
     quiet_since = reported.quiet_since or now
-    if reported.again and now - quiet_since < _SAME:
+    is_shown = bool(verdict.offered) and gateway_age_s >= _SAME.total_seconds() and not reported.again
+    if not is_shown and now - quiet_since < _SAME:
         return replace(memory, reported=replace(reported, quiet_since=quiet_since)), ()
     return replace(memory, reported=replace(reported, ended_at=now)), (_end(lane, reported, quiet_since, verdict),)
 

@@ -13,7 +13,13 @@ from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reasons
 from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.shared import teardown_shared
-from fleetctl.model.decision import AnyAction, Decision, LeaveUnverified, MarkGone, StopGateway
+from fleetctl.model.decision import (
+    AnyAction,
+    Decision,
+    LeaveUnverified,
+    MarkGone,
+    StopGateway,
+)
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -46,7 +52,7 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     reasons = _reasons(desired, steps, observation, left)
     return Decision(
         actions=tuple(actions),
-        memory=replace(context.memory, settled_since=verification.since),
+        memory=replace(context.memory, settled_since=verification.since, rollout=None),
         requeue_at=later(context.now, context.control.tick_s),
         reasons={**reasons, FLEET: (*reasons[FLEET], *verification.reasons, *shared.reasons)},
         is_down=is_down,

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from fleetctl.core.disruption import notice_code, notice_of, scale_down_order
 from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, with_steps
 from fleetctl.core.reconcile.lifecycle import drain, stop
-from fleetctl.core.reconcile.markets import fallbacks, may_use_spot, substituting
+from fleetctl.core.reconcile.markets import fallbacks, may_use_spot, replaces_none, substituting
 from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
 from fleetctl.core.reconcile.slow import slow_reason
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
-    from fleetctl.model.reason import Reason, ReasonCode
+    from fleetctl.model.reason import Reason
 
 
 def excess(lane: LaneState, *, at_least: int) -> list[ReplicaStep]:
@@ -23,18 +24,51 @@ def excess(lane: LaneState, *, at_least: int) -> list[ReplicaStep]:
     left = capacity_of(lane)
     # An order on its way cannot be called back: what it will bring goes then, not what serves now.
     pending = sum(o.state is ReplicaState.PENDING for o in left)
-    if len(left) - lane.target.wanted - pending <= 0 and at_least <= 0:
+    most = lane.target.wanted + _held_surge(lane)
+    if len(left) - most - pending <= 0 and at_least <= 0:
         return []
-    by_id = {o.id: o for o in left if o.state is not ReplicaState.PENDING}
-    baseline = lane.plan.on_demand if may_use_spot(lane) else None
     gone: list[ReplicaStep] = []
-    for replica in scale_down_order((o.replica for o in by_id.values()), baseline=baseline):
-        over = len(left) - lane.target.wanted - pending - substituting(lane, left)
+    for step in _in_order(lane, left):
+        over = len(left) - most - pending - substituting(lane, left)
         if over <= 0 and len(gone) >= at_least:
             break
-        gone.append(by_id[replica.record.id])
-        left = [o for o in left if o.id != replica.record.id]
+        gone.append(step)
+        left = [o for o in left if o.id != step.id]
     return gone
+
+
+def _held_surge(lane: LaneState) -> int:
+    """Return how many more than it wants a lane keeps whose rollout is held: what a surge began in its place may not serve yet."""
+    return lane.rolling.max_surge if lane.rolling is not None and lane.rolling.is_held else 0
+
+
+def _in_order(lane: LaneState, capacity: list[ReplicaStep]) -> list[ReplicaStep]:
+    """Return who goes first: nobody who serves and is wanted before what does not serve yet.
+
+    At the lane's maximum a fallback that serves outlasts what starts in nobody's place.
+    """
+    by_id = {o.id: o for o in capacity if o.state is not ReplicaState.PENDING}
+    baseline = lane.plan.on_demand if may_use_spot(lane) else None
+    found = [by_id[r.record.id] for r in scale_down_order((o.replica for o in by_id.values()), baseline=baseline)]
+    if lane.rolling is not None:
+        outdated = lane.rolling.outdated
+        found.sort(key=lambda o: o.id not in outdated)
+    if lane.target.wanted >= lane.spec.replicas.max and fallbacks(lane, capacity):
+        found.sort(key=lambda o: not replaces_none(o, lane, capacity))
+    ready = [o.id for o in found if o.state is ReplicaState.READY]
+    needed = set(ready[max(0, len(ready) - lane.target.wanted) :])
+    return sorted(found, key=lambda o: o.id in needed)
+
+
+def held_by_surge(lane: LaneState, leaving: list[ReplicaStep]) -> tuple[list[ReplicaStep], tuple[Reason, ...]]:
+    """Return who of those that leave a cordoned node or zone serves on, as nobody does in its stead yet, and the notes."""
+    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    spare = max(0, len(leaving) - max(0, lane.target.wanted - ready))
+    notes = tuple(
+        ReasonCode.CORDONED.because(f"{o.id} leaves once another serves in its stead; {ready} elsewhere ready")
+        for o in leaving[spare:]
+    )
+    return leaving[spare:], notes
 
 
 def fallback_note(lane: LaneState, step: ReplicaStep) -> str:

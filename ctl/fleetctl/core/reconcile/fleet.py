@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.absence import Counts
+from fleetctl.core.borrowed_need import with_borrowed_need
 from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99, notice_of
+from fleetctl.core.drains import cordoned_zones, surging, with_drains
 from fleetctl.core.hazard import Hazards, learned
 from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
+from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.overload import StepDecision, decide_step
+from fleetctl.core.reconcile.alert_report import report_alerts
 from fleetctl.core.reconcile.balance import balance
 from fleetctl.core.reconcile.breach_report import report_breach
+from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
+from fleetctl.core.reconcile.freeze import held_still
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
-from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView
+from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView, with_order
 from fleetctl.core.reconcile.late import late_ids
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
@@ -27,11 +33,22 @@ from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.reassign import reassign
+from fleetctl.core.reconcile.rejected import rejected_options
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.rollout import Rolled, roll
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
-from fleetctl.model.decision import AnyAction, Decision, LaneMemory, MarkBooting, Memory, ReportBreach, SetStep
+from fleetctl.model.decision import (
+    AnyAction,
+    Decision,
+    LaneMemory,
+    MarkBooting,
+    Memory,
+    ReportAlert,
+    ReportBreach,
+    SetStep,
+)
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.profile import CapacitySpec, Mode
 from fleetctl.model.reason import Reason, ReasonCode
@@ -42,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from fleetctl.model.desired import Desired
+    from fleetctl.model.desired import Desired, Overrides, Terms
     from fleetctl.model.observation import Observation, ObservedReplica
 
 
@@ -51,7 +68,7 @@ class _LaneAim:
     ladder: StepDecision
     target: Target
     memory: LaneMemory
-    reports: tuple[ReportBreach, ...]
+    reports: tuple[ReportBreach | ReportAlert, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +87,8 @@ def reconcile(
     Pure: the same arguments give the same answer, whatever the order of the replicas. Idempotent: asked about the state its own
     actions lead to, it returns none. With another `scaling` it is another policy, whose every other part stays.
     """
-    observation = replace(observation, replicas=tuple(sorted(observation.replicas, key=_age)))
+    seen = with_drains(observation.replicas, desired.overrides)
+    observation = replace(observation, replicas=tuple(sorted(seen, key=_age)))
     memory = learned(update_memory(observation, memory, now), observation, now)
     context = ReconcileContext(
         now=now,
@@ -79,6 +97,7 @@ def reconcile(
         control=desired.profile.control,
         memory=memory,
         listing_ok=observation.listing_ok,
+        surging=surging(observation.replicas, desired.overrides),
         stop_deadline_s=observation.stop_deadline_s,
         stall_limits_s=stall_limits_s(desired.profile) if observation.gateway is not None else {},
         e2e_s_p99=e2e_s_p99(desired.plan, observation),
@@ -93,16 +112,19 @@ def _age(replica: ObservedReplica) -> tuple[datetime, int, str]:
 
 
 def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext, scaling: Scaling) -> Decision:
-    steps = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
+    taken = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
+    steps, held = hold_doubtful(taken, context)
+    rolled = roll(desired, observation, context, steps)
+    desired = rolled.desired
     names = {spec.name for spec in desired.profile.lanes}
     retired = [_retire(o, context) for o in steps if o.replica.record.lane not in names]
     # The caps count what is really there: in shadow mode nothing leaves because the controller wants it to.
     headroom = headroom_left(
         desired.profile.capacity,
         (_as_done(o, desired) for o in steps),
-        sum(1 + len(node.members) for node in observation.orphaned_nodes),
+        orphaned=orphaned_cost(observation.orphaned_nodes, desired.plan),
     )
-    results = _lanes(desired, observation, context, steps, headroom, scaling)
+    results = _lanes(rolled, observation, context, steps, headroom, scaling)
     gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
     shared = prepare_shared(observation, context.now)
     actions: list[AnyAction] = [
@@ -110,25 +132,29 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         # While nobody's absence is believed, nobody's node is ended either.
         *(stop_orphaned_nodes(observation, context) if observation.listing_ok else ()),
         *shared.actions,
+        *rolled.actions,
     ]
     actions += _actions(desired, retired)
     for name, result in results.items():
-        actions += _actions(desired, result.decided.steps)
-        actions += result.decided.launches
-        actions += _step(desired, name, result.aim.ladder)
+        decided = [*_actions(desired, result.decided.steps), *result.decided.launches]
+        actions += _with_rejected([*decided, *_step(desired, name, result.aim.ladder)], name, results, context)
         actions += result.aim.reports
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
             memory,
             lanes={name: result.decided.memory for name, result in results.items()},
+            rollout=replace(rolled.rollout, lacks_room=any(r.decided.lacks_room for r in results.values())),
             unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
         requeue_at=_look_again(observation, context),
         reasons={
-            **{Subject.lane(name): _reasons(desired, result) for name, result in results.items()},
+            **{
+                Subject.lane(name): (*_reasons(desired, result), *held.get(name, ()))
+                for name, result in results.items()
+            },
             GATEWAY: (gateway_reason,),
-            FLEET: (*store_reasons(observation), *provider_reasons(observation), *shared.reasons),
+            FLEET: (*store_reasons(observation), *provider_reasons(observation), *shared.reasons, *rolled.reasons),
         },
         inputs={name: _inputs(result) for name, result in results.items()},
     )
@@ -163,7 +189,7 @@ def _as_done(step: ReplicaStep, desired: Desired) -> ReplicaStep:
 
 
 def _lanes(
-    desired: Desired,
+    rolled: Rolled,
     observation: Observation,
     context: ReconcileContext,
     steps: list[ReplicaStep],
@@ -171,21 +197,29 @@ def _lanes(
     scaling: Scaling,
 ) -> dict[str, _LaneResult]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
+    desired = rolled.desired
     specs = desired.profile.lanes
     of_lane = _by_lane(steps, [spec.name for spec in specs])
     late = {spec.name: _late(spec.name, of_lane[spec.name], desired, observation, context) for spec in specs}
     counts = {name: _counts(of_lane[name], late[name]) for name in of_lane}
-    views = lane_views(desired, observation, context.memory, context.now, counts)
-    aims = {spec.name: _aim(views[spec.name], scaling, context.now) for spec in specs}
+    views = with_borrowed_need(lane_views(desired, observation, context.memory, context.now, counts))
+    gateway_age_s = observation.gateway.age_s(context.now) if observation.gateway else 0.0
+    aims = {
+        spec.name: _aim(views[spec.name], scaling, desired.overrides.freeze_of(spec.name), gateway_age_s=gateway_age_s)
+        for spec in specs
+    }
     states = {
         name: replace(
-            _lane_state(views[name], aims[name], context, observation, headroom.capacity),
+            _lane_state(views[name], aims[name], context, observation, headroom.capacity, desired.overrides),
             steps=of_lane[name],
             late=late[name],
+            rolling=rolled.lane_rolling(name, wanted=aims[name].target.wanted),
         )
         for name in aims
     }
-    states = reassign(states, desired, context)
+    if rolled.rollout.is_over or rolled.rollout.stable is None:
+        # Meanwhile a replica of one revision would be moved to a lane of another.
+        states = reassign(states, desired, context)
     results: dict[str, _LaneResult] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
         decided = balance(states[spec.name], context, headroom)
@@ -203,11 +237,13 @@ def _late(
     return late_ids(desired.plan.lane(lane), memory, steps, boot_s=observation.boot_s, now=context.now)
 
 
-def _aim(view: LaneView, scaling: Scaling, now: datetime) -> _LaneAim:
+def _aim(view: LaneView, scaling: Scaling, frozen: Terms | None, *, gateway_age_s: float) -> _LaneAim:
     ladder = decide_step(view)
-    aim = scaling(changed(view, memory=ladder.memory))
-    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, now)
-    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=reports)
+    view = changed(view, memory=ladder.memory)
+    aim = held_still(view, scaling(view), frozen)
+    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, view.now, gateway_age_s=gateway_age_s)
+    memory, alerts = report_alerts(view.spec.name, memory, view.alert_signals, view.now)
+    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts))
 
 
 def _lane_state(  # a lane's decision, from what each of them says
@@ -216,15 +252,19 @@ def _lane_state(  # a lane's decision, from what each of them says
     context: ReconcileContext,
     observation: Observation,
     capacity: CapacitySpec,
+    overrides: Overrides,
 ) -> LaneState:
+    is_scaled, shadow = view.override is not None, view.control.mode is Mode.SHADOW
+    requested = aim.target.wanted if is_scaled else view.bounded(view.plan.replicas)
     return LaneState(
         spec=view.spec,
         plan=view.plan,
-        memory=aim.memory,
+        memory=with_order(aim.memory, requested=requested, is_scaled=is_scaled, shadow=shadow),
         target=aim.target,
-        requested=aim.target.wanted if view.override is not None else view.bounded(view.plan.replicas),
-        shadow=view.control.mode is Mode.SHADOW,
+        requested=requested,
+        shadow=shadow,
         steps=(),
+        frozen=overrides.freeze_of(view.spec.name) if view.override is None else None,
         refused=observation.refused.get(view.spec.name, ""),
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
@@ -234,6 +274,7 @@ def _lane_state(  # a lane's decision, from what each of them says
             hazards=Hazards(now=context.now, records=context.memory.offerings),
             standing=tuple(r.record for r in observation.replicas),
             capacity=capacity,
+            cordoned=cordoned_zones(overrides),
         ),
     )
 
@@ -260,6 +301,24 @@ def _actions(desired: Desired, steps: Iterable[ReplicaStep]) -> list[AnyAction]:
         for o in steps
         if o.action is not None
     ]
+
+
+def _with_rejected(
+    actions: list[AnyAction], lane: str, results: dict[str, _LaneResult], context: ReconcileContext
+) -> list[AnyAction]:
+    """Return a lane's actions with what else was considered: the same of all that are alike, and only where any is."""
+    if not actions:
+        return actions
+    views = {name: result.view for name, result in results.items()}
+    states = {name: result.state for name, result in results.items()}
+    ladder, known = results[lane].aim.ladder, {}
+    for number, action in enumerate(actions):
+        alike = (action.name, action.code)
+        if alike not in known:
+            known[alike] = rejected_options(action, lane, views, states, ladder, context)
+        if known[alike]:
+            actions[number] = msgspec.structs.replace(action, rejected=known[alike])
+    return actions
 
 
 def _step(desired: Desired, lane: str, ladder: StepDecision) -> list[AnyAction]:
@@ -326,4 +385,7 @@ def _inputs(result: _LaneResult) -> dict[str, float | str]:
         figures["latency"] = pressure.latency.message
     if pressure.burn is not None:
         figures["burn_5m"] = round(pressure.burn, 3)
+    firing = [alert.name.value for alert in result.decided.memory.alerts if alert.fired_at is not None]
+    if firing:
+        figures["alerts"] = ",".join(firing)
     return figures

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
+from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.units import format_usd
 
@@ -46,13 +47,18 @@ class Headroom:
         return replace(self, nodes=self.nodes - nodes, usd_per_hour=money)
 
 
-def headroom_left(capacity: CapacitySpec, steps: Iterable[ReplicaStep], orphaned_nodes: int) -> Headroom:
-    """Return what the caps leave once every death that was just seen is recorded."""
+def headroom_left(
+    capacity: CapacitySpec, steps: Iterable[ReplicaStep], *, orphaned: OrphanedCost = NONE_ORPHANED
+) -> Headroom:
+    """Return what the caps leave once every death that was just seen is recorded.
+
+    Orphaned nodes are paid for until they have ended, and one that cannot be stopped may stay for long.
+    """
     living = [o.replica.record for o in steps if o.state.is_live]
     cap = capacity.max_cost_usd_per_hour
-    spent = sum(record.price_usd_per_hour for record in living)
+    spent = sum(record.price_usd_per_hour for record in living) + orphaned.usd_per_hour
     return Headroom(
-        nodes=capacity.max_nodes - machine_count(living) - orphaned_nodes,
+        nodes=capacity.max_nodes - machine_count(living) - orphaned.machines,
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
     )

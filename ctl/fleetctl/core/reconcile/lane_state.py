@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from fleetctl.core.changed import changed
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.reconcile.headroom import Headroom
@@ -12,6 +13,7 @@ from fleetctl.core.reconcile.slow import slow_reason
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.decision import LaneMemory, LaunchReplica
+from fleetctl.model.desired import Terms
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import CapacitySpec, LaneSpec
 from fleetctl.model.reason import Reason
@@ -27,6 +29,7 @@ class MarketView:
     hazards: Hazards = NOTHING_LEARNED
     standing: tuple[Replica, ...] = ()  # the fleet's living replicas
     capacity: CapacitySpec = field(default_factory=CapacitySpec)
+    cordoned: frozenset[str] = frozenset()  # zones
 
 
 @dataclass(slots=True)
@@ -34,7 +37,23 @@ class KnownCapacity:
     """What `capacity_of` has found of these steps: it is asked six times for each lane in a decision."""
 
     of: tuple[ReplicaStep, ...] | None = None
+    apart: frozenset[str] = frozenset()
     found: tuple[ReplicaStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRolling:
+    """What a rollout asks of a lane whose turn it is."""
+
+    outdated: frozenset[str]  # its replicas of another revision
+    canaries: frozenset[str] = frozenset()  # those that serve beside what the lane wants
+    canaries_wanted: int = 0
+    canary_failures: int = 0  # in a row
+    canary_wait_s: float = 0.0  # until the next one is tried
+    max_surge: int = 0
+    max_unavailable: int = 0
+    is_replacing: bool = False  # what is outdated leaves
+    is_held: bool = False  # it would be replacing, and people or a failure hold it: nobody leaves and nobody comes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +69,15 @@ class LaneState:
     steps: tuple[ReplicaStep, ...]
     refused: str = ""  # why the last launch was refused before it reached the provider
     blocked: str = ""  # why no node may be ordered now
+    frozen: Terms | None = None  # nothing leaves by choice, and its count stays
     boot_s: float = 0.0  # from order to ready, as measured lately, else as planned
     market: MarketView = field(default_factory=MarketView)
     late: frozenset[str] = frozenset()  # replicas on their way for so long that others are ordered in their stead
     arriving: int = 0  # replicas that shadow mode would only have moved here from other lanes
     notes: tuple[Reason, ...] = ()  # what was moved, or why it was not
+    rolling: LaneRolling | None = None  # None: every replica is as it should be, or waits for its lane's turn
+    superseded: frozenset[str] = frozenset()  # outdated ones that are replaced now
+    may_miss: int = 0  # replicas, while they are
     known: KnownCapacity = field(default_factory=KnownCapacity, repr=False, compare=False)
 
 
@@ -67,21 +90,30 @@ class LaneDecision:
     memory: LaneMemory
     headroom: Headroom
     notes: tuple[Reason, ...] = ()
+    lacks_room: bool = False  # the caps refused what a rollout wanted
+
+
+def apart_ids(lane: LaneState) -> frozenset[str]:
+    """Return the replicas that a rollout counts by itself: canaries, and those that are replaced now."""
+    rolling = lane.rolling
+    return lane.superseded if rolling is None or not rolling.canaries else lane.superseded | rolling.canaries
 
 
 def capacity_of(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will, once everything decided is done."""
     known = lane.known
-    if known.of is not lane.steps:
-        known.of = lane.steps
+    apart = apart_ids(lane)
+    if known.of is not lane.steps or known.apart != apart:
+        known.of, known.apart = lane.steps, apart
         known.found = tuple(
             o
             for o in lane.steps
             if _counts(o, o.state)
             and o.id not in lane.late
+            and o.id not in apart
             and o.lane == lane.spec.name
             and notice_of(o.replica) is None
-            and slow_reason(o.replica) is None
+            and (lane.frozen is not None or slow_reason(o.replica) is None)
         )
     return list(known.found)
 
@@ -90,6 +122,22 @@ def capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:
     """Return what serves or will when, as in shadow mode, the controller's own steps are not taken."""
     states = [(o, o.replica.record.state if o.origin is Origin.CONTROLLER else o.state) for o in lane.steps]
     return [o for o, state in states if _counts(o, state)]
+
+
+def with_order(memory: LaneMemory, *, requested: int, is_scaled: bool, shadow: bool) -> LaneMemory:
+    """Return the memory with whether an operator has asked for fewer since the lane has been in shadow mode.
+
+    A plan that comes with the mode asks for none: who serves then was wanted by load.
+    """
+    fewer = memory.is_shadow and (memory.is_lowered or requested < memory.requested)
+    return changed(memory, is_shadow=shadow, is_lowered=shadow and (is_scaled or fewer))
+
+
+def over_requested(lane: LaneState) -> int:
+    """Return how many replicas shadow mode really gives up: none of those that the controller had added by itself."""
+    if not (lane.shadow and lane.memory.is_lowered):
+        return 0
+    return max(0, len(capacity_if_shadow(lane)) - lane.requested)
 
 
 def _counts(step: ReplicaStep, state: ReplicaState) -> bool:

@@ -25,6 +25,7 @@ from fleetctl.core.reconcile.limits import (
 )
 from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.undrain import returned
 from fleetctl.model.decision import (
     AdmitReplica,
     DrainReplica,
@@ -33,6 +34,7 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import NodeState
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -158,7 +160,8 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
-    if replica.healthy:
+    is_other_version = replica.engine_fault is not None and replica.engine_fault.kind is EngineFaultKind.VERSION
+    if replica.healthy and not is_other_version:
         reason = f"healthy {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
         return ReplicaStep(
             replica=replica,
@@ -170,7 +173,8 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
 
 def _warm(replica: ObservedReplica, context: ReconcileContext, code: ReasonCode, reason: str) -> WarmReplica:
     recoveries = context.memory.unhealthy_count.get(replica.record.id, 0)
-    return WarmReplica(replica_id=replica.record.id, recoveries=recoveries, code=code, reason=reason)
+    version = replica.reported_version or ""
+    return WarmReplica(replica_id=replica.record.id, recoveries=recoveries, version=version, code=code, reason=reason)
 
 
 def _is_held(replica: ObservedReplica, context: ReconcileContext) -> bool:
@@ -333,6 +337,8 @@ def stop(replica: ObservedReplica, code: ReasonCode, reason: str) -> ReplicaStep
 def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return whether a drain is over: nothing in flight that the gateway could still add to, or its time is up."""
     record = replica.record
+    if (way_back := returned(replica)) is not None:
+        return way_back
     if replica.excluded and replica.in_flight == 0:
         drained_s = since_s(record.changed_at, context.now)
         return _end(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fleetctl.core.reconcile.lane_state import LaneState
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
+    from fleetctl.model.replica import Replica
 
 # A substitute that was ordered and did not come is not ordered again before this, whatever refused it.
 _SUBSTITUTE_AGAIN_S = 60.0
@@ -64,9 +65,31 @@ def fallbacks(lane: LaneState, capacity: Sequence[ReplicaStep]) -> list[ReplicaS
 
 
 def substituting(lane: LaneState, capacity: Sequence[ReplicaStep]) -> int:
-    """Return how many of the replicas on their way are to take a fallback's place, and so are none too many."""
-    starting = sum(o.replica.record.market is Market.SPOT and o.state in _STARTING[1:] for o in capacity)
-    return min(starting, len(fallbacks(lane, capacity)))
+    """Return how many replicas on their way are to take a fallback's place once they serve, and so are none too many.
+
+    Inside the lane's maximum any on spot will; what was ordered in place of one that is there stands beside it whatever
+    the maximum.
+    """
+    starting = [o.replica.record for o in capacity if _is_coming_on_spot(o)]
+    if not starting:
+        return 0
+    standing = fallbacks(lane, capacity)
+    headroom = max(0, lane.spec.replicas.max - lane.target.wanted)
+    return max(_replaced(starting, standing), min(len(starting), len(standing), headroom))
+
+
+def _replaced(starting: Sequence[Replica], standing: Sequence[ReplicaStep]) -> int:
+    ids = {record.replaces for record in starting}
+    return sum(o.id in ids for o in standing)
+
+
+def replaces_none(step: ReplicaStep, lane: LaneState, capacity: Sequence[ReplicaStep]) -> bool:
+    """Whether a replica starts on spot though no fallback that it was ordered in place of is there."""
+    return _is_coming_on_spot(step) and not _replaced([step.replica.record], fallbacks(lane, capacity))
+
+
+def _is_coming_on_spot(step: ReplicaStep) -> bool:
+    return step.replica.record.market is Market.SPOT and step.state in _STARTING[1:]
 
 
 def substitutes(
@@ -114,4 +137,5 @@ def _place(lane: LaneState, market: Market, *, avoids: bool = True) -> Placement
         capacity=view.capacity,
         avoid=view.refused,
         hazards=replace(view.hazards, avoids=avoids),
+        cordoned=view.cordoned,
     )

@@ -15,7 +15,7 @@ import msgspec
 from fleetctl.core.assignment import reassignment_refusal
 from fleetctl.core.bursts import note_lowered
 from fleetctl.core.disruption import is_node_ready
-from fleetctl.core.reconcile.lane_state import LaneState, capacity_if_shadow, capacity_of, with_steps
+from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, over_requested, with_steps
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.markets import may_use_spot
 from fleetctl.core.reconcile.replica_step import Origin
@@ -92,9 +92,29 @@ def _spare(lane: LaneState, context: ReconcileContext) -> int:
     """Return how many of its replicas in rotation a lane does not need."""
     if not (_takes_part(lane) and lane.spec.lends) or lane.target.need is None or _took_lately(lane, context):
         return 0
-    if lane.shadow and len(capacity_if_shadow(lane)) > lane.requested:
+    if over_requested(lane):
         return 0  # a person made them too many, and they really go
     return len(_in_rotation(lane)) - max(lane.target.need, lane.spec.replicas.min)
+
+
+def spare_of(lane: LaneState) -> int:
+    """Return how many of its replicas in rotation a lane's measured need leaves; below zero: so many it lacks."""
+    need = lane.target.wanted if lane.target.need is None else lane.target.need
+    return len(_in_rotation(lane)) - max(need, lane.spec.replicas.min)
+
+
+def spare_refusal(owner: LaneState, taker: LaneState, context: ReconcileContext) -> str:
+    """Return why a lane gives none of its replicas to another, with the figures; empty: it could."""
+    spare, there = spare_of(owner), len(_in_rotation(owner))
+    if not (_takes_part(owner) and owner.spec.lends):
+        return "it lends none" if not owner.spec.lends else "its count is not by measured need"
+    if spare <= 0:
+        return f"it needs {there - spare} and has {there}"
+    if _took_lately(owner, context):
+        return "it was given one itself lately"
+    if not _takes_part(taker):
+        return f"{taker.spec.name} has lost replicas, or its count is an operator's"
+    return "" if _in_order(owner, taker) else "none of its replicas is of the market and state to be moved"
 
 
 def _took_lately(lane: LaneState, context: ReconcileContext) -> bool:

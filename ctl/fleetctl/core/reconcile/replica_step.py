@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from fleetctl.model.decision import AnyAction, AssignReplica, MarkBooting, Memory
+from fleetctl.model.decision import (
+    AnyAction,
+    AssignReplica,
+    MarkBooting,
+    Memory,
+)
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
 from fleetctl.model.replica import ReplicaState
@@ -60,4 +65,5 @@ class ReconcileContext:
     changed_at: datetime | None = None  # when that was written; None: not known
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
     stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
+    surging: frozenset[str] = frozenset()  # replicas asked to leave that serve on until others do in their stead
     e2e_s_p99: Mapping[str, float] = field(default_factory=dict)  # lane -> of its requests lately, else planned

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import SHARED_GIVEN_UP_S, backoff_s, later, since_s
-from fleetctl.model.decision import AbandonShared, PrepareShared, SharedAction, TeardownShared
+from fleetctl.model.decision import (
+    AbandonShared,
+    PrepareShared,
+    SharedAction,
+    TeardownShared,
+)
 from fleetctl.model.observation import ProviderFault
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.shared import SharedState

@@ -49,7 +49,6 @@ class PrefillLine:
         "_beside_most",
         "_beside_xx",
         "_beside_xy",
-        "_free_s",
         "_lately_s",
         "_n",
         "_per_step",
@@ -65,6 +64,7 @@ class PrefillLine:
         "_y",
         "count",
         "fixed_s",
+        "free_s",
         "per_stream",
         "s_per_token",
         "streams",
@@ -75,7 +75,7 @@ class PrefillLine:
         self.count = 0  # prompts in it; read for every request
         self._tokens = 0
         self._turns: deque[PrefillTurn] = deque()
-        self._free_s = 0.0  # when it will have been worked off, by its own forecast
+        self.free_s = 0.0  # when it will have been worked off, by its own forecast
         self._step = PrefillStep()
         self._per_step = 1.0  # prompts that a step computes to the end, lately
         # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
@@ -104,8 +104,8 @@ class PrefillLine:
 
     def join(self, tokens: int, now_s: float, *, is_heard: bool = True) -> PrefillTurn:
         """Stand at the end of the line; `is_heard`: its first token will be told of."""
-        self._free_s = max(now_s, self._free_s) + self.own_s(tokens)
-        turn = PrefillTurn(tokens, now_s, math.inf if is_heard else self._free_s)
+        self.free_s = max(now_s, self.free_s) + self.own_s(tokens)
+        turn = PrefillTurn(tokens, now_s, math.inf if is_heard else self.free_s)
         self._turns.append(turn)
         self.count += 1
         self._tokens += tokens
@@ -121,7 +121,7 @@ class PrefillLine:
         if turn.is_gone:
             return
         self._drop(turn)
-        self._free_s = max(now_s, self._free_s - self.own_s(turn.tokens)) if self.count else now_s
+        self.free_s = max(now_s, self.free_s - self.own_s(turn.tokens)) if self.count else now_s
         while self._turns and self._turns[0].is_gone:
             self._turns.popleft()
 
@@ -142,7 +142,7 @@ class PrefillLine:
                 break
         if is_first_token and number:
             self._hear(tokens, number, begun_s, now_s)
-        self._free_s = now_s + self._left_s()
+        self.free_s = now_s + self._left_s()
 
     def wait_s(self, now_s: float) -> float:
         """Return how long a prompt that joins now waits until its own turn comes."""
@@ -153,7 +153,7 @@ class PrefillLine:
                 self._drop(first)
         if not self.count:
             return 0.0
-        ahead_s = self._free_s - now_s
+        ahead_s = self.free_s - now_s
         if ahead_s > 0.0:
             return ahead_s
         return _LATE_SHARE * self._left_s()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from zlib import crc32
 
 # About 128 tokens: eight of vLLM's blocks, and small beside the lanes' boundaries.
 BLOCK_BYTES = 512
@@ -18,7 +17,7 @@ def block_hashes(prompt: bytes) -> list[int]:
     hashes: list[int] = []
     chained = 0
     for end in range(BLOCK_BYTES, min(len(prompt), BLOCK_BYTES * BLOCKS_MAX) + 1, BLOCK_BYTES):
-        chained = crc32(prompt[end - BLOCK_BYTES : end], chained)
+        chained = hash((chained, prompt[end - BLOCK_BYTES : end]))  # half the time of a checksum, and 64 bits
         hashes.append(chained)
     return hashes
 

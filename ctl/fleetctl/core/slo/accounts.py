@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
@@ -21,18 +21,19 @@ class LaneAccounts:
     """The figures of a lane in sliding windows, written by its requests.
 
     Content events come a hundred thousand times a second, so streams only note them here: `gaps_s` takes the time since
-    a stream's last event, `events` counts them, and `fold` does the rest.
+    a stream's last event, `together` counts those that came with another and have no gap before them, and `fold` does the rest.
     """
 
     __slots__ = (
-        "_bad",
         "_good",
+        "_kinds",
+        "bad",
         "endings",
-        "events",
         "gap_limit_s",
         "gaps_s",
         "limits",
         "slo",
+        "together",
         "ttft_limit_s",
         "windows",
     )
@@ -41,10 +42,11 @@ class LaneAccounts:
         self.hold_to(slo)
         self.windows = SlidingWindows(LaneStats, now_s=now_s)
         self.gaps_s: list[float] = []
-        self.events = 0
+        self.together = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
         self._good = 0
-        self._bad = 0
+        self.bad = 0  # requests that spend the error budget, since the start
+        self._kinds: defaultdict[str, int] = defaultdict(int)  # those by BreachKind
 
     def hold_to(self, slo: LaneSlo) -> None:
         """Judge requests that end from now on by this SLO."""
@@ -66,12 +68,14 @@ class LaneAccounts:
 
     def missed(self, now_s: float, kind: BreachKind) -> None:
         """Count a miss at the moment it is certain, which may be long before the request's end."""
-        self._bad += 1
+        self.bad += 1
+        self._kinds[kind] += 1
         self.windows.open_cell(now_s).breached[kind] += 1
 
     def take_back(self, missed_s: float, kind: BreachKind) -> None:
         """Uncount a miss that `missed` counted at `missed_s`, for a request that turns out to be another lane's."""
-        self._bad -= 1
+        self.bad -= 1
+        self._kinds[kind] -= 1
         change = LaneStats()
         change.breached[kind] = -1
         self.windows.amend(change, missed_s)
@@ -95,19 +99,19 @@ class LaneAccounts:
         cell.output_tokens += count
 
     def fold(self, now_s: float) -> None:
-        """Move what streams noted in `gaps_s` and `events` into the windows; called several times a second."""
-        gaps_s, events = self.gaps_s, self.events
-        if not events:
+        """Move what streams noted in `gaps_s` and `together` into the windows; called several times a second."""
+        gaps_s, together = self.gaps_s, self.together
+        if not gaps_s:
             return
         cell = self.windows.open_cell(now_s)
         add = cell.itl.add
         for gap_s in gaps_s:
             add(gap_s)
-        if events > len(gaps_s):
-            add(0.0, events - len(gaps_s))  # Those that came together with another have no gap before them.
-        cell.output_tokens += events
+        if together:
+            add(0.0, together)
+        cell.output_tokens += len(gaps_s) + together
         gaps_s.clear()
-        self.events = 0
+        self.together = 0
 
     def finished(
         self,
@@ -117,11 +121,11 @@ class LaneAccounts:
         prompt_tokens: int,
         output_tokens: int,
         more_output_tokens: int,
-        has_missed: bool = False,
-    ) -> bool:
-        """Judge and count an ended request; return whether it was good.
+        missed: BreachKind | None = None,
+    ) -> BreachKind | Uncounted | None:
+        """Judge and count an ended request; return how it missed its promise. None: it was good.
 
-        Of all its `output_tokens`, `more_output_tokens` were not counted as they came; `has_missed` was.
+        Of all its `output_tokens`, `more_output_tokens` were not counted as they came; a miss that was is `missed`.
         """
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
@@ -130,26 +134,28 @@ class LaneAccounts:
             cell.output_tokens += more_output_tokens
         if measured.ending is Ending.COMPLETE:
             cell.e2e.add(measured.total_s)
-        if has_missed:
+        if missed is not None:
             cell.finished += 1
             cell.finished_output_tokens += output_tokens
-            return False
+            return missed
         found = classify(measured, self.limits)
         if isinstance(found, Uncounted):
-            return False
+            return found
         cell.finished += 1
         cell.finished_output_tokens += output_tokens
         if found is None:
             cell.good += 1
             self._good += 1
         else:
-            self._bad += 1
+            self.bad += 1
+            self._kinds[found] += 1
             cell.breached[found] += 1
-        return found is None
+        return found
 
     def totals(self) -> RequestTotals:
         """Return what spends the error budget and what does not, since the start."""
-        return RequestTotals(good=self._good, bad=self._bad)
+        kinds = {str(kind): count for kind, count in self._kinds.items() if count}
+        return RequestTotals(good=self._good, bad=self.bad, kinds=kinds)
 
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""

@@ -1,69 +1,74 @@
-"""The error budget over the objective's whole window: counted in buckets, and what is left of it."""
+"""The error budget over the objective's whole window, and the burn rates: one reading that everything goes by."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.burn import burn_rate
-from fleetctl.model.budget import BudgetBucket, BudgetLedger, ErrorBudget, RequestTotals
+from fleetctl.core.slo.burn import BURN_WINDOWS_S
+from fleetctl.core.slo.ledger import add_totals, begin, count_over, is_spent, with_tiers
+from fleetctl.model.budget import ErrorBudget, LaneBudget
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from fleetctl.model.profile import Objective
+    from fleetctl.model.budget import BudgetLedger
+    from fleetctl.model.gateway import GatewaySnapshot
+    from fleetctl.model.profile import Objective, Profile
 
-# A window reaches back its length to within one bucket: an hour of seven days.
-BUCKETS_MAX = 168
+# Of lanes that left the profile, how many ledgers are kept, until nothing within the window is left in them.
+_REMOVED_MAX = 16
 
 
-def count_requests(
-    ledger: BudgetLedger | None, totals: RequestTotals, *, gateway_started_at: datetime, now: datetime, window_s: float
-) -> BudgetLedger:
-    """Return the ledger with what a gateway has counted since it was last read, in the bucket of `now`.
+def count_gateway(
+    ledgers: Mapping[str, BudgetLedger], gateway: GatewaySnapshot | None, profile: Profile, now: datetime
+) -> dict[str, BudgetLedger]:
+    """Return every lane's ledger with what the gateway has counted since it was last read.
 
-    Counts that start anew, of another gateway or of a lane that left the table meanwhile, are all new. What a gateway
-    counted between its last reading and its death is lost. Buckets older than the window go.
+    Of a lane that is no longer in the profile the ledger stays as it is, as long as the objective's window holds any of it.
     """
-    if ledger is None:
-        ledger = BudgetLedger(since=gateway_started_at if totals != RequestTotals() else now)
-    before = ledger.counted
-    is_same = ledger.gateway_started_at == gateway_started_at
-    if not is_same or totals.good < before.good or totals.bad < before.bad:
-        before = RequestTotals()
-    new = RequestTotals(good=totals.good - before.good, bad=totals.bad - before.bad)
-    buckets = tuple(b for b in ledger.buckets if b.start > now - timedelta(seconds=window_s))
-    if new != RequestTotals():
-        buckets = _add(buckets, new, now, bucket_s=window_s / BUCKETS_MAX)
-    return replace(ledger, gateway_started_at=gateway_started_at, counted=totals, buckets=buckets)
+    names = [lane.name for lane in profile.lanes]
+    window_s = profile.objective.window_s
+    removed = [name for name in ledgers if name not in names and not is_spent(ledgers[name], window_s, now)]
+    counted = {name: ledgers[name] for name in (*names, *removed[-_REMOVED_MAX:]) if name in ledgers}
+    for lane in gateway.lanes if gateway else ():
+        if lane.name not in names or lane.totals is None or gateway is None:
+            continue
+        before = counted.get(lane.name) or begin(lane.totals, gateway_started_at=gateway.started_at, now=now)
+        counted[lane.name] = add_totals(
+            before,
+            lane.totals,
+            gateway_started_at=gateway.started_at,
+            now=now,
+            window_s=window_s,
+            objective=profile.objective.fraction,
+        )
+    return counted
 
 
-def error_budget(ledger: BudgetLedger, objective: Objective, now: datetime) -> ErrorBudget:
-    """Return what is left of the budget: 1 - bad / (all requests x (1 - objective)), over the window up to `now`.
+def read_budgets(ledgers: Mapping[str, BudgetLedger], objective: Objective, now: datetime) -> dict[str, LaneBudget]:
+    """Return the reading of every ledger."""
+    return {name: read_budget(ledger, objective, now) for name, ledger in ledgers.items()}
 
-    Of a fleet younger than the window these are the requests so far, and `since` says from when. Raises ValueError for an
-    objective outside (0, 1).
+
+def read_budget(ledger: BudgetLedger, objective: Objective, now: datetime) -> LaneBudget:
+    """Return what is left of the budget, and what each burn-rate window holds, up to `now`.
+
+    Left is 1 - bad / allowed, over the objective's window: each request is held against the objective that was in force when
+    it was counted. Of a fleet younger than the window these are the requests so far, and `since` says from when.
     """
-    start = now - timedelta(seconds=objective.window_s)
-    counted = [bucket for bucket in ledger.buckets if bucket.start > start]
-    good, bad = sum(bucket.good for bucket in counted), sum(bucket.bad for bucket in counted)
+    ledger = with_tiers(ledger, objective.fraction)
+    whole = count_over(ledger, objective.window_s, now)
     # A burn rate of 1 over the whole window spends exactly its budget.
-    spent = burn_rate(bad=bad, total=good + bad, objective=objective.fraction)
-    return ErrorBudget(
+    spent = whole.burn
+    budget = ErrorBudget(
         window_s=objective.window_s,
-        since=max(start, ledger.since),
-        good=good,
-        bad=bad,
+        since=max(now - timedelta(seconds=objective.window_s), ledger.since),
+        good=whole.good,
+        bad=whole.bad,
         left=None if spent is None else 1.0 - spent,
     )
-
-
-def _add(
-    buckets: tuple[BudgetBucket, ...], new: RequestTotals, now: datetime, *, bucket_s: float
-) -> tuple[BudgetBucket, ...]:
-    """Add to the youngest bucket while it lasts, also when the clock was set back; else begin one."""
-    if buckets and now - buckets[-1].start < timedelta(seconds=bucket_s):
-        last = buckets[-1]
-        return (*buckets[:-1], replace(last, good=last.good + new.good, bad=last.bad + new.bad))
-    return (*buckets, BudgetBucket(start=now, good=new.good, bad=new.bad))
+    windows = tuple(count_over(ledger, length_s, now) for length_s in BURN_WINDOWS_S)
+    counted_s = max(0.0, (now - ledger.since).total_seconds())
+    return LaneBudget(objective=objective.fraction, budget=budget, windows=windows, counted_s=counted_s)

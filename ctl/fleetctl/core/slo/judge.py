@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
+    from fleetctl.model.rollout import RequestCounts
 
 # A live verdict is looked at every second, over windows that hold ever new samples: a lane that is just at its limit would be
 # in breach by chance 30 to 90 times a day at 99.9 %, 4 to 12 times at 99.99 %, three times or less at this (simulated days of 0.2
@@ -110,6 +111,28 @@ def judge_run(whole: LaneWindow, *, objective: float, undecided: int = 0) -> Slo
     share = replace(share, samples=share.samples + undecided, undecided=undecided)
     findings = tuple(_finding(each, _compliance(each, RUN_CONFIDENCE)) for each in (share, *targets))
     return _verdict(findings, objective)
+
+
+def judge_counts(counted: RequestCounts, *, objective: float, seconds: float, confidence: float) -> SloFinding:
+    """Return the finding on the share of good among the requests of some replicas; one that they failed was not good."""
+    kinds = counted.breached | ({"failed": counted.failures} if counted.failures else {})
+    evidence = Evidence(
+        target=None,
+        window_s=seconds,
+        samples=counted.judged,
+        missed=counted.missed,
+        allowed=1.0 - objective,
+        kinds=dict(kinds),
+    )
+    return _finding(evidence, _compliance(evidence, confidence))
+
+
+def is_worse(new: RequestCounts, old: RequestCounts, *, objective: float, confidence: float) -> bool:
+    """Whether some replicas miss more than is promised, and than others did at the same time, beyond chance."""
+    if not new.missed:
+        return False
+    allowed = max(1.0 - objective, old.missed / old.judged if old.judged else 0.0)
+    return chance_of_at_least(new.missed, new.judged, allowed) <= 1.0 - confidence
 
 
 def _evidence(window: LaneWindow, objective: float) -> tuple[Evidence, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import RequestMeasurements
@@ -14,15 +15,21 @@ if TYPE_CHECKING:
 
 # Fewer gaps say more of one prompt that shared their steps than of the engine.
 _GAPS_COMPARED_MIN = 16
+# The P99 of so many hundred gaps is among them; of more gaps it is no longer than the least of these.
+_LARGEST_GAPS = 8
 
 
 class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_has_missed", "_last_token_s", "_over_taken", "_taken_s",
-        "_ttft_limit_s", "is_good", "started_s", "ttft_s", "wait_s",
+        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_large_gap_s", "_last_token_s", "_noted_gap_s",
+        "_over_taken", "_taken_s", "_ttft_limit_s", "breach", "ended_s", "ending", "is_good", "largest_gaps_s", "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
+
+    # Of one that is over.
+    ended_s: float
+    ending: Ending | None  # None: it was refused with 429
 
     def __init__(self, accounts: LaneAccounts, started_s: float) -> None:
         self._accounts = accounts
@@ -30,12 +37,15 @@ class RequestStopwatch:
         self.wait_s: float | None = None  # submission -> first dispatch
         self.ttft_s: float | None = None  # submission -> first content event
         self.is_good = False  # once it has been stopped: inside every limit
+        self.largest_gaps_s: list[float] | None = None  # a heap of a few; None: there was none
+        self._large_gap_s = 0.0  # a longer one is among them
+        self._noted_gap_s = 0.0  # a longer one is among them, or over the limit
         self._last_token_s = 0.0
         self._gaps = 0
         self._gaps_over = 0
         self._gaps_taken = self._over_taken = 0  # by the last `take_gaps`, and up to when
         self._taken_s = 0.0
-        self._has_missed = False
+        self.breach: BreachKind | None = None  # how it has missed its promise, as soon as that is certain
         self._gap_limit_s = accounts.gap_limit_s
         self._ttft_limit_s = accounts.ttft_limit_s
 
@@ -57,11 +67,30 @@ class RequestStopwatch:
         else:
             gap_s = now_s - self._last_token_s
             accounts.gaps_s.append(gap_s)
-            accounts.events += count
             self._gaps += count
-            if gap_s > self._gap_limit_s:
-                self._gaps_over += 1
+            if count > 1:
+                accounts.together += count - 1
+            if gap_s > self._noted_gap_s:
+                self._note_gap(gap_s)
         self._last_token_s = now_s
+
+    def _note_gap(self, gap_s: float) -> None:
+        """Count a gap that is over the limit, and keep one that is among the largest: a long stream has few of either."""
+        if gap_s > self._gap_limit_s:
+            self._gaps_over += 1
+        if gap_s > self._large_gap_s:
+            self._keep_gap(gap_s)
+            self._noted_gap_s = min(self._gap_limit_s, self._large_gap_s)
+
+    def _keep_gap(self, gap_s: float) -> None:
+        largest = self.largest_gaps_s
+        if largest is None:
+            self.largest_gaps_s = [gap_s]
+        elif len(largest) < _LARGEST_GAPS:
+            heappush(largest, gap_s)
+        else:
+            heapreplace(largest, gap_s)
+            self._large_gap_s = largest[0]
 
     @property
     def token_count(self) -> int:
@@ -71,9 +100,26 @@ class RequestStopwatch:
     @property
     def tpot_s(self) -> float | None:
         """The mean time per output token so far. None: there are too few to compare."""
-        if self.ttft_s is None or self._gaps < _GAPS_COMPARED_MIN:
+        return self.mean_gap_s if self._gaps >= _GAPS_COMPARED_MIN else None
+
+    @property
+    def mean_gap_s(self) -> float | None:
+        """The mean time between its content events so far. None: there are not two."""
+        if self.ttft_s is None or not self._gaps:
             return None
         return (self._last_token_s - self.started_s - self.ttft_s) / self._gaps
+
+    @property
+    def gaps(self) -> tuple[int, int]:
+        """Return how many gaps there were between its content events, and how many of them were over the limit."""
+        return self._gaps, self._gaps_over
+
+    def gap_s_p99(self) -> float | None:
+        """Return the gap that one in a hundred is longer than; of a very long stream one it is no longer than. None: none."""
+        largest = self.largest_gaps_s
+        if largest is None:
+            return None
+        return sorted(largest, reverse=True)[min(self._gaps // 100, len(largest) - 1)]
 
     @property
     def _counted_tokens(self) -> int:
@@ -82,12 +128,12 @@ class RequestStopwatch:
     @property
     def is_late(self) -> bool:
         """Whether it was counted as missed before its end: a limit has passed."""
-        return self._has_missed
+        return self.breach is not None
 
     @property
     def has_missed(self) -> bool:
         """Whether it has missed its promise, were it over now."""
-        return self._has_missed or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
+        return self.breach is not None or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
 
     def take_gaps(self) -> tuple[int, float, int]:
         """Return how many gaps between its tokens there were since the last call, how long together, and how many over."""
@@ -107,7 +153,7 @@ class RequestStopwatch:
 
     def check(self, now_s: float, *, is_stream: bool) -> None:
         """Count a request that has passed a limit while it still waits or runs; called now and then for each."""
-        if self._has_missed:
+        if self.breach is not None:
             return
         age_s, limits = now_s - self.started_s, self._accounts.limits
         if limits.total_s is not None and age_s > limits.total_s:
@@ -119,6 +165,7 @@ class RequestStopwatch:
 
     def refused(self, now_s: float, reason: str) -> None:
         """Count a request that was turned away with 429."""
+        self.ended_s, self.ending = now_s, None
         self._accounts.shed(now_s, reason)
         self._miss(now_s, BreachKind.REFUSED)
 
@@ -126,8 +173,8 @@ class RequestStopwatch:
         self, now_s: float, ending: Ending, *, is_stream: bool, prompt_tokens: int, output_tokens_uncounted: int
     ) -> None:
         """Count the request, unless it was refused. `output_tokens_uncounted` were not noted by `tokens`."""
-        total_s = now_s - self.started_s
-        self.is_good = self._accounts.finished(
+        self.ended_s, self.ending, total_s = now_s, ending, now_s - self.started_s
+        found = self._accounts.finished(
             now_s,
             RequestMeasurements(
                 ending=ending,
@@ -141,11 +188,14 @@ class RequestStopwatch:
             prompt_tokens=prompt_tokens,
             output_tokens=self._counted_tokens + max(0, output_tokens_uncounted),
             more_output_tokens=output_tokens_uncounted,
-            has_missed=self._has_missed,
+            missed=self.breach,
         )
+        self.is_good = found is None
+        if isinstance(found, BreachKind):
+            self.breach = found
 
     def _miss(self, now_s: float, kind: BreachKind) -> None:
         """Count the request as missed, once."""
-        if not self._has_missed:
-            self._has_missed = True
+        if self.breach is None:
+            self.breach = kind
             self._accounts.missed(now_s, kind)

@@ -33,6 +33,7 @@ class AcmeEngine:
     api_key_env = ""
     capabilities = CAPABILITIES
     container = IMAGE
+    version = None
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python -m acme_server ...` with the lane's settings, listening on host:port."""

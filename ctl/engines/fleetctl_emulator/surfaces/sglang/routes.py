@@ -28,6 +28,7 @@ class SglangRoutes:
             web.get("/health_generate", self.health),
             web.get("/get_model_info", self.model_info),
             web.get("/model_info", self.model_info),
+            web.get("/server_info", self.server_info),
         ]
 
     async def health(self, _: web.Request) -> web.Response:
@@ -37,6 +38,16 @@ class SglangRoutes:
             service.is_draining or "unhealthy" in service.injector or service.engine.is_stuck
         )
         return web.Response(status=200 if is_well else 503)
+
+    async def server_info(self, _: web.Request) -> web.Response:
+        """Say which SGLang this looks like, and with what it was started."""
+        return web.json_response(
+            {
+                "model_path": self._options.model,
+                "served_model_name": self._options.served_model_name,
+                "version": self._options.engine_version,
+            }
+        )
 
     async def model_info(self, _: web.Request) -> web.Response:
         """Say what is served."""

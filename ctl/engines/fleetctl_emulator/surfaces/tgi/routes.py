@@ -11,7 +11,7 @@ from aiohttp import web
 from fleetctl_emulator.bodies import ChatBody, CompletionBody, chat_generation, completion_generation, read_body
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 from fleetctl_emulator.requests import GenerationRequest
-from fleetctl_emulator.surfaces.tgi.formats import VERSION, GenerateFormat, TgiFormat
+from fleetctl_emulator.surfaces.tgi.formats import GenerateFormat, TgiFormat
 from fleetctl_emulator.tokens import TOKEN_BYTES, render_text
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class TgiRoutes:
                 "validation_workers": 2,
                 "max_client_batch_size": _CLIENT_BATCH_MAX,
                 "router": "text-generation-router",
-                "version": VERSION,
+                "version": self._options.engine_version,
                 "sha": None,
                 "docker_label": None,
             }

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fleetctl_emulator.options import EmulatorOptions
     from fleetctl_emulator.service import EmulatorService
 
-VERSION = "0.32.0"
-
 
 class _VllmTokenizeBody(msgspec.Struct, frozen=True):
     prompt: str | None = None
@@ -28,7 +26,7 @@ class VllmRoutes:
     """Serves vLLM's own routes."""
 
     def __init__(self, service: EmulatorService, options: EmulatorOptions) -> None:
-        self._service = service
+        self._service, self._version = service, options.engine_version
         self._openai = OpenAiRoutes(service, options, checks_model=True, owner="vllm")
 
     def routes(self) -> list[web.RouteDef]:
@@ -49,7 +47,7 @@ class VllmRoutes:
 
     async def version(self, _: web.Request) -> web.Response:
         """Say which vLLM this looks like."""
-        return web.json_response({"version": VERSION})
+        return web.json_response({"version": self._version})
 
     async def load(self, _: web.Request) -> web.Response:
         """Say how many requests are being served."""

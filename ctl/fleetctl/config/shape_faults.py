@@ -1,0 +1,74 @@
+"""Pydantic's findings on a YAML file as faults: at their path, in plain words, naming the nearest known key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.config.faults import ProfileFault
+from fleetctl.config.fields import shown
+from fleetctl.config.known_keys import describe, known_keys
+from fleetctl.spelling import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+    from fleetctl.config.section import ProfileSection
+    from fleetctl.errors import KeyPath
+
+
+def shape_faults(
+    error: ValidationError, root: type[ProfileSection], *, ignores: Callable[[object], bool] = lambda _: False
+) -> list[ProfileFault]:
+    """Return every fault of a tree that is no `root`; those over an input that `ignores` accepts are left out."""
+    details = error.errors(include_url=False)
+    return [_fault(detail, root) for detail in details if not ignores(detail["input"])]
+
+
+def _fault(detail: ErrorDetails, root: type[ProfileSection]) -> ProfileFault:
+    """Return one of pydantic's findings as a fault at its path."""
+    path: KeyPath = tuple(detail["loc"])
+    if path and path[-1] == "[key]":
+        path = path[:-1]
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(path, root)
+    if detail["type"] == "missing":
+        return ProfileFault(path=path, message=f"is missing: {describe(root, path) or 'it must be given'}")
+    return ProfileFault(path=path, message=_message(detail))
+
+
+def _unknown_key(path: KeyPath, root: type[ProfileSection]) -> ProfileFault:
+    known = known_keys(root, path[:-1])
+    near = suggest(str(path[-1]), known)
+    return ProfileFault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
+
+
+def _message(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if "error" in context:  # raised by a validator of ours, whose message is final
+        return str(context["error"])
+    wanted = _WANTED.get(detail["type"])
+    if wanted is None:
+        return detail["msg"][0].lower() + detail["msg"][1:]
+    return f"must be {wanted.format(**context)}, not {shown(detail['input'])}"
+
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a section",
+    "model_type": "a section",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "string_too_short": "given",
+    "too_short": "given",
+}

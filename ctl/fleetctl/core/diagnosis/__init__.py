@@ -1,0 +1,1 @@
+"""Why requests are late: one request, or a lane now."""

@@ -1,0 +1,56 @@
+"""Whether the caps leave room for a rollout: for a new replica of each lane beside all that the plan wants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.units import format_count, format_usd
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import Profile
+
+# A cent's fraction of rounding is no lack of room, as in `core/reconcile/headroom`.
+_ROUNDING_USD = 1e-9
+
+
+def surge_cautions(profile: Profile, plan: Plan) -> tuple[str, ...]:
+    """Return, lane by lane, what a changed profile will meet where the caps leave no room for one more replica."""
+    found = []
+    for lane in plan.lanes:
+        cap = _cap_reached(profile, plan, lane)
+        if cap and lane.replicas:
+            found.append(f"lane {lane.lane} has no room to surge in a rollout, at {cap}: {_what_then(profile, lane)}")
+    return tuple(found)
+
+
+def _cap_reached(profile: Profile, plan: Plan, lane: LanePlan) -> str:
+    """Return the cap that the plan's replicas and one more of a lane are over; empty: none."""
+    capacity = profile.capacity
+    nodes = sum(each.replicas * each.node_count for each in plan.lanes)
+    if nodes + lane.node_count > capacity.max_nodes:
+        return f"capacity.max_nodes {capacity.max_nodes}"
+    cost, cap = plan.cost_usd_per_hour, capacity.max_cost_usd_per_hour
+    price = lane.offering.price_usd_per_hour * lane.node_count
+    if cap is not None and cost + price > cap + _ROUNDING_USD:
+        return f"capacity.max_cost_per_hour {format_usd(cap)}"
+    return ""
+
+
+def _what_then(profile: Profile, lane: LanePlan) -> str:
+    rollout = profile.control.rollout
+    missing = min(lane.replicas, rollout.max_unavailable.of(lane.replicas))
+    if missing:
+        left = lane.replicas - missing
+        serving = f"{left} of {lane.replicas} serve" if left else "nobody serves, and requests wait or are refused"
+        return (
+            f"max_unavailable lets {format_count(missing, 'replica')} leave first, and {serving} while the next starts"
+        )
+    if lane.replicas == 1:
+        only = "its only replica is never replaced, and the rollout fails after control.rollout.timeout"
+        return f"{only}; raise the cap, or set control.rollout.max_unavailable: 1 (then nobody serves while it starts)"
+    waits = (
+        "one leaves first where what is measured says that the rest carries the load; else it waits, and fails after"
+    )
+    cost = f"{lane.replicas - 1} of {lane.replicas} serve while the next starts"
+    return f"{waits} control.rollout.timeout; raise the cap, or set control.rollout.max_unavailable: 1 ({cost})"

@@ -1,0 +1,90 @@
+"""What the gateway remembers of a request that is over: where its time went. No text of it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAttempt:
+    """One replica that a request was sent to, and what stood before it there. Times are seconds since it was accepted."""
+
+    replica: str
+    at_s: float
+    prompt_tokens: int  # of its own prompt, without what the replica should have cached
+    prompts_ahead: int  # that had no first token yet
+    prompt_tokens_ahead: int  # theirs, uncached
+    requests_beside: int  # that the replica had, those ahead included
+    predicted_ttft_s: float  # from acceptance, as predicted when it was sent
+    kv_cache_free_tokens: int | None = None  # for another prompt; None: not known, or all of it
+    failure: str = ""  # how the replica failed it, in the words of core/dispatch/state; empty: it did not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTrace:
+    """One request, from its acceptance to its end. Times are seconds since it was accepted."""
+
+    seq: int  # grows by one a request, from the gateway's start on
+    id: str  # x-request-id: the client's where it is lawful, else the gateway's
+    trace_id: str = ""  # of the client's traceparent
+    lane: str
+    is_lane_named: bool = False  # its client named the lane
+    client: str  # a key that tells clients of one gateway process apart; neither key nor address can be had from it
+    at: datetime  # when it was accepted
+    is_stream: bool
+    prompt_tokens: int  # as the engine counted them, else as estimated
+    cached_tokens: int  # of these, what its last replica should have had cached
+    output_tokens: int
+    output_tokens_max: int  # as asked for; 0: it did not say
+    queue_wait_s: float | None  # until it was first sent to a replica; None: it never was
+    queued_behind: int | None  # requests of its lane, when it arrived; None: it did not queue
+    ttft_s: float | None  # None: no token ever came, or the answer came whole
+    total_s: float
+    gaps: int = 0  # between content events
+    gaps_over: int = 0  # longer than the lane's limit
+    gap_s_mean: float | None = None
+    gap_s_p99: float | None = None
+    gap_s_max: float | None = None
+    attempts: tuple[RequestAttempt, ...] = ()  # the last one answered it, unless it has a failure
+    continuations: int = 0  # of its stream, by another replica
+    degraded: str = ""  # what a ladder step cut, in the words of x-fleetctl-degraded
+    refusal: str = ""  # why it was turned away, in the words of x-fleetctl-reason
+    retry_after_s: float | None = None  # as it was told; None: it was not refused
+    predicted_wait_s: float | None = (
+        None  # what it would have waited, as predicted when it was refused; None: nobody knew
+    )
+    rejected_status: int | None = None  # the HTTP status by which its replica rejected it; None: none did
+    ending: str  # "complete", "cancelled", ... ; "refused" for a 429
+    verdict: str  # "good"; how it missed, as breaches are counted; "rejected" or "cancelled" where it does not count
+    ttft_limit_s: float | None = None  # its lane's, as are the next two; None: nothing promised
+    gap_limit_s: float | None = None
+    max_wait_s: float = 0.0
+
+    @property
+    def replica(self) -> str:
+        """The last replica that had it; empty: none did."""
+        return self.attempts[-1].replica if self.attempts else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceQuery:
+    """Which requests somebody asks for."""
+
+    id: str = ""  # an x-request-id, a traceparent or its trace id; empty: any
+    lane: str = ""
+    client: str = ""  # as a trace names it
+    is_missed: bool = False  # only those that missed their SLO, refusals among them
+    after: int | None = None  # only those that ended after this seq, in the order they ended; None: the newest
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTraces:
+    """What a gateway answers."""
+
+    started_at: datetime  # the gateway's start: `seq` begins with it
+    at: datetime
+    last_seq: int
+    requests: tuple[RequestTrace, ...]  # in the order they ended
+    forgotten: int = 0  # asked for by `after`, and no longer remembered

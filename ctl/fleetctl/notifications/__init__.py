@@ -1,0 +1,1 @@
+"""Tells people elsewhere: webhooks, Slack, PagerDuty."""

@@ -1,0 +1,124 @@
+"""Looks at the engines that a profile names, where they are to run on this machine: is the version there that it asks for?"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.core.reconcile.versions import is_version
+from fleetctl.engine_kit.versions import version_in
+from fleetctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.errors import KeyPath
+    from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.operations.site import Site
+    from fleetctl.ports.engine import VersionSource
+
+_ANSWER_S = 30.0
+_SHEBANG_BYTES_MAX = 512
+# vLLM takes up to a minute to print its version, as it imports all of itself for that; its metadata is read in 60 ms.
+_METADATA = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Installed:
+    """What is on this machine."""
+
+    program: str
+    version: str = ""  # empty: it could not be learned
+    why: str = ""
+
+
+def engine_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
+    """Yield what of `engine.version` and `engine.executable` cannot be: a program or a version that is not there."""
+    runs_here = site.providers(profile.provider).capabilities.runs_here
+    found: dict[tuple[str, str], _Installed | None] = {}
+    for lane in profile.lanes:
+        if not (lane.engine_version or lane.engine_executable):
+            continue
+        yield from _unfit(site, lane)
+        key = (lane.engine, lane.engine_executable)
+        if runs_here and key not in found:
+            found[key] = _installed(site, lane)
+        installed = found.get(key)
+        if installed is not None:
+            yield from _compared(lane, installed)
+
+
+def _unfit(site: Site, lane: LaneSpec) -> Iterator[ConfigError]:
+    engine = site.engines(lane.engine)
+    if lane.engine_executable and not engine.program:
+        yield ConfigError(
+            f"lane {lane.name}: {lane.engine} is started with its own package and takes no executable", key=_key(lane)
+        )
+    if lane.engine_version and engine.version is None:
+        yield ConfigError(
+            f"lane {lane.name}: {lane.engine} does not say which version it is, so none can be asked for",
+            hint="leave engine.version out",
+            key=_key(lane),
+        )
+
+
+def _compared(lane: LaneSpec, installed: _Installed) -> Iterator[ConfigError]:
+    if installed.why and not installed.version:
+        yield ConfigError(f"lane {lane.name}: {installed.why}", hint=_hint(lane), key=_key(lane))
+    elif lane.engine_version and not is_version(installed.version, lane.engine_version):
+        yield ConfigError(
+            f"lane {lane.name}: the profile asks for {lane.engine} {lane.engine_version}, and {installed.program} is "
+            f"{installed.version}",
+            hint=_hint(lane),
+            key=_key(lane),
+        )
+
+
+def _hint(lane: LaneSpec) -> str:
+    return f"install it beside, in an environment of its own, and name its program: engine: {{kind: {lane.engine}, executable: PATH}}"
+
+
+def _key(lane: LaneSpec) -> KeyPath:
+    return ("lanes", lane.name, "engine")
+
+
+def _installed(site: Site, lane: LaneSpec) -> _Installed | None:
+    """Return what a lane's replicas would be started with here; None: the engine comes with its package."""
+    engine = site.engines(lane.engine)
+    named = lane.engine_executable or engine.program
+    if not named:
+        return None
+    program = shutil.which(named)
+    if program is None:
+        return _Installed(program=named, why=f"{named} is no program that can be run here")
+    if not lane.engine_version or engine.version is None:
+        return _Installed(program=program)
+    return _version_of(program, engine.version)
+
+
+def _version_of(program: str, source: VersionSource) -> _Installed:
+    python = _interpreter(program) if source.distribution else ""
+    argv = [python, "-I", "-c", _METADATA, source.distribution] if python else [program, "--version"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_S, check=False)  # noqa: S603  # the profile's own program
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return _Installed(program=program, why=f"{program} does not say which version it is: {exc}")
+    version = version_in(done.stdout)
+    if done.returncode != 0 or not version:
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        return _Installed(program=program, why=f"{program} does not say which version it is: {last}")
+    return _Installed(program=program, version=version)
+
+
+def _interpreter(program: str) -> str:
+    """Return the Python that a program is run with: itself, or the one its first line names; empty: none."""
+    path = Path(program)
+    if path.name.startswith("python"):
+        return program
+    with path.open("rb") as file:
+        first = file.readline(_SHEBANG_BYTES_MAX).decode(errors="replace").strip()
+    shebang = first.removeprefix("#!").split()
+    return shebang[0] if first.startswith("#!") and shebang and Path(shebang[0]).name.startswith("python") else ""

@@ -1,0 +1,165 @@
+"""A recorded period as a simulation takes it: its arrivals, how it began, what happened to its nodes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.load.trace import Arrival
+from fleetctl.model.catalogue import Market
+from fleetctl.model.replica import ReplicaState
+from fleetctl.operations.simulation import paced
+from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from fleetctl.model.profile import Profile
+    from fleetctl.model.recording import RecordedRequest
+    from fleetctl.model.replica import Replica
+    from fleetctl.recordings.period import RecordedPeriod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedPeriod:
+    """What of a period goes into every run."""
+
+    arrivals: tuple[Arrival, ...]
+    lengths_drawn: int  # answers whose length nobody knows, as they were refused, cut or capped
+    begun_with: dict[str, int]  # lane -> replicas in rotation as it began
+    batch_lanes: frozenset[str]  # of the recorded profile
+    boots_s: dict[str, tuple[float, ...]]  # lane -> from order to rotation, of those that came into it, in that order
+    disturbances: tuple[Disturbance, ...]  # nodes taken and engines that died, to the oldest of their lane
+
+    def arrivals_of(self, profile: Profile) -> tuple[Iterator[Arrival], tuple[str, ...]]:
+        """Return what a profile is offered, and the lanes that clients named and it has not: it chooses theirs itself."""
+        known = {lane.name for lane in profile.lanes}
+        unknown = tuple(sorted({each.lane for each in self.arrivals if each.lane} - known))
+        return (self._unnamed(each) if each.lane in unknown else each for each in self.arrivals), unknown
+
+    def _unnamed(self, arrival: Arrival) -> Arrival:
+        return replace(arrival, lane="", batch=arrival.lane in self.batch_lanes)
+
+
+def replayed(period: RecordedPeriod) -> ReplayedPeriod:
+    """Return what of a period is replayed. The same recording gives the same arrivals, whatever they are given to."""
+    lengths = _Lengths(period)
+    arrivals = tuple(_arrivals(period, lengths))
+    return ReplayedPeriod(
+        arrivals=arrivals,
+        lengths_drawn=lengths.drawn,
+        begun_with=_begun_with(period),
+        batch_lanes=frozenset(lane.name for lane in period.desired.profile.lanes if lane.match.batch),
+        boots_s=_boots_s(period),
+        disturbances=tuple(sorted(_disturbances(period), key=lambda each: each.at_s)),
+    )
+
+
+def replay_spec(
+    profile: Profile, replay: ReplayedPeriod, *, settled: dict[str, int], duration_s: float, seed: int
+) -> SimulationSpec:
+    """Return how a period is simulated under a profile; boots of lanes that it has not are as its provider says."""
+    lanes = {lane.name for lane in profile.lanes}
+    base = paced(profile, SimulationSpec(seed=seed))
+    return SimulationSpec(
+        seed=seed,
+        duration_s=duration_s,
+        settled=settled,
+        tick_s=base.tick_s,
+        hop_s=base.hop_s,
+        # A recorded boot ends in rotation, a simulated one with a healthy engine, which is then warmed.
+        boots_s={
+            lane: tuple(max(0.0, boot_s - base.warm_s) for boot_s in boots_s)
+            for lane, boots_s in replay.boots_s.items()
+            if lane in lanes
+        },
+        disturbances=tuple(each for each in replay.disturbances if each.lane in lanes),
+    )
+
+
+class _Lengths:
+    """How long answers are: as they were where they ended by themselves, else as another one of the lane was."""
+
+    def __init__(self, period: RecordedPeriod) -> None:
+        self._known: defaultdict[str, list[int]] = defaultdict(list)
+        for request in period.requests:
+            if _has_length(request):
+                self._known[request.lane].append(request.output_tokens)
+        self._workload = round(period.desired.profile.workload.output_tokens.p50)
+        self._dice = random.Random(period.header.began_at.isoformat())
+        self.drawn = 0
+
+    def of(self, request: RecordedRequest) -> int:
+        """Return how many tokens the answer has."""
+        if _has_length(request):
+            return request.output_tokens
+        self.drawn += 1
+        known = self._known.get(request.lane)
+        length = self._dice.choice(known) if known else self._workload
+        # It has as many as it was given before it was cut, at the least, and no more than it asked for.
+        return max(1, request.output_tokens, min(length, request.output_tokens_max or length))
+
+
+def _has_length(request: RecordedRequest) -> bool:
+    is_whole = request.ending in ("complete", "cancelled") and "max_tokens" not in request.degraded
+    return is_whole and request.output_tokens > 0
+
+
+def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
+    is_batch = {lane.name: lane.match.batch for lane in period.desired.profile.lanes}
+    for request in period.requests:
+        yield Arrival(
+            at_s=_since_s(period, request.at),
+            # Simulated engines have no prefix cache: what was cached was no work.
+            prompt_tokens=max(1, request.prompt_tokens - request.cached_tokens),
+            output_tokens=lengths.of(request),
+            stream=request.is_stream,
+            # Nobody else enters such a lane unnamed.
+            batch=is_batch.get(request.lane, False) and not request.is_lane_named,
+            lane=request.lane if request.is_lane_named else "",
+        )
+
+
+def _since_s(period: RecordedPeriod, at: datetime) -> float:
+    return (at - period.since).total_seconds()
+
+
+def _begun_with(period: RecordedPeriod) -> dict[str, int]:
+    found = Counter({lane.name: 0 for lane in period.desired.profile.lanes})
+    for records in period.replicas.values():
+        before = [record for record in records if record.changed_at <= period.since]
+        if before and before[-1].state is ReplicaState.READY:
+            found[before[-1].lane] += 1
+    return dict(found)
+
+
+def _boots_s(period: RecordedPeriod) -> dict[str, tuple[float, ...]]:
+    found: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
+    for records in period.replicas.values():
+        last = records[-1]
+        if last.ready_at is not None and last.requested_at >= period.since:
+            found[last.lane].append((last.requested_at, (last.ready_at - last.requested_at).total_seconds()))
+    return {lane: tuple(boot_s for _, boot_s in sorted(boots)) for lane, boots in found.items()}
+
+
+def _disturbances(period: RecordedPeriod) -> Iterator[Disturbance]:
+    for taken in period.interruptions.values():
+        is_announced = taken.notice is not None and taken.warning_s is not None
+        yield Disturbance(
+            kind=DisturbanceKind.NOTICE if is_announced else DisturbanceKind.TAKE,
+            at_s=_since_s(period, taken.at),
+            lane=taken.lane,
+            factor=max(taken.warning_s or 0.0, 0.001) if is_announced else 1.0,
+            spot_only=taken.market is Market.SPOT,
+        )
+    for records in period.replicas.values():
+        died = records[-1]
+        if _died_serving(died) and died.id not in period.interruptions and died.changed_at >= period.since:
+            yield Disturbance(kind=DisturbanceKind.KILL, at_s=_since_s(period, died.changed_at), lane=died.lane)
+
+
+def _died_serving(record: Replica) -> bool:
+    return record.state is ReplicaState.FAILED and record.ready_at is not None and record.drain_code is None

@@ -1,0 +1,1 @@
+"""Recordings of fleets: written as they run, readable however they ended."""

@@ -1,0 +1,71 @@
+"""Steps on the whole fleet: up and down."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import NotFoundError
+from fleetctl.operations import lifecycle
+from fleetctl.operations.changed_profiles import find_changed
+from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.profiles import as_brought_up
+from fleetctl.runbooks.forecast import cap_of
+from fleetctl.runbooks.rollout_steps import follow, refuse_rolled_back
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.runbook import Json
+    from fleetctl.model.runbook_steps import DownStep, UpStep
+    from fleetctl.operations.profiles import FoundProfile
+    from fleetctl.operations.site import Site
+    from fleetctl.runbooks.context import StepContext
+
+
+def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
+    """Bring the fleet up, or change it, and wait until that is rolled out and ready."""
+    site = context.site
+    if context.was_cut and site.store.fleet(context.fleet) is not None:
+        refuse_rolled_back(context)  # doing it again would roll out what has just failed
+    found = profile_of(wanted, fleet=context.fleet, source=context.run.source)
+    profile = as_brought_up(site, found.profile)
+    plan = asyncio.run(plan_profile(site, profile, source=found.source))
+    result = lifecycle.up(
+        site, profile, plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
+    )
+    if wanted.wait:
+        follow(context, result.desired)
+    return {
+        "change": result.change.value,
+        "generation": result.desired.generation,
+        "revision": result.desired.revision,
+        "cost_usd_per_hour": plan.cost_usd_per_hour,
+        "url": f"{profile.gateway.url}/v1",
+    }
+
+
+def down(context: StepContext, wanted: DownStep) -> dict[str, Json]:
+    """Take the fleet down; one that is gone already is."""
+    try:
+        lifecycle.down(context.site, context.fleet, override_freeze=wanted.override_freeze)
+    except NotFoundError:
+        return {"change": "unchanged"}
+    if wanted.wait:
+        for seen in lifecycle.follow_down(context.site, context.fleet, timeout_s=context.left_s):
+            live = sum(r.record.state.is_live for r in seen.replicas)
+            context.company.tell(f"{context.fleet}: going down, replicas left: {live}")
+    return {"change": "down"}
+
+
+def profile_of(wanted: UpStep, *, fleet: str, source: str) -> FoundProfile:
+    """Return the profile that a step names, for this fleet; a relative path starts at the runbook's file."""
+    beside = Path(source).parent / wanted.profile if source else Path(wanted.profile)
+    name = str(beside) if beside.is_file() else wanted.profile
+    return find_changed(name, wanted.changes, fleet=fleet)
+
+
+def planned_up(site: Site, wanted: UpStep, *, fleet: str, source: str) -> Plan:
+    """Return the plan that such a step would bring up."""
+    found = profile_of(wanted, fleet=fleet, source=source)
+    return asyncio.run(plan_profile(site, as_brought_up(site, found.profile), source=found.source))

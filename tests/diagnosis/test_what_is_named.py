@@ -1,0 +1,139 @@
+"""A cause is named where the requests met it, and is not where they did not."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+from fleetctl.core.diagnosis.findings import Cause
+from fleetctl.model.action import EntryKind
+from fleetctl.model.journal import JournalEntry
+from fleetctl.model.reason import ReasonCode
+from fleetctl.model.subject import Subject
+from tests.diagnosis.lanes import NOW, desired, diagnosed, ended, named, refused, uneven
+
+MAXIMUM = desired().profile.lane("long").replicas.max
+MANY = 30  # streams at a replica, more than are planned
+
+
+def test_one_of_two_that_most_of_what_missed_was_at_is_named():
+    """19 of 34 misses at one that got 94 of 418 requests, none of its streams slow in the mean."""
+    well = [ended(100 - n / 3.1, "r1") for n in range(309)] + [ended(100.03 - n, "r2") for n in range(75)]
+    missed = [uneven(100.05 - n * 5, "r1") for n in range(15)] + [uneven(95.01 - n * 4, "r2") for n in range(19)]
+    found = diagnosed([*well, *missed])
+    assert found.causes[0].cause is Cause.SLOW_REPLICA
+    assert "at r2" in found.causes[0].message
+
+
+def test_one_that_has_become_slow_just_now_is_named():
+    before = [ended(110 - n * 2, f"r{1 + n % 2}") for n in range(50)]
+    slow = [uneven(9 - n, "r2", gap_s_mean=0.1) for n in range(4)]
+    found = diagnosed([*before, *slow, *(ended(8.5 - n, "r1") for n in range(4))])
+    assert found.causes[0].cause is Cause.SLOW_REPLICA
+    assert "r2 streams 5.0 times as slowly" in found.causes[0].message
+
+
+def test_one_that_halts_now_and_then_is_named_though_its_pace_is_as_good():
+    well = [ended(110 - n * 2, f"r{1 + n % 2}") for n in range(50)]
+    found = diagnosed([*well, *(uneven(9 - n, "r2") for n in range(5))])
+    assert found.causes[0].cause is Cause.SLOW_REPLICA
+    assert "r2 halts: its streams' longest gaps are 150ms, its peers' 30ms" in found.causes[0].message
+
+
+def test_no_replica_is_named_where_both_are_alike():
+    for seed in range(20):
+        rng = random.Random(seed)
+        both = [(uneven if rng.random() < 0.3 else ended)(100 - n, f"r{1 + rng.randrange(2)}") for n in range(90)]
+        assert named(diagnosed(both), Cause.SLOW_REPLICA) is None
+
+
+def test_gaps_of_few_streams_are_no_matter_of_too_many():
+    both = [uneven(100 - n, f"r{1 + n % 2}", beside=1) for n in range(60)]
+    found = diagnosed(both)
+    assert found.causes == ()
+    assert found.unexplained == ("long",)
+
+
+def test_gaps_of_many_streams_are():
+    found = diagnosed(uneven(100 - n, f"r{1 + n % 2}", beside=MANY) for n in range(60))
+    assert [each.cause for each in found.causes] == [Cause.TOO_MANY_STREAMS]
+    assert found.unexplained == ()
+
+
+def test_gaps_beside_a_prompt_that_takes_a_long_step_are_too():
+    # Each as long as one step, sent while the one before it streams.
+    both = [uneven(100 - n, f"r{1 + n % 2}", prompt_tokens=200, predicted_s=0.3, total_s=5.0) for n in range(60)]
+    assert named(diagnosed(both), Cause.TOO_MANY_STREAMS) is not None
+
+
+def test_what_a_slow_replica_explains_is_not_said_to_be_too_many_streams():
+    well = [ended(110 - n * 2, f"r{1 + n % 2}") for n in range(50)]
+    found = diagnosed([*well, *(uneven(9 - n, "r2", beside=MANY, gap_s_mean=0.1) for n in range(5))])
+    assert [each.cause for each in found.causes] == [Cause.SLOW_REPLICA]
+
+
+def test_a_client_that_has_stopped_is_not_named():
+    before = [ended(110 - n, "r1", client="noisy", prompt_tokens=9000, total_s=2.0) for n in range(30)]
+    after = [refused(60 - n) for n in range(40)]
+    assert named(diagnosed([*before, *after]), Cause.NOISY_CLIENT) is None
+
+
+def test_a_client_is_not_named_for_what_missed_elsewhere():
+    noisy = [ended(110 - n, "r1", client="noisy", prompt_tokens=9000, ttft_s=0.9, predicted_s=0.9) for n in range(100)]
+    elsewhere = [uneven(109.5 - n * 10, "r2") for n in range(10)]
+    assert named(diagnosed([*noisy, *elsewhere]), Cause.NOISY_CLIENT) is None
+
+
+def test_a_client_is_named_for_those_who_waited_behind_it_and_explains_no_more():
+    noisy = [ended(110 - n, "r1", client="noisy", prompt_tokens=9000, ttft_s=0.9, predicted_s=0.9) for n in range(100)]
+    behind = [ended(109.5 - n * 10, "r1", verdict="ttft", ttft_s=3.0, prompts_ahead=1) for n in range(6)]
+    elsewhere = [ended(109.6 - n * 10, "r2", verdict="ttft", ttft_s=3.0) for n in range(4)]
+    found = named(diagnosed([*noisy, *behind, *elsewhere]), Cause.NOISY_CLIENT)
+    assert found is not None
+    assert "6 of 10 missed requests of others" in found.evidence[1]
+    assert found.share == 0.6
+
+
+def test_long_prompts_that_were_over_before_the_first_miss_are_no_cause():
+    before = [ended(115 - n / 10, "r1", prompt_tokens=20_000) for n in range(20)]
+    usual = [ended(90 - n / 2, f"r{1 + n % 2}") for n in range(100)]
+    behind_many = [ended(30 - n, "r1", verdict="ttft", ttft_s=3.0, prompts_ahead=4) for n in range(20)]
+    assert named(diagnosed([*before, *usual, *behind_many]), Cause.LONG_PROMPTS_AHEAD) is None
+
+
+def test_long_prompts_are_named_for_those_behind_them():
+    long = [ended(100 - n * 5, "r1", prompt_tokens=20_000, ttft_s=1.9, total_s=3.0) for n in range(20)]
+    usual = [ended(100.1 - n, f"r{1 + n % 2}") for n in range(100)]
+    behind = [ended(99 - n * 5, "r1", verdict="ttft", ttft_s=3.0, prompts_ahead=1) for n in range(20)]
+    found = named(diagnosed([*long, *usual, *behind]), Cause.LONG_PROMPTS_AHEAD)
+    assert found is not None
+    assert "20 of 20 missed requests" in found.evidence[1]
+
+
+def test_no_remedy_asks_for_more_replicas_than_the_lane_may_have():
+    requests = [uneven(100 - n, f"r{1 + n % 2}", beside=MANY) for n in range(60)]
+    at_most = diagnosed(requests, wanted=MAXIMUM, ready=MAXIMUM).causes[0].remedy
+    assert "fleetctl scale" not in at_most
+    assert "lanes.long.replicas.max" in at_most
+    assert "fleetctl scale long=3" in diagnosed(requests).causes[0].remedy
+
+
+def died(seconds_ago: float) -> JournalEntry:
+    return JournalEntry(
+        seq=1, at=NOW - timedelta(seconds=seconds_ago), fleet="demo", subject=Subject.replica("r1"),
+        kind=EntryKind.LIFECYCLE, action="mark-gone", code=ReasonCode.DIED, reason="exit 137",
+    )  # fmt: skip
+
+
+def test_a_replica_that_died_later_and_is_replaced_explains_no_miss_from_before():
+    before = [uneven(110 - n, "r1", beside=MANY) for n in range(40)]
+    assert named(diagnosed(before, (died(30.0),)), Cause.REPLICA_LOST) is None
+
+
+def test_requests_that_its_death_broke_off_are_explained_by_it():
+    broken = [
+        ended(30.5, "r1", verdict="error", ending="error", failure="closed", total_s=0.4 + n / 9) for n in range(9)
+    ]
+    found = named(diagnosed(broken, (died(30.0),)), Cause.REPLICA_LOST)
+    assert found is not None
+    assert "on their way" not in found.remedy

@@ -1,0 +1,54 @@
+"""A living fleet is recorded under load, gateway and recorder are killed, and what was written is replayed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from fleetctl.clock import SYSTEM_CLOCK
+from tests.e2e.fleet import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PROFILE = """
+apiVersion: fleetctl/v1
+name: night
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: fp8}
+engine: emulator
+emulator: {flavour: vllm, startup: 1s}
+provider: local
+workload: {peak_rps: 1, prompt_tokens: {p50: 300, p99: 900}, output_tokens: {p50: 30, p99: 90}}
+lanes:
+  only:
+    slo: {ttft: {p99: 2s}, itl: {p99: 150ms}}
+    max_wait: 1500ms
+    replicas: {min: 1, max: 2}
+capacity: {gpus: [L4], max_nodes: 4}
+control: {shadow_policy: static}
+"""
+
+
+def test_a_recording_outlives_its_recorder_and_says_what_it_missed(home):
+    profile, night = home.root / "night.yaml", home.root / "night.jsonl.gz"
+    profile.write_text(PROFILE)
+    home.fleetctl("up", str(profile), "--port", str(free_port()), "--yes", "-q", timeout_s=240)
+    with home.start("record", "night", "-o", str(night), "-q") as recorder:
+        home.run("load", "night", "--duration", "12s", "--rps", "3", "-q")
+        os.kill(home.status("night").gateway_pid, signal.SIGKILL)
+        until_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+        while not home.status("night").gateway_alive and SYSTEM_CLOCK.monotonic_s() < until_s:
+            SYSTEM_CLOCK.sleep_blocking(0.5)
+        home.run("load", "night", "--duration", "6s", "--rps", "3", "-q")
+        SYSTEM_CLOCK.sleep_blocking(2.0)
+        recorder.kill()
+    report = home.query("backtest", str(night), "-q")
+    assert 25 < report["requests"] <= 80
+    assert [run["name"] for run in report["runs"]] == ["recorded", "replayed"]
+    assert any("the gateway was restarted" in line for line in report["cautions"])
+    assert any("has no end" in line for line in report["cautions"])
+    compared = home.query("shadow", "night")
+    assert (compared["active_policy"], compared["shadow_policy"]) == ("built-in", "static")
+    assert compared["totals"][0]["compared_s"] > 10.0
+    home.fleetctl("down", "night", "--yes", timeout_s=120)

@@ -1,0 +1,58 @@
+"""Caps that leave no room for a rollout are named before it begins, with what it then comes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fleetctl.core.plan.surge import surge_cautions
+from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaShare, RolloutSpec
+from fleetctl.testing import samples
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
+
+
+def capped(nodes: int, *, max_unavailable: int = 0, usd_per_hour: float | None = None) -> Profile:
+    rollout = RolloutSpec(max_unavailable=ReplicaShare(count=max_unavailable))
+    capacity = CapacitySpec(max_nodes=nodes, max_cost_usd_per_hour=usd_per_hour)
+    return replace(samples.profile(), control=ControlSpec(rollout=rollout), capacity=capacity)
+
+
+def planned(count: int) -> Plan:
+    lane = samples.lane_plan("short", on_demand=count)
+    plan = replace(samples.plan(), lanes=(lane,))
+    return replace(plan, cost_usd_per_hour=count * lane.offering.price_usd_per_hour)
+
+
+def test_where_one_more_fits_nothing_is_said() -> None:
+    assert surge_cautions(capped(3), planned(2)) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "max_unavailable", "consequence"),
+    [
+        (
+            1,
+            0,
+            "its only replica is never replaced, and the rollout fails after control.rollout.timeout; raise the cap",
+        ),
+        (1, 1, "max_unavailable lets 1 replica leave first, and nobody serves, and requests wait or are refused"),
+        (2, 0, "one leaves first where what is measured says that the rest carries the load; else it waits"),
+        (3, 2, "max_unavailable lets 2 replicas leave first, and 1 of 3 serve while the next starts"),
+    ],
+)
+def test_at_the_nodes_cap_what_a_rollout_comes_to_is_told(count: int, max_unavailable: int, consequence: str) -> None:
+    (caution,) = surge_cautions(capped(count, max_unavailable=max_unavailable), planned(count))
+    assert caution.startswith(f"lane short has no room to surge in a rollout, at capacity.max_nodes {count}: ")
+    assert consequence in caution
+
+
+def test_at_the_cap_on_money_it_is_told_as_well() -> None:
+    price = planned(1).cost_usd_per_hour
+    (caution,) = surge_cautions(capped(9, usd_per_hour=2.5 * price), planned(2))
+    assert "at capacity.max_cost_per_hour $" in caution
+    assert surge_cautions(capped(9, usd_per_hour=3 * price), planned(2)) == ()
