@@ -103,7 +103,7 @@ def test_an_engine_that_cannot_start_goes_back_with_its_line_and_undo_goes_furth
     (flags / "emulator.txt").write_text("--no-such-flag\n")
     assert change.home.run("up", change.write(seqs="24"), "--yes").code == 0
     code, stderr = change.under_load(seconds=20, seqs="24, extra_args: [--no-such-flag]")
-    assert code == 17
+    assert code == 17, (stderr, change.home.run("events", "roll", "-n", "200").out)
     assert "revision 3 failed: short:" in stderr
     assert "--no-such-flag" in stderr
     history = change.home.query("rollout", "history")
