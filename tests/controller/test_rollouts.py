@@ -25,6 +25,7 @@ from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.rollout import LanePhase, Revision, Rollout, RolloutPhase
 from fleetctl.ports.records import Collection
 from fleetctl.testing import samples
+from fleetctl.testing.provider import Fault
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET, Rig
 from tests.reconcile.worlds import traffic
@@ -472,6 +473,43 @@ def test_an_up_before_the_first_revision_is_complete_leaves_no_replica_of_that(t
             assert fleet.ready("short") == fleet.ready("long") == [NEW, NEW]
             assert (fleet.rollout.is_over, fleet.rollout.stable) == (True, None)
             assert len(fleet.rig.provider.living()) == 4
+
+    run_virtual(scenario())
+
+
+def test_an_up_while_a_down_waits_for_orders_of_an_earlier_revision_leaves_no_replica_of_that(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path)
+        fleet.rig.provider.script("create", *[Fault(delay_s=8.0)] * 4)
+        async with fleet.rig.controller():
+            await fleet.until(1)
+            fleet.put(fleet_plan("--new"))
+            await fleet.until(1)
+            fleet.rig.down()
+            await fleet.until(2)
+            assert {(r.state, fleet.rig.store.memory(FLEET).rollout) for r in fleet.rig.replicas()} == {
+                (STATE.PENDING, None)
+            }
+            fleet.put(fleet_plan("--new"))
+            await fleet.until(80)
+            assert fleet.ready("short") == fleet.ready("long") == [NEW, NEW]
+            assert (fleet.rollout.is_over, fleet.rollout.stable) == (True, None)
+            assert len(fleet.rig.provider.living()) == 4
+
+    run_virtual(scenario())
+
+
+def test_what_runs_since_before_revisions_were_kept_stays(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        kept = Fleet(tmp_path).rig.store.fleet(FLEET)
+        assert kept is not None
+        lanes = enumerate(["short", "long"] * 2, start=1)
+        ready = [samples.replica(f"r{n}", lane=lane, state=STATE.READY, launch_digest="before") for n, lane in lanes]
+        memory = {lane: LaneMemory(wanted=2, planned=2) for lane in ("short", "long")}
+        for revision, is_over in ((0, True), (1, False)):
+            desired = replace(kept, revision=revision)
+            view = RolloutView(desired=desired, now=samples.EPOCH, records=tuple(ready), lanes=memory, gateway=None)
+            assert advance(advance(None, view), view).is_over is is_over
 
     run_virtual(scenario())
 

@@ -40,6 +40,7 @@ FOUND = {
     1000056: "a revision that was asked for in shadow mode, and that nothing ran, was taken for one to go back to",
     1000124: "an order refused for stock while the fleet went down left no cool-off for the next up",
     1000159: "a rollout never ended where load wanted more than the caps have room for",
+    1000274: "an up while a down still waited for orders of an earlier revision kept what came of them",
     21574: "an orphaned node that could not be stopped was not counted against the cost cap",
 }
 

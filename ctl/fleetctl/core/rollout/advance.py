@@ -125,10 +125,7 @@ def _begin(before: Rollout | None, view: RolloutView) -> Rollout:
     is_stable_again = stable is not None and (desired.profile, desired.plan) == (stable.profile, stable.plan)
     is_undoing = before is not None and before.rolled_back_at is not None and is_stable_again
     old = digests(stable.profile, stable.plan) if stable is not None else {}
-    lanes = {
-        name: _first(name, digest, old.get(name, ""), view, is_first=before is None)
-        for name, digest in view.digests.items()
-    }
+    lanes = {name: _first(name, digest, old.get(name, ""), view) for name, digest in view.digests.items()}
     gone = {name: LaneRollout(phase=LanePhase.WAITING, was=was) for name, was in old.items() if name not in lanes}
     return Rollout(
         revision=desired.revision,
@@ -150,15 +147,17 @@ def _anew(rollout: Rollout, now: datetime) -> Rollout:
     return replace(rollout, lanes=lanes, failed_at=None, rolled_back_at=None, reason="", progressed_at=now)
 
 
-def _first(name: str, digest: str, was: str, view: RolloutView, *, is_first: bool) -> LaneRollout:
+def _first(name: str, digest: str, was: str, view: RolloutView) -> LaneRollout:
     """Return how a lane begins: one that is as it should be is done, one that never was otherwise starts."""
     lane = LaneRollout(phase=LanePhase.STARTING, digest=digest, was=was)
     outdated = view.outdated(name)
     if view.is_shadow:
         return replace(lane, phase=LanePhase.COMPLETE) if digest == was and not outdated else lane
     if view.desired.stable is None or not was:
-        # What another revision began here, and never completed, leaves; whatever ran before any rollout stays.
-        return replace(lane, phase=LanePhase.ROLLING) if outdated and not is_first else lane
+        # What another revision began here leaves: it was never complete, or is what a `down` had not yet ended when the
+        # fleet was wanted again. Whatever ran before revisions were kept stays.
+        is_kept = not view.desired.revision
+        return replace(lane, phase=LanePhase.ROLLING) if outdated and not is_kept else lane
     if digest == was:
         # A known revision needs no canaries; what was begun in its stead leaves.
         return replace(lane, phase=LanePhase.ROLLING if outdated else LanePhase.COMPLETE)
