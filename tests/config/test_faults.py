@@ -76,6 +76,9 @@ def edited(old: str, new: str) -> str:
         ("port: 8080", "port: 99999", "99999", "gateway.port", "65535 or less, not 99999"),
         ("mode: active", "mode: shadw", "shadw", "control.mode", "did you mean 'shadow'?"),
         ("mode: active", "pause_batch_above: 0.4", "0.4", "control", "resume_batch_below must be below"),
+        ("mode: active", "rollout: {max_surge: 0}", "rollout", "control.rollout", "both 0, so no replica could ever be replaced"),
+        ("mode: active", "rollout: {max_surge: 0%, max_unavailable: 0%}", "rollout", "control.rollout", "set max_surge: 1"),
+        ("mode: active", "rollout: {max_surge: 0, max_unavailable: 0%}", "rollout", "control.rollout", "or max_unavailable: 1"),
         ("gpus: [L40S]", "gpus: L40S", "gpus: L40S", "capacity.gpus", "must be a list, not 'L40S'"),
         ("apiVersion: fleetctl/v1", "apiVersion: v9", "v9", "apiVersion", "fleetctl/v1"),
         ("host: 127.0.0.1", "host: 0.0.0.0", "0.0.0.0", "gateway.host", "api_keys are required"),  # noqa: S104  # it is refused

@@ -31,7 +31,7 @@ from fleetctl.config.fields import (
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.catalogue import Precision
-from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, SpotPolicy
+from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
 
 _CONTROL = ControlSpec()
 _GATEWAY = GatewaySpec()
@@ -165,7 +165,8 @@ class RolloutShape(ProfileSection):
         description="For so long; while too few requests have come to judge by, up to five times that.",
     )
     max_surge: Replicas = Field(
-        default=_CONTROL.rollout.max_surge, description="Replicas of a lane beyond what it wants, while it is rolled."
+        default=_CONTROL.rollout.max_surge,
+        description="Replicas of a lane beyond what it wants, while it is rolled. Not 0 where max_unavailable is.",
     )
     max_unavailable: Replicas = Field(
         default=_CONTROL.rollout.max_unavailable,
@@ -178,6 +179,15 @@ class RolloutShape(ProfileSection):
     timeout_s: Duration = Field(
         default=_CONTROL.rollout.timeout_s, description="Without any progress: longer has failed."
     )
+
+    @model_validator(mode="after")
+    def _replaces_something(self) -> RolloutShape:
+        if self.max_surge == self.max_unavailable == ReplicaShare():
+            raise ValueError(
+                "max_surge and max_unavailable are both 0, so no replica could ever be replaced; set max_surge: 1 "
+                "(a new one first), or max_unavailable: 1 (an old one leaves first)"
+            )
+        return self
 
 
 class ControlShape(ProfileSection):
