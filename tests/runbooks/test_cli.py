@@ -243,6 +243,32 @@ def test_the_audit_log_has_a_run_as_it_was_typed_with_what_its_steps_did(fleetct
     assert any("short" in change and "3" in change for change in entry.changes)
 
 
+@pytest.mark.parametrize(
+    ("steps", "options", "expected"),
+    [
+        ("  - scale: {lane: short, replicas: 3}\n", ("--max-cost", "$0.01"), ("refused", 6)),
+        ("  - check: {that: 'false'}\n  - scale: {lane: short, replicas: 3}\n", (), ("refused", 5)),
+        ("  - scale: {lane: short, replicas: 3}\n  - check: {that: 'false'}\n", (), ("failed", 5)),
+        ("  - wait: {until: 'false'}\n    timeout: 1s\n", (), ("failed", 9)),
+        ("  - scale: {lane: short, replicas: 3}\n", (), ("ok", 0)),
+        ("  - approve: {message: 'Go on?'}\n", (), ("ok", 16)),
+    ],
+    ids=["over the cap", "check first", "check after a change", "timeout", "succeeded", "waits"],
+)
+def test_the_audit_logs_result_of_a_run_agrees_with_its_exit_code(fleetctl, file, rig, steps, options, expected):
+    assert fleetctl("runbook", "run", file(f"steps:\n{steps}"), *options).code == expected[1]
+    (entry,) = audit_log(rig.fakes.site)
+    assert (entry.result, entry.exit_code) == expected
+
+
+def test_a_run_that_is_refused_after_an_approval_for_what_it_did_before_has_failed(fleetctl, file, rig):
+    body = "steps:\n  - scale: {lane: short, replicas: 3}\n  - approve: {message: 'Go on?'}\n"
+    assert fleetctl("runbook", "run", file(body)).code == 16
+    (run,) = runs_of(rig.fakes.store)
+    assert fleetctl("runbook", "resume", run.id, "--reject").code == 1
+    assert [(e.result, e.exit_code) for e in audit_log(rig.fakes.site)] == [("ok", 16), ("failed", 1)]
+
+
 def test_the_history_says_how_to_go_on_with_a_run_whose_process_may_be_gone(fleetctl, file, rig):
     run = rig.run(SCALE).run
     put_run(rig.fakes.store, replace(run, status=RunStatus.RUNNING, ended_at=None))

@@ -15,7 +15,17 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FleetctlError, ProviderError, ReadOnlyError, StateError, UnavailableError
+from fleetctl.errors import (
+    CapacityError,
+    CredentialsError,
+    EngineStartError,
+    FleetctlError,
+    ProviderError,
+    QuotaError,
+    ReadOnlyError,
+    StateError,
+    UnavailableError,
+)
 from fleetctl.model.audit import AuditRecord, AuditResult
 from fleetctl.operations.running_processes import is_gone, this_process
 from fleetctl.ports.records import Collection, StoredRecord
@@ -38,6 +48,12 @@ _EXIT_INTERRUPTED = 130
 _EXIT_UNKNOWN = -1
 # Something was under way, or may have been, when these came; any other error of ours forbade the whole.
 _FAILURES = (ProviderError, UnavailableError, StateError)
+# The same by their exit codes, for what is on record. A state that fails has the code of a refused approval, and ends a
+# run before it is on record.
+_FAILURE_CODES = frozenset(
+    error.exit_code
+    for error in (ProviderError, CapacityError, QuotaError, CredentialsError, UnavailableError, EngineStartError)
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +70,7 @@ class Attempt:
     is_begun: bool = False  # an operation of it has: from then on it is an attempt to change something
     is_done: bool = False  # an operation of it has succeeded
     depth: int = 0  # operations of it that are under way
+    result: AuditResult | None = None  # of what stands for all of it, such as a runbook's run; None: by how it ends
 
     def note(self, change: str) -> None:
         """Add what is changed: "short: replicas automatic -> 4"."""
@@ -77,13 +94,15 @@ def audited(  # noqa: PLR0913  # the columns of an entry
 ) -> Iterator[Attempt]:
     """Let something be changed inside, and keep who did it, what it was and what came of it.
 
-    A dry run is neither refused nor kept. `is_command` marks the face's own frame round operations: by itself it attempts
-    nothing, so that what fails before any of them is not kept, unless it is refused for being read only. Raises
-    ReadOnlyError.
+    A dry run is neither refused nor kept; one that a command begins with, to show what it would do, is what refuses that
+    command. `is_command` marks the face's own frame round operations: by itself it attempts nothing, so that what fails
+    before any of them is not kept, unless it is refused for being read only. Raises ReadOnlyError.
     """
     outer = _CURRENT.get()
-    if dry_run:
-        yield outer or _begun(site, action, fleet, (), parameters)
+    if dry_run and outer is None:
+        yield _begun(site, action, fleet, (), parameters)
+    elif dry_run and outer is not None:
+        yield from _rehearsed(outer, fleet, parameters)
     elif outer is not None:
         yield from _joined(site, outer, action, fleet, parameters)
     else:
@@ -126,6 +145,17 @@ def _begun(
         argv=tuple(printable(each)[:_TEXT_MAX] for each in without_secrets(argv)[:_ARGUMENTS_MAX]),
         parameters=_texts(parameters),
     )
+
+
+def _rehearsed(outer: Attempt, fleet: str, parameters: Mapping[str, object] | None) -> Iterator[Attempt]:
+    """Run an operation's dry run inside a command that goes on to do it: what refuses the one refuses the other."""
+    try:
+        yield outer
+    except FleetctlError:
+        outer.fleet = outer.fleet or fleet
+        outer.parameters = {**_texts(parameters), **outer.parameters}
+        outer.is_begun = True
+        raise
 
 
 def _texts(parameters: Mapping[str, object] | None) -> dict[str, str]:
@@ -178,7 +208,7 @@ def _kept(site: Site, attempt: Attempt, *, is_command: bool) -> Iterator[Attempt
 
 def _result_of(attempt: Attempt, exc: BaseException) -> tuple[AuditResult, int, str]:
     """Return how a command that ended with an exception ended."""
-    done = AuditResult.OK if attempt.is_done else None
+    done = attempt.result or (AuditResult.OK if attempt.is_done else None)
     if isinstance(exc, FleetctlError):
         refused = AuditResult.FAILED if isinstance(exc, _FAILURES) else AuditResult.REFUSED
         return done or refused, exc.exit_code, exc.message
@@ -188,6 +218,14 @@ def _result_of(attempt: Attempt, exc: BaseException) -> tuple[AuditResult, int, 
     if isinstance(code, int):
         return done or AuditResult.REFUSED, code, ""
     return done or AuditResult.FAILED, _EXIT_BUG, f"{type(exc).__name__}: {exc}"
+
+
+def audit_result(exit_code: int, *, was_changed: bool) -> AuditResult:
+    """Return what came of several operations that ended badly, with the exit code of the one they ended at.
+
+    Refused: a rule forbade that one before anything was changed. Else it was begun, and failed.
+    """
+    return AuditResult.FAILED if was_changed or exit_code in _FAILURE_CODES else AuditResult.REFUSED
 
 
 def refuse_if_readonly(action: str, *, is_readonly: bool) -> None:

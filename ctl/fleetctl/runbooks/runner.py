@@ -14,8 +14,9 @@ from fleetctl.errors import (
     DiskFullError,
     FleetctlError,
 )
+from fleetctl.model.audit import AuditResult
 from fleetctl.model.runbook_run import RunbookRun, RunStatus, StepRecord, StepStatus
-from fleetctl.operations.audit import audited
+from fleetctl.operations.audit import audit_result, audited
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
 from fleetctl.runbooks.known_runbooks import FoundRunbook
 from fleetctl.runbooks.notices import tell_receivers
@@ -157,6 +158,10 @@ def _gone_through(site: Site, run: RunbookRun, company: Company) -> RunbookRun:
     # Its entry is written at once; the operations of its steps are added as they are done, and survive a kill.
     with audited(site, "runbook", fleet=run.fleet, parameters=run.parameters) as attempt:
         attempt.note(f"runbook {run.runbook.name}, run {run.id}")
+    noted = len(attempt.changes)
+    attempt.result = (
+        AuditResult.FAILED
+    )  # unless it comes to its end: a state that cannot be written, or Ctrl-C, ends it too
     taker = StepTaker(site, company, run, deadline_s=site.clock.monotonic_s() + _left_s(run))
     try:
         failed = _failed_record(taker) or _take_steps(taker)
@@ -167,8 +172,12 @@ def _gone_through(site: Site, run: RunbookRun, company: Company) -> RunbookRun:
             taker.run, status=RunStatus.WAITING, reason=error.message, exit_code=error.exit_code,
             expires_at=error.expires_at,
         )  # fmt: skip
+        attempt.result = None
         return _recorded(site, waiting, company)
-    return _recorded(site, _ended(taker.run, failed, now=site.clock.now()), company)
+    ended = _ended(taker.run, failed, now=site.clock.now())
+    was_changed = len(attempt.changes) > noted or _has_changed(ended)
+    attempt.result = audit_result(ended.exit_code, was_changed=was_changed) if failed is not None else None
+    return _recorded(site, ended, company)
 
 
 def _take_steps(taker: StepTaker) -> StepRecord | None:
@@ -195,6 +204,11 @@ def _ended(run: RunbookRun, failed: StepRecord | None, *, now: datetime) -> Runb
         run, status=RunStatus.FAILED, ended_at=now, reason=f"{failed.name}: {failed.reason}{rest}",
         exit_code=failed.exit_code or FleetctlError.exit_code,
     )  # fmt: skip
+
+
+def _has_changed(run: RunbookRun) -> bool:
+    """Whether a step of it, in an earlier life too, did what changes a fleet."""
+    return any(record.status is StepStatus.OK and STEPS[record.action].is_change for record in run.steps)
 
 
 def _recorded(site: Site, run: RunbookRun, company: Company) -> RunbookRun:

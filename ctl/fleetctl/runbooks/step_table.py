@@ -33,6 +33,7 @@ class StepKind:
     timeout_s: Callable[[Any], float] = lambda _: TIMEOUT_S  # where the step says none
     # Whether one that was cut is simply taken again: its operation leads to the same end, or it asks what happened.
     is_repeatable: bool = True
+    is_change: bool = True  # whether what it does changes the fleet
     is_counted: bool = True  # whether the time it takes counts against the run's timeout
 
 
@@ -74,10 +75,11 @@ STEPS: dict[str, StepKind] = {
     "wait": StepKind(
         take=gates.wait,
         rehearse=rehearsals.wait,
+        is_change=False,
         timeout_s=lambda wanted: gates.wait_timeout_s(wanted, TIMEOUT_S),
     ),
-    "check": StepKind(take=gates.check),
-    "report": StepKind(take=reports.report),
-    "notify": StepKind(take=gates.notify, is_repeatable=False),
-    "approve": StepKind(take=gates.approve, is_counted=False),
+    "check": StepKind(take=gates.check, is_change=False),
+    "report": StepKind(take=reports.report, is_change=False),
+    "notify": StepKind(take=gates.notify, is_change=False, is_repeatable=False),
+    "approve": StepKind(take=gates.approve, is_change=False, is_counted=False),
 }
