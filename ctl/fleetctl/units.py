@@ -28,6 +28,11 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def format_ready(ready: int, wanted: int) -> str:
+    """Return "2 of 3 replicas ready"; "3 replicas ready, 1 wanted" where more are there than wanted, as in shadow mode."""
+    return f"{ready} of {wanted} replicas ready" if ready <= wanted else f"{ready} replicas ready, {wanted} wanted"
+
+
 def format_rps(rps: float) -> str:
     """Return requests per second without the unit: "83,000", "6.4"."""
     return f"{rps:,.0f}" if rps >= 1000 else f"{rps:.3g}"

@@ -10,6 +10,7 @@ from fleetctl.core.conditions import lane_condition
 from fleetctl.core.disruption import notice_text
 from fleetctl.model.subject import FLEET
 from fleetctl.printable import printable
+from fleetctl.units import format_ready
 from fleetctl.views.budget import format_budget
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
@@ -75,7 +76,7 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
     elif found.lane is not None:
         lane = found.lane
         condition = lane_condition(lane)
-        yield f"{lane.name}: {condition.type}, {lane.ready} of {lane.wanted} replicas ready ({lane.spot} on spot)"
+        yield f"{lane.name}: {condition.type}, {format_ready(lane.ready, lane.wanted)} ({lane.spot} on spot)"
         if condition.message:
             yield f"         {condition.message}"
         if lane.budget is not None:

@@ -29,7 +29,7 @@ from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failu
 from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_source
 from fleetctl.operations.readiness import failed_starts, rollout_text
 from fleetctl.operations.site import Site
-from fleetctl.units import parse_duration_s, parse_usd
+from fleetctl.units import format_ready, parse_duration_s, parse_usd
 
 
 def up(
@@ -148,7 +148,7 @@ def _how_far(seen: FleetStatus) -> str:
     rollout = seen.rollout
     if rollout is not None and rollout.ended_at is None:
         return f"revision {rollout.revision} {rollout.phase}: {rollout_text(rollout)}{gateway}"
-    return f"{ready} of {wanted} replicas ready ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
+    return f"{format_ready(ready, wanted)} ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
 
 
 def _note_detached(site: Site, fleet: str, progress: Progress) -> None:

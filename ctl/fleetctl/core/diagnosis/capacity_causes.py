@@ -10,6 +10,7 @@ from fleetctl.core.diagnosis.overlap import attempt_times
 from fleetctl.model.catalogue import Market
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.units import format_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +55,7 @@ def why_held_back(lane: LaneEvidence) -> str:
 
 def _count(lane: LaneEvidence) -> str:
     status = lane.status
-    return f"{status.ready} of {status.wanted} replicas ready, {status.pending} on the way"
+    return f"{format_ready(status.ready, status.wanted)}, {status.pending} on the way"
 
 
 def _cannot_start(lane: LaneEvidence) -> CauseFound | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.model.reason import ReasonCode
-from fleetctl.units import format_duration, format_fraction
+from fleetctl.units import format_duration, format_fraction, format_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def _left_alone(lane: LaneEvidence, entry: JournalEntry) -> CauseFound:
         cause=Cause.SLOW_REPLICA,
         lane=lane.name,
         message=f"{entry.subject.name} was far slower than its peers, and is replaced",
-        evidence=(entry.reason, f"{lane.status.ready} of {lane.status.wanted} replicas ready"),
+        evidence=(entry.reason, format_ready(lane.status.ready, lane.status.wanted)),
         remedy=f"what its engine wrote: fleetctl logs {entry.subject.name}",
     )
 
