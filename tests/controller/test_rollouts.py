@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 STATE = ReplicaState
 BAKE_S = 20.0
 ROLLOUT = RolloutSpec(bake_s=BAKE_S)
+COST_OF_FOUR = sum(lane.replicas * lane.offering.price_usd_per_hour for lane in samples.plan(FLEET).lanes)
 
 
 def fleet_profile(rollout: RolloutSpec = ROLLOUT, **changes: object) -> Profile:
@@ -389,6 +390,45 @@ def test_without_room_a_lane_that_needs_all_it_has_stays_and_says_what_would_hel
             status = controller.status()
             assert status is not None
             assert "set max_unavailable" in next(lane.reason for lane in status.lanes if lane.name == "short")
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("capacity", "cap"),
+    [
+        (CapacitySpec(max_nodes=4), "at the fleet's cap of 4 nodes (capacity.max_nodes)"),
+        (
+            CapacitySpec(max_cost_usd_per_hour=COST_OF_FOUR),
+            f"the fleet's cap of ${COST_OF_FOUR:.2f}/h (capacity.max_cost_per_hour)",
+        ),
+    ],
+    ids=["nodes", "money"],
+)
+def test_a_rollout_that_a_cap_held_until_its_timeout_names_the_cap_wherever_the_failure_is_told(
+    tmp_path: Path, capacity: CapacitySpec, cap: str
+) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path, RolloutSpec(bake_s=BAKE_S, timeout_s=60), capacity=capacity)
+        async with fleet.rig.controller() as controller:
+            await fleet.settle()
+            fleet.rig.gateway.lanes = (traffic("short", rps=3.0), traffic("long", rps=3.0))
+            fleet.put(fleet_plan("--new"))
+            await fleet.until(30)
+            status = controller.status()
+            assert status is not None
+            assert status.rollout is not None
+            assert cap in next(lane.note for lane in status.rollout.lanes if lane.lane == "short")
+            await fleet.until(90 + 5 * BAKE_S)
+            why = fleet.rollout.reason
+            assert why.startswith("no progress in ")
+            assert "(short rolling, long waiting); short: no room to surge," in why
+            assert cap in why
+            assert "raise the cap, or set max_unavailable" in why
+            assert any(cap in line for line in fleet.rig.journal("rollout") if "revision 2: no progress" in line)
+            (rolled_back,) = fleet.rig.journal("roll-back")
+            assert cap in rolled_back
+            assert NEW not in fleet.ready("short") + fleet.ready("long")
 
     run_virtual(scenario())
 

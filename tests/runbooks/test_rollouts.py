@@ -62,7 +62,18 @@ def revision(rig: Rig) -> int:
 
 def test_a_rollout_is_held_and_let_go_on(changed: Rig) -> None:
     run = changed.run("steps:\n  - rollout: {do: pause}\n  - rollout: {do: resume}\n  - rollout: {do: resume}\n").run
-    assert [record.result for record in run.steps] == [{"was_paused": paused} for paused in (False, True, False)]
+    assert [record.result for record in run.steps] == [
+        {"was_paused": False, "held_by": ["it is paused by hand"]},
+        {"was_paused": True, "held_by": []},
+        {"was_paused": False, "held_by": []},
+    ]
+
+
+def test_a_rollout_that_a_freeze_holds_still_is_told_so_when_it_is_resumed(changed: Rig) -> None:
+    run = changed.run("steps:\n  - freeze: {lane: short, reason: launch}\n  - rollout: {do: resume}\n").run
+    (held,) = run.steps[-1].result["held_by"]
+    assert held.startswith("lane short is frozen")
+    assert changed.spoken[-1] == f"demo: the rollout is held still: {held}"
 
 
 def test_undo_puts_the_revision_before_in_force_again_and_waits_for_it(changed: Rig) -> None:

@@ -66,9 +66,21 @@ def _print(change: FreezeChange, output: Format, *, dry_run: bool) -> None:
 
 def _text(change: FreezeChange) -> str:
     after = _state(change.after)
-    if change.before is None:
-        return after if change.after is not None else f"{after}, unchanged"
-    return f"{after}; before {_state(change.before)}"
+    if change.before is not None:
+        after += f"; before {_state(change.before)}"
+    elif change.after is None:
+        after += ", unchanged"
+    return after if change.after is not None else f"{after}{_held_still(change)}"
+
+
+def _held_still(change: FreezeChange) -> str:
+    """Return what a thaw leaves frozen of what was meant: the fleet round its lane, or lanes of the fleet; and what ends that."""
+    still = {lane: terms for lane, terms in change.others.items() if WHOLE_FLEET in (lane, change.lane)}
+    return "".join(
+        f"; {'the fleet' if lane == WHOLE_FLEET else f'lane {lane}'} is still frozen{terms.text}"
+        f" (end that: {freezing.thaw_command(change.fleet, lane)})"
+        for lane, terms in still.items()
+    )
 
 
 def _state(terms: Terms | None) -> str:

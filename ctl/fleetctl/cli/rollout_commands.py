@@ -69,15 +69,26 @@ def pause(ctx: typer.Context, fleet: Fleet = "", *, dry_run: DryRun = False, out
 
 
 def resume(ctx: typer.Context, fleet: Fleet = "", *, dry_run: DryRun = False, output: Output = Format.TABLE) -> None:
-    """Let a paused rollout go on; one that failed and stayed as it was is tried again."""
+    """Let a paused rollout go on; one that failed and stayed as it was is tried again.
+
+    A freeze, of one lane too, and shadow mode hold a rollout all the same: then that is said, and what ends it.
+    """
     site = site_of(ctx)
     _print(rollouts.resume(site, chosen_fleet(site, fleet), dry_run=dry_run), output, dry_run=dry_run)
 
 
 def _print(change: RolloutHold, output: Format, *, dry_run: bool) -> None:
-    text = f"{change.fleet}: the rollout {'is paused' if change.is_paused else 'goes on'}"
-    would = " (dry run, nothing was changed)" if dry_run else ""
-    emit(View(value=change, names=(change.fleet,), sections=(lines(text + would),)), output)
+    text = f"{change.fleet}: {_hold_text(change)}{' (dry run, nothing was changed)' if dry_run else ''}"
+    emit(View(value=change, names=(change.fleet,), sections=(lines(text),)), output)
+
+
+def _hold_text(change: RolloutHold) -> str:
+    if change.is_paused:
+        return "the rollout is paused"
+    if not change.held_by:
+        return "the rollout goes on"
+    lifted = "its pause is lifted, and " if change.was_paused else ""
+    return f"{lifted}the rollout is held still: {' and '.join(change.held_by)}; end that: {', '.join(change.commands)}"
 
 
 def undo(

@@ -113,6 +113,7 @@ class Rollout:
     reason: str = ""  # why it failed, or why the one before did
     failed_at: datetime | None = None
     lacks_room: bool = False  # the caps leave no room for a surge
+    waits: dict[str, str] = field(default_factory=dict)  # lane -> what keeps it from being replaced or started now
     rolled_back_at: datetime | None = None  # failed, and the earlier revision was asked for then
 
     @property
@@ -151,4 +152,11 @@ class RolloutStatus:
     undoes: int | None = None
     reason: str = ""
     is_paused: bool = False
+    held_by: tuple[str, ...] = ()  # what people hold it still by, a clause each
     on_failure: OnFailure = OnFailure.ROLLBACK
+
+    @property
+    def phase_text(self) -> str:
+        """Its phase, and why where people hold it: "paused, as the fleet is frozen by alice@web1: launch"."""
+        is_held = self.phase is RolloutPhase.PAUSED and self.held_by
+        return f"{self.phase}, as {' and '.join(self.held_by)}" if is_held else self.phase.value

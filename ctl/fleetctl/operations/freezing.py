@@ -6,10 +6,10 @@ degradation ladder goes on protecting requests, as it changes no replica.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import ConfigError, FrozenError
+from fleetctl.errors import ConfigError, FrozenError, NotFoundError
 from fleetctl.model.desired import WHOLE_FLEET, Terms
 from fleetctl.model.subject import FLEET, Subject
 from fleetctl.operations.audit import audited
@@ -33,6 +33,7 @@ class FreezeChange:
     lane: str  # WHOLE_FLEET: all of it
     before: Terms | None
     after: Terms | None
+    others: dict[str, Terms] = field(default_factory=dict)  # lane, or WHOLE_FLEET -> what stays frozen beside it
 
 
 def freeze(
@@ -50,8 +51,16 @@ def freeze(
 
 
 def thaw(site: Site, fleet: str, *, lane: str = WHOLE_FLEET, dry_run: bool = False) -> FreezeChange:
-    """End the freeze of a fleet or of one of its lanes; one that is not frozen stays so. Raises NotFoundError."""
+    """End the freeze of a fleet or of one of its lanes, those of an earlier profile too; one that is not frozen stays so.
+
+    Raises NotFoundError.
+    """
     return _set(site, fleet, lane, None, dry_run=dry_run)
+
+
+def thaw_command(fleet: str, lane: str) -> str:
+    """Return what ends a freeze, as it is typed."""
+    return f"fleetctl thaw{'' if lane == WHOLE_FLEET else f' {lane}'} --fleet {fleet}"
 
 
 def refuse_frozen(desired: Desired, lanes: Sequence[str], what: str, *, override: bool) -> None:
@@ -65,7 +74,7 @@ def refuse_frozen(desired: Desired, lanes: Sequence[str], what: str, *, override
             target = desired.fleet if whole else f"lane {lane} of {desired.fleet}"
             raise FrozenError(
                 f"{what}: {target} is frozen{terms.text}",
-                hint=f"end it with `fleetctl thaw{'' if whole else f' {lane}'}`, or pass --override-freeze",
+                hint=f"end it with `{thaw_command(desired.fleet, WHOLE_FLEET if whole else lane)}`, or pass --override-freeze",
             )
 
 
@@ -73,13 +82,13 @@ def _set(site: Site, fleet: str, lane: str, after: Terms | None, *, dry_run: boo
     action = "freeze" if after is not None else "thaw"
     with audited(site, action, fleet=fleet, dry_run=dry_run) as attempt, exclusive(site, fleet):
         desired = running_fleet(site, fleet) if after is not None else known_fleet(site, fleet)
-        if lane != WHOLE_FLEET:
-            known_lane(desired, lane)
         before = desired.overrides.freezes.get(lane)
-        change = FreezeChange(fleet=fleet, lane=lane, before=before, after=after)
+        if lane != WHOLE_FLEET and (after is not None or before is None):
+            _refuse_unknown(desired, lane, is_thaw=after is None)
+        freezes = {name: terms for name, terms in desired.overrides.freezes.items() if name != lane}
+        change = FreezeChange(fleet=fleet, lane=lane, before=before, after=after, others=dict(freezes))
         if dry_run or before == after:
             return change
-        freezes = {name: terms for name, terms in desired.overrides.freezes.items() if name != lane}
         if after is not None:
             freezes[lane] = after
         site.store.set_overrides(fleet, replace(desired.overrides, freezes=freezes), now=site.clock.now())
@@ -89,3 +98,17 @@ def _set(site: Site, fleet: str, lane: str, after: Terms | None, *, dry_run: boo
         journal_command(site, fleet, subject=subject, action=action, reason=text.partition(": ")[2])
         wake_controller(site, fleet)
     return change
+
+
+def _refuse_unknown(desired: Desired, lane: str, *, is_thaw: bool) -> None:
+    """Raise NotFoundError for a lane that the profile in force has not; who wants to thaw is told what is frozen."""
+    try:
+        known_lane(desired, lane)
+    except NotFoundError as error:
+        if not is_thaw:
+            raise
+        frozen = [
+            f"{'the fleet' if name == WHOLE_FLEET else f'lane {name}'} (`{thaw_command(desired.fleet, name)}`)"
+            for name in desired.overrides.freezes
+        ]
+        raise NotFoundError(error.message, hint=f"frozen now: {', '.join(frozen) or 'nothing'}; {error.hint}") from None

@@ -52,7 +52,7 @@ def _rolling(rollout: RolloutStatus | None) -> str:
     """Return how far a rollout is that is not over."""
     if rollout is None or rollout.phase is RolloutPhase.COMPLETE:
         return ""
-    return f"the rollout of revision {rollout.revision} is {rollout.phase}: {rollout_text(rollout)}"
+    return f"the rollout of revision {rollout.revision} is {rollout.phase_text}: {rollout_text(rollout)}"
 
 
 def rollout_text(rollout: RolloutStatus) -> str:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from fleetctl.config.profile_changes import ProfileChange, diff_profiles
 from fleetctl.core.plan.changes import diff_plans
+from fleetctl.core.rollout.progress import held_by
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.profile import Mode
 from fleetctl.model.rollout import Revision, RolloutStatus
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.audit import audited
 from fleetctl.operations.commands import ensure_controller, exclusive, journal_command, wake_controller
 from fleetctl.operations.fleets import status
-from fleetctl.operations.freezing import refuse_frozen
+from fleetctl.operations.freezing import refuse_frozen, thaw_command
 from fleetctl.operations.lookup import running_fleet
 from fleetctl.ports.records import Collection, revision_key
 from fleetctl.views.plan_changes import format_plan_value
@@ -46,11 +48,13 @@ class RevisionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutHold:
-    """Whether a rollout is held by hand, before and after."""
+    """Whether a rollout is held by hand, before and after, and what else people hold it still by."""
 
     fleet: str
     was_paused: bool
     is_paused: bool
+    held_by: tuple[str, ...] = ()  # after it, a clause each; empty: it goes on
+    commands: tuple[str, ...] = ()  # what ends that, as it is typed
 
 
 def rollout_status(site: Site, fleet: str) -> RolloutStatus:
@@ -70,7 +74,10 @@ def pause(site: Site, fleet: str, *, dry_run: bool = False) -> RolloutHold:
 
 
 def resume(site: Site, fleet: str, *, dry_run: bool = False) -> RolloutHold:
-    """Let a rollout go on; one that failed and was left as it is, is tried again."""
+    """Let a rollout go on; one that failed and was left as it is, is tried again.
+
+    A freeze and shadow mode hold it beside the pause: what is returned says so.
+    """
     return _hold(site, fleet, is_paused=False, dry_run=dry_run)
 
 
@@ -79,19 +86,37 @@ def _hold(site: Site, fleet: str, *, is_paused: bool, dry_run: bool) -> RolloutH
     with audited(site, action, fleet=fleet, dry_run=dry_run) as attempt, exclusive(site, fleet):
         desired = running_fleet(site, fleet)
         _refuse_over(site, desired, action=action.removeprefix("rollout-"))
-        change = RolloutHold(fleet=fleet, was_paused=desired.overrides.is_rollout_paused, is_paused=is_paused)
-        if dry_run:
-            return change
         now = site.clock.now()
         overrides = replace(desired.overrides, is_rollout_paused=is_paused)
         if not is_paused:
             overrides = replace(overrides, rollout_resumed_at=now)
+        change = _held(replace(desired, overrides=overrides), was_paused=desired.overrides.is_rollout_paused)
+        if dry_run:
+            return change
         site.store.set_overrides(fleet, overrides, now=now)
-        text = "paused" if is_paused else "goes on"
+        text = "paused" if is_paused else "resumed" if change.held_by else "goes on"
         attempt.note(f"rollout: {text}")
-        journal_command(site, fleet, subject=FLEET, action=action, reason=f"the rollout {text}, by hand")
+        still = f"; it waits still: {' and '.join(change.held_by)}" if change.held_by and not is_paused else ""
+        journal_command(site, fleet, subject=FLEET, action=action, reason=f"the rollout {text}, by hand{still}")
     wake_controller(site, fleet)
     return change
+
+
+def _held(after: Desired, *, was_paused: bool) -> RolloutHold:
+    """Return whether a rollout goes on by the fleet's record as it will be, and what would have it go on."""
+    fleet, overrides = after.fleet, after.overrides
+    is_shadow = after.profile.control.mode is Mode.SHADOW
+    return RolloutHold(
+        fleet=fleet,
+        was_paused=was_paused,
+        is_paused=overrides.is_rollout_paused,
+        held_by=held_by(after),
+        commands=(
+            *((f"fleetctl rollout resume {fleet}",) if overrides.is_rollout_paused else ()),
+            *(thaw_command(fleet, lane) for lane in overrides.freezes),
+            *(("fleetctl up PROFILE, with control.mode: active in it",) if is_shadow else ()),
+        ),
+    )
 
 
 def _refuse_over(site: Site, desired: Desired, *, action: str) -> None:

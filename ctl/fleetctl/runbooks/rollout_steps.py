@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.runbook import Json
     from fleetctl.model.runbook_steps import RolloutStep
+    from fleetctl.operations.rollouts import RolloutHold
     from fleetctl.runbooks.context import StepContext
 
 
@@ -22,14 +23,20 @@ def rollout(context: StepContext, wanted: RolloutStep) -> dict[str, Json]:
     site, fleet = context.site, context.fleet
     match wanted.choice:
         case RolloutChoice.PAUSE:
-            return {"was_paused": rollouts.pause(site, fleet).was_paused}
+            return _held(context, rollouts.pause(site, fleet))
         case RolloutChoice.RESUME:
-            return {"was_paused": rollouts.resume(site, fleet).was_paused}
+            return _held(context, rollouts.resume(site, fleet))
         case RolloutChoice.UNDO:
             return _undo(context, wanted)
         case RolloutChoice.WAIT:
             return _wait(context, wanted)
     assert_never(wanted.choice)
+
+
+def _held(context: StepContext, change: RolloutHold) -> dict[str, Json]:
+    if change.held_by and not change.is_paused:
+        context.company.tell(f"{change.fleet}: the rollout is held still: {' and '.join(change.held_by)}")
+    return {"was_paused": change.was_paused, "held_by": list(change.held_by)}
 
 
 def follow(context: StepContext, desired: Desired) -> None:

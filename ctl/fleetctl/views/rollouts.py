@@ -18,7 +18,7 @@ _COLUMNS = "LANE PHASE >NEW >READY >OLD NOTE"
 
 def rollout_line(rollout: RolloutStatus) -> str:
     """Return a rollout in a line: "revision 3 -> 4 canary", and why where it failed or undoes another."""
-    text = f"revision {rollout.stable} -> {rollout.revision} {rollout.phase}"
+    text = f"revision {rollout.stable} -> {rollout.revision} {rollout.phase_text}"
     if rollout.undoes is not None:
         return f"{text}; revision {rollout.undoes} failed: {rollout.reason}"
     return f"{text}: {rollout.reason}" if rollout.reason else text

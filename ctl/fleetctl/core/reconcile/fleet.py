@@ -144,7 +144,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         memory=replace(
             memory,
             lanes={name: result.decided.memory for name, result in results.items()},
-            rollout=replace(rolled.rollout, lacks_room=any(r.decided.lacks_room for r in results.values())),
+            rollout=rolled.after({name: result.decided for name, result in results.items()}),
             unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
         requeue_at=_look_again(observation, context),

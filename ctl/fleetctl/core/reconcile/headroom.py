@@ -27,17 +27,18 @@ class Headroom:
     def refusal(self, price_usd_per_hour: float, *, nodes: int = 1) -> str:
         """Return why a replica on so many more machines, at this price for all, may not be had, or an empty string."""
         if self.nodes < 1:
-            return f"at the fleet's cap of {self.capacity.max_nodes} nodes"
+            return f"at the fleet's cap of {self.capacity.max_nodes} nodes (capacity.max_nodes)"
         if self.nodes < nodes:
             return (
-                f"a replica spans {nodes} nodes, and the fleet's cap of {self.capacity.max_nodes} leaves {self.nodes}"
+                f"a replica spans {nodes} nodes, and the fleet's cap of {self.capacity.max_nodes} (capacity.max_nodes) "
+                f"leaves {self.nodes}"
             )
         # A cent's fraction of rounding must not refuse the node that fills the budget exactly.
         if self.usd_per_hour is not None and price_usd_per_hour > self.usd_per_hour + 1e-9:
             cap = format_usd(self.capacity.max_cost_usd_per_hour or 0.0)
             return (
-                f"a node at {format_usd(price_usd_per_hour)}/h does not fit the fleet's cap of {cap}/h, "
-                f"{format_usd(max(0.0, self.usd_per_hour))}/h is left"
+                f"a node at {format_usd(price_usd_per_hour)}/h does not fit the fleet's cap of {cap}/h "
+                f"(capacity.max_cost_per_hour), {format_usd(max(0.0, self.usd_per_hour))}/h is left"
             )
         return ""
 

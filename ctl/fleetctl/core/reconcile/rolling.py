@@ -41,7 +41,7 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
         canaries_wanted=share,
         canary_failures=found.failures_in_row,
         canary_wait_s=backoff_s(found.failures_in_row) - since_s(found.last_failure, view.now),
-        # Neither would leave the lane as it is for ever.
+        # Neither would leave the lane as it is for ever; validation refuses that, and older records may have it.
         max_surge=surge if surge or unavailable else 1,
         max_unavailable=unavailable,
         is_replacing=found.phase is LanePhase.ROLLING and not holds,
@@ -86,9 +86,9 @@ def _without_room(lane: LaneState, rolling: LaneRolling, refusal: str) -> tuple[
     wanted, need = lane.target.wanted, lane.target.need
     need = max(1, wanted if need is None else need)
     if wanted - 1 >= need:
-        text = f"no room for one more ({refusal}): one leaves first, as {need} of {wanted} carry what is measured"
+        text = f"no room to surge, {refusal}: one leaves first, as {need} of {wanted} carry what is measured"
         return 1, (ReasonCode.ROLLOUT_WAITS.because(text),)
-    text = f"no room for one more ({refusal}), and {need} of {wanted} are needed: raise the cap, or set max_unavailable"
+    text = f"no room to surge, {refusal}; and {need} of {wanted} are needed: raise the cap, or set max_unavailable"
     return 0, (ReasonCode.ROLLOUT_WAITS.because(text),)
 
 

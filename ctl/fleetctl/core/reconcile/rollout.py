@@ -9,6 +9,7 @@ from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.rolling import lane_rolling
 from fleetctl.core.rollout.advance import ReplicaFailure, RolloutView, advance
 from fleetctl.core.rollout.in_force import digests, in_force
+from fleetctl.core.rollout.progress import held_by
 from fleetctl.model.decision import AnyAction, MarkGone, ReportRollout, RollBack
 from fleetctl.model.desired import Desired
 from fleetctl.model.profile import Mode, OnFailure
@@ -17,9 +18,9 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase, Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from fleetctl.core.reconcile.lane_state import LaneRolling
+    from fleetctl.core.reconcile.lane_state import LaneDecision, LaneRolling
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
     from fleetctl.model.observation import Observation
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _AGAIN_S = 10.0
 # What says nothing of the revision: no node was to be had, or it has vanished.
 _NOT_ITS_DOING = frozenset({ReasonCode.CREATE_REFUSED, ReasonCode.CREATE_OVERDUE, ReasonCode.MISSING})
+_WAITS = (ReasonCode.ROLLOUT_WAITS, ReasonCode.LAUNCH_BLOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,21 @@ class Rolled:
     def lane_rolling(self, lane: str, *, wanted: int) -> LaneRolling | None:
         """Return what the rollout asks of a lane now."""
         return lane_rolling(lane, self.rollout, self.view, wanted=wanted)
+
+    def after(self, decided: Mapping[str, LaneDecision]) -> Rollout:
+        """Return the rollout with what the lanes' decisions say of it: whether the caps leave room, and what it waits for."""
+        waits = {
+            name: text
+            for name, lane in self.rollout.lanes.items()
+            if name in decided and not lane.is_over and (text := _waits_for(decided[name]))
+        }
+        return replace(self.rollout, lacks_room=any(lane.lacks_room for lane in decided.values()), waits=waits)
+
+
+def _waits_for(decided: LaneDecision) -> str:
+    """Return why a lane is neither replaced nor started further; what the rollout itself says goes first."""
+    messages = (note.message for code in _WAITS for note in decided.notes if note.code is code)
+    return next(messages, "")
 
 
 def roll(desired: Desired, observation: Observation, context: ReconcileContext, steps: Sequence[ReplicaStep]) -> Rolled:
@@ -123,10 +140,9 @@ def _reasons(rollout: Rollout, desired: Desired) -> Iterator[Reason]:
         return
     if rollout.is_failed:
         yield ReasonCode.ROLLOUT_FAILED.because(f"revision {rollout.revision} failed: {rollout.reason}")
-    elif desired.overrides.is_rollout_paused:
-        yield ReasonCode.ROLLOUT.because(f"the rollout of revision {rollout.revision} is paused")
-    elif desired.overrides.freezes:
-        yield ReasonCode.ROLLOUT.because(f"the rollout of revision {rollout.revision} waits: frozen")
+    elif desired.overrides.is_rollout_paused or desired.overrides.freezes:
+        why = " and ".join(held_by(desired))
+        yield ReasonCode.ROLLOUT.because(f"the rollout of revision {rollout.revision} waits: {why}")
     elif desired.profile.control.mode is Mode.SHADOW:
         yield ReasonCode.ROLLOUT.because(f"revision {rollout.revision} is not rolled out: in shadow mode nothing is")
         return

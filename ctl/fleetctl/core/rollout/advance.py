@@ -317,5 +317,6 @@ def _why_failed(rollout: Rollout, view: RolloutView) -> str:
     limit_s = spec.timeout_s + (BAKES_MAX * spec.bake_s if is_baking else 0.0)
     if waited_s > limit_s and rollout.undoes is None:
         stuck = ", ".join(f"{name} {lane.phase}" for name, lane in rollout.lanes.items() if not lane.is_over)
-        return f"no progress in {format_duration(waited_s)}, the limit is {format_duration(limit_s)} ({stuck})"
+        why = "".join(f"; {name}: {text}" for name, text in rollout.waits.items() if not rollout.lanes[name].is_over)
+        return f"no progress in {format_duration(waited_s)}, the limit is {format_duration(limit_s)} ({stuck}){why}"
     return ""

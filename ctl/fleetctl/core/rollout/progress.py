@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.rollout.advance import order
 from fleetctl.core.rollout.in_force import digests
+from fleetctl.model.desired import WHOLE_FLEET
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase, LaneRolloutStatus, Rollout, RolloutPhase, RolloutStatus
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.replica import Replica
-    from fleetctl.model.rollout import LaneRollout
 
 
 def rollout_status(desired: Desired, rollout: Rollout | None, records: Sequence[Replica]) -> RolloutStatus | None:
@@ -28,20 +28,34 @@ def rollout_status(desired: Desired, rollout: Rollout | None, records: Sequence[
         phase=phase_of(rollout, is_paused=is_held(desired)),
         revision=rollout.revision,
         stable=rollout.stable,
-        lanes=tuple(_lane(name, rollout.lanes[name], known.get(name, ""), records) for name in names),
+        lanes=tuple(_lane(name, rollout, known.get(name, ""), records) for name in names),
         started_at=rollout.started_at,
         ended_at=rollout.ended_at,
         undoes=rollout.undoes,
         reason=rollout.reason,
         is_paused=is_held(desired),
+        held_by=held_by(desired),
         on_failure=desired.profile.control.rollout.on_failure,
     )
 
 
 def is_held(desired: Desired) -> bool:
     """Whether people hold a rollout still: it is paused, the fleet or a lane is frozen, or the controller only watches."""
-    is_shadow = desired.profile.control.mode is Mode.SHADOW
-    return is_shadow or desired.overrides.is_rollout_paused or bool(desired.overrides.freezes)
+    return bool(held_by(desired))
+
+
+def held_by(desired: Desired) -> tuple[str, ...]:
+    """Return what people hold a rollout still by, a clause each; empty: nothing. One lane's freeze holds the fleet's rollout."""
+    overrides = desired.overrides
+    frozen = (
+        f"{'the fleet' if lane == WHOLE_FLEET else f'lane {lane}'} is frozen{terms.text}"
+        for lane, terms in overrides.freezes.items()
+    )
+    return (
+        *(("it is paused by hand",) if overrides.is_rollout_paused else ()),
+        *frozen,
+        *(("in shadow mode nothing is rolled out",) if desired.profile.control.mode is Mode.SHADOW else ()),
+    )
 
 
 def phase_of(rollout: Rollout, *, is_paused: bool) -> RolloutPhase:
@@ -58,7 +72,9 @@ def phase_of(rollout: Rollout, *, is_paused: bool) -> RolloutPhase:
     return RolloutPhase.CANARY if is_canary else RolloutPhase.ROLLING
 
 
-def _lane(name: str, lane: LaneRollout, digest: str, records: Sequence[Replica]) -> LaneRolloutStatus:
+def _lane(name: str, rollout: Rollout, digest: str, records: Sequence[Replica]) -> LaneRolloutStatus:
+    lane = rollout.lanes[name]
+    waits = "" if lane.is_over else rollout.waits.get(name, "")
     own = [record for record in records if record.lane == name and record.state.counts_as_capacity]
     updated = [record for record in own if digest and record.launch_digest == digest]
     return LaneRolloutStatus(
@@ -67,5 +83,5 @@ def _lane(name: str, lane: LaneRollout, digest: str, records: Sequence[Replica])
         updated=len(updated),
         updated_ready=sum(record.state is ReplicaState.READY for record in updated),
         outdated=len(own) - len(updated),
-        note=lane.note,
+        note="; ".join(text for text in (lane.note, waits) if text),
     )
