@@ -1,4 +1,4 @@
-"""Gives each tick the revision that a rollout comes from; read once."""
+"""Gives each tick the revision that a rollout comes from, read once, and the one that it goes to where it begins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.rollout.in_force import lower_caps, stable_number
+from fleetctl.core.rollout.in_force import restored, stable_number
 from fleetctl.errors import StateError
 from fleetctl.model.rollout import Revision
 from fleetctl.ports.records import Collection, revision_key
@@ -27,7 +27,9 @@ class Revisions:
         self._stable: Revision | None = None
 
     async def attach(self, desired: Desired, rollout: Rollout | None) -> Desired:
-        """Return the fleet's record with what its rollout comes from. Raises StateError where that cannot be read."""
+        """Return the fleet's record with what its rollout comes from and goes to. Raises StateError where that cannot be read."""
+        if rollout is not None and rollout.revision != desired.revision:
+            desired = replace(desired, newest=await self._read(desired.revision))
         number = stable_number(rollout, desired.revision)
         if number is None:
             return desired
@@ -47,8 +49,7 @@ class Revisions:
         return found.value_as(Revision) if found is not None else None
 
     def roll_back(self, failed: Desired, stable: Revision, *, over: int, why: str) -> None:
-        """Put a revision in force again, unless another than `over` has taken its place; a cap that was lowered stays so."""
+        """Put a revision in force again, unless another than `over` has taken its place."""
         now = self._world.clock.now()
-        capacity = lower_caps(stable.profile.capacity, failed.profile.capacity)
-        profile = replace(stable.profile, capacity=capacity)
+        profile = restored(stable.profile, failed.profile)
         self._world.store.write(lambda store: store.put_fleet(profile, stable.plan, now=now, why=why, over=over))

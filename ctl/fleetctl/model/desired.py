@@ -98,4 +98,6 @@ class Desired:
     created_at: datetime
     changed_at: datetime
     revision: int = 0  # grows with every change of profile or plan; 0: from before revisions were kept
-    stable: Revision | None = None  # what a rollout comes from; the controller's reading, never stored
+    # The controller's reading, never stored: what a rollout comes from, and the revision that is asked for, where one begins.
+    stable: Revision | None = None
+    newest: Revision | None = None

@@ -35,6 +35,12 @@ class LanePhase(StrEnum):
 
 # Of a revision that was kept before it said so itself: its reason does.
 NOT_RECORDED: Final = -1
+_IN_PLACE: Final = " takes its place: "
+
+
+def rollback_reason(revision: int, to: int, failure: str) -> str:
+    """Return why a revision comes into force in place of one that failed."""
+    return f"revision {revision} failed, {to}{_IN_PLACE}{failure}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,11 @@ class Revision:
             return self.undoes
         before = self.number - 1
         return before if not self.by and self.why.startswith(f"revision {before} failed") else None
+
+    @property
+    def failure(self) -> str:
+        """Why the one that it took the place of had failed; empty: none had."""
+        return self.why.partition(_IN_PLACE)[2] if self.failed is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

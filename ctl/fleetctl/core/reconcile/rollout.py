@@ -15,7 +15,7 @@ from fleetctl.model.desired import Desired
 from fleetctl.model.profile import Mode, OnFailure
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.rollout import LanePhase, Rollout
+from fleetctl.model.rollout import LanePhase, Rollout, rollback_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def roll(desired: Desired, observation: Observation, context: ReconcileContext, 
     rollout = advance(before, view)
     actions: list[AnyAction] = list(_reports(before, rollout))
     if _must_roll_back(rollout, desired, context) and rollout.stable is not None:
-        reason = f"revision {rollout.revision} failed, {rollout.stable} takes its place: {rollout.reason}"
+        reason = rollback_reason(rollout.revision, rollout.stable, rollout.reason)
         roll_back = RollBack(revision=rollout.revision, to=rollout.stable, code=ReasonCode.ROLLED_BACK, reason=reason)
         actions.append(roll_back)
         rollout = replace(rollout, rolled_back_at=context.now)

@@ -121,9 +121,8 @@ def advance(before: Rollout | None, view: RolloutView) -> Rollout:
 
 
 def _begin(before: Rollout | None, view: RolloutView) -> Rollout:
-    desired, stable = view.desired, view.desired.stable
-    is_stable_again = stable is not None and (desired.profile, desired.plan) == (stable.profile, stable.plan)
-    is_undoing = before is not None and before.rolled_back_at is not None and is_stable_again
+    desired, stable, newest = view.desired, view.desired.stable, view.desired.newest
+    failed = newest.failed if newest is not None and before is not None else None
     old = digests(stable.profile, stable.plan) if stable is not None else {}
     lanes = {name: _first(name, digest, old.get(name, ""), view) for name, digest in view.digests.items()}
     gone = {name: LaneRollout(phase=LanePhase.WAITING, was=was) for name, was in old.items() if name not in lanes}
@@ -133,8 +132,8 @@ def _begin(before: Rollout | None, view: RolloutView) -> Rollout:
         lanes=lanes | gone,
         started_at=view.now,
         progressed_at=view.now,
-        undoes=before.revision if before is not None and is_undoing else None,
-        reason=before.reason if before is not None and is_undoing else "",
+        undoes=failed,
+        reason=newest.failure if newest is not None and failed is not None else "",
     )
 
 

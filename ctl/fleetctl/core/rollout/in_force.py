@@ -85,6 +85,15 @@ def lower_caps(capacity: CapacitySpec, other: CapacitySpec) -> CapacitySpec:
     )
 
 
+def restored(stable: Profile, failed: Profile) -> Profile:
+    """Return the profile that takes the place of one that failed: the earlier one, and what is not its to take back.
+
+    A cap that was lowered stays so; and a controller that was to act goes on, or nothing would be put back.
+    """
+    control = replace(stable.control, mode=failed.control.mode)
+    return replace(stable, capacity=lower_caps(stable.capacity, failed.capacity), control=control)
+
+
 def by_revision(desired: Desired, revision: Revision) -> Desired:
     """Return the fleet's record as if this revision alone were in force."""
     return replace(desired, profile=revision.profile, plan=revision.plan)
