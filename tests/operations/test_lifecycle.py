@@ -12,13 +12,14 @@ from fleetctl.errors import (
     ConfigError,
     LockHeldError,
     NotFoundError,
+    RolloutFailedError,
     UnavailableError,
 )
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.profile import CapacitySpec, GatewaySpec, Mode
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.rollout import RolloutPhase, RolloutStatus
+from fleetctl.model.rollout import RolloutPhase, RolloutStatus, rollback_reason
 from fleetctl.model.status import ReplicaStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan, move_refusal
@@ -178,6 +179,35 @@ def test_an_up_in_shadow_mode_does_not_wait_for_a_rollout_that_nobody_makes(site
     seen = replace(fakes.ready_status("demo"), rollout=rollout)
     assert "the rollout of revision 2 is paused" in missing(site, seen, generation=1)
     assert missing(site, replace(seen, mode=Mode.SHADOW), generation=1) == ""
+
+
+def test_no_other_revision_passes_for_the_one_that_is_waited_for(site, store, fakes):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    rollout = RolloutStatus(
+        phase=RolloutPhase.COMPLETE, revision=2, stable=1, lanes=(), started_at=samples.EPOCH, ended_at=samples.EPOCH
+    )
+    seen = replace(fakes.ready_status("demo"), rollout=rollout, revision=2)
+    assert missing(site, seen, generation=1, revision=2) == ""
+    assert missing(site, seen, generation=1, revision=3) == "revision 2 is in force, this is 3"
+    first = replace(seen, rollout=None, revision=1, is_revision_complete=False)
+    assert "revision 1 is not complete: replicas ready: short 2 of 2" in missing(site, first, generation=1, revision=1)
+    assert missing(site, replace(first, mode=Mode.SHADOW), generation=1, revision=1) == ""
+    # A policy of a third party's need not keep a rollout.
+    assert missing(site, replace(seen, rollout=None, revision=None), generation=1, revision=3) == ""
+
+
+def test_following_up_a_revision_that_was_rolled_back_fails_whatever_the_rollout_is_about_by_then(
+    site, store, fakes, host
+):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    changed = replace(samples.plan(), cautions=("changed",))
+    lifecycle.up(site, samples.profile(), changed)
+    why = rollback_reason(2, 1, "short: r5 cannot start: no such flag")
+    store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH, why=why, over=2)
+    host.controllers["demo"] = lambda: fakes.ready_status("demo")
+    failed = "revision 2 failed: short: r5 cannot start: no such flag; revision 3 took its place"
+    with pytest.raises(RolloutFailedError, match=failed):
+        list(lifecycle.follow_up(site, "demo", timeout_s=60, generation=2, revision=2))
 
 
 def test_an_address_is_claimed_only_where_somebody_answers(site, fakes, host):

@@ -92,17 +92,20 @@ def test_undo_right_after_an_up_goes_back_to_what_was_complete_then(site, store)
 def test_whoever_waits_for_a_revision_is_told_that_another_took_its_place(site, store):
     put(store, 10)
     put(store, 11)
-    refuse_superseded(site, "demo", revision=2)
+    refuse_superseded(site, status(site, "demo"), revision=2)
     put(store, 12, by="bob")
     with pytest.raises(RolloutFailedError, match=r"revision 2 is no longer wanted: revision 3 took its place, by bob"):
-        refuse_superseded(site, "demo", revision=2)
+        refuse_superseded(site, status(site, "demo"), revision=2)
 
 
 def test_a_rollback_is_told_as_a_failure_and_not_as_a_newer_revision(site, store):
     put(store, 10)
     put(store, 11)
+    before = status(site, "demo")
     put(store, 10, by="")
-    refuse_superseded(site, "demo", revision=2)
+    refuse_superseded(site, before, revision=2)
+    with pytest.raises(RolloutFailedError, match=r"revision 2 failed: r5; revision 3 took its place"):
+        refuse_superseded(site, status(site, "demo"), revision=2)
 
 
 def test_the_commands_that_a_rollback_points_to_take_the_fleet_as_they_are_typed(site, store):

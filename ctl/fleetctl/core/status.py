@@ -110,6 +110,8 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_failing_since=known.failing_since,
         overrides=desired.overrides,
         rollout=rollout_status(desired, known.memory.rollout, known.records),
+        revision=known.memory.rollout.revision if known.memory.rollout is not None else None,
+        is_revision_complete=known.memory.rollout is None or known.memory.rollout.is_over,
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
     )
 

@@ -101,6 +101,8 @@ class FleetStatus:
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
     overrides: Overrides = field(default_factory=Overrides)  # what people have set, frozen or cordoned
     rollout: RolloutStatus | None = None  # the newest; None: none between two revisions
+    revision: int | None = None  # that its lanes have, or are brought to, the first included; None: no rollout is known
+    is_revision_complete: bool = True  # every lane has what it asks for, and of no other
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
 
     @property

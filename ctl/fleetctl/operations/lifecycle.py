@@ -156,10 +156,10 @@ def follow_up(
         seen = status(site, fleet)
         yield seen
         condition = fleet_condition(seen)
-        lacking = missing(site, seen, generation=generation)
+        lacking = missing(site, seen, generation=generation, revision=revision)
         if revision is not None:
             refuse_failed_rollout(seen, revision=revision)
-            refuse_superseded(site, fleet, revision=revision)
+            refuse_superseded(site, seen, revision=revision)
         if not lacking:
             return
         if seen.rollout is None or seen.rollout.ended_at is not None:

@@ -13,6 +13,8 @@ from fleetctl.ports.records import Collection, revision_key
 from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetctl.model.replica import Replica
     from fleetctl.model.status import FleetStatus, LaneStatus
     from fleetctl.operations.site import Site
@@ -30,29 +32,41 @@ def is_ready(seen: FleetStatus) -> bool:
     return alive and all(lane.ready >= lane.wanted and not serves_nobody(lane) for lane in seen.lanes)
 
 
-def missing(site: Site, seen: FleetStatus, *, generation: int) -> str:
+def missing(site: Site, seen: FleetStatus, *, generation: int, revision: int | None = None) -> str:
     """Return what keeps this generation of a fleet's record from being in force; empty: it is, and serves.
 
-    The port is asked last, and by a connection: an address is only claimed where somebody answers.
+    Given a revision, no other will do, whatever has become of that. The port is asked last, and by a connection: an address is only claimed where somebody answers.
     """
     if not seen.controller_alive:
         return "the controller does not answer"
     if seen.generation < generation:
         return f"the controller works by generation {seen.generation}, this is {generation}"
     # In shadow mode nothing is rolled out: nobody need wait for the end of that.
-    if seen.mode is not Mode.SHADOW and (rolling := _rolling(seen.rollout)):
+    if seen.mode is not Mode.SHADOW and (rolling := _rolling(seen, revision)):
         return rolling
-    lanes = [f"{lane.name} {lane.ready} of {lane.wanted}" for lane in seen.lanes if lane.ready < lane.wanted]
-    if lanes:
-        return f"replicas ready: {', '.join(lanes)}"
+    if short := [lane for lane in seen.lanes if lane.ready < lane.wanted]:
+        return _ready(short)
     return _missing_at_gateway(seen, generation=generation) or _closed_port(site, seen.fleet)
 
 
-def _rolling(rollout: RolloutStatus | None) -> str:
-    """Return how far a rollout is that is not over."""
-    if rollout is None or rollout.phase is RolloutPhase.COMPLETE:
-        return ""
-    return f"the rollout of revision {rollout.revision} is {rollout.phase_text}: {rollout_text(rollout)}"
+def _rolling(seen: FleetStatus, revision: int | None) -> str:
+    """Return how far a rollout is that is not over, or is to another revision than the one that is waited for.
+
+    A first revision has no rollout to show, and one that came before the first was complete has none either: replicas
+    enough are ready all the while, and may be of the one before.
+    """
+    rollout = seen.rollout
+    if rollout is not None and rollout.phase is not RolloutPhase.COMPLETE:
+        return f"the rollout of revision {rollout.revision} is {rollout.phase_text}: {rollout_text(rollout)}"
+    if not seen.is_revision_complete:
+        return f"revision {seen.revision} is not complete: {_ready(seen.lanes)}"
+    if revision is not None and seen.revision not in {None, revision}:
+        return f"revision {seen.revision} is in force, this is {revision}"
+    return ""
+
+
+def _ready(lanes: Iterable[LaneStatus]) -> str:
+    return f"replicas ready: {', '.join(f'{lane.name} {lane.ready} of {lane.wanted}' for lane in lanes)}"
 
 
 def rollout_text(rollout: RolloutStatus) -> str:
@@ -73,10 +87,7 @@ def refuse_failed_rollout(seen: FleetStatus, *, revision: int) -> None:
         return
     if rollout.undoes == revision:
         back = f"revision {rollout.stable} takes its place again as revision {rollout.revision}"
-        raise RolloutFailedError(
-            f"revision {revision} failed: {rollout.reason}; {back}",
-            hint=f"see why: fleetctl rollout status {seen.fleet}; fleetctl events {seen.fleet}",
-        )
+        raise _rolled_back(seen.fleet, revision, rollout.reason, back=back)
     if rollout.revision == revision and rollout.phase is RolloutPhase.FAILED and rollout.on_failure is OnFailure.PAUSE:
         raise RolloutFailedError(
             f"revision {revision} failed, and everything stays as it is now: {rollout.reason}",
@@ -84,19 +95,33 @@ def refuse_failed_rollout(seen: FleetStatus, *, revision: int) -> None:
         )
 
 
-def refuse_superseded(site: Site, fleet: str, *, revision: int) -> None:
-    """Raise RolloutFailedError where somebody has put a newer revision in force than the one that is waited for."""
-    desired = site.store.fleet(fleet)
+def refuse_superseded(site: Site, seen: FleetStatus, *, revision: int) -> None:
+    """Raise RolloutFailedError where a newer revision is in force than the one that is waited for, as is on record.
+
+    One that was put back because this one failed is told of by the rollout itself; by its record where that is past it.
+    """
+    desired, fleet = site.store.fleet(seen.fleet), seen.fleet
     if desired is None or desired.revision <= revision:
         return
     for number in range(revision + 1, desired.revision + 1):
         found = site.store.find_record(Collection.ROLLOUTS, revision_key(number), fleet=fleet)
         newer = found.value_as(Revision) if found is not None else None
-        if newer is not None and newer.failed is None:  # that is told with its reason
+        if newer is None:
+            continue
+        if newer.failed is None:
             raise RolloutFailedError(
                 f"revision {revision} is no longer wanted: revision {number} took its place, by {newer.by or 'somebody'} ({newer.why or 'up'})",
                 hint=f"see: fleetctl rollout history {fleet}; fleetctl rollout status {fleet}",
             )
+        if newer.failed == revision and seen.generation >= desired.generation:
+            raise _rolled_back(fleet, revision, newer.failure, back=f"revision {number} took its place")
+
+
+def _rolled_back(fleet: str, revision: int, why: str, *, back: str) -> RolloutFailedError:
+    return RolloutFailedError(
+        f"revision {revision} failed: {why}; {back}",
+        hint=f"see why: fleetctl rollout status {fleet}; fleetctl events {fleet}",
+    )
 
 
 def _missing_at_gateway(seen: FleetStatus, *, generation: int) -> str:

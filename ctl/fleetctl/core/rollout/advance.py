@@ -108,7 +108,7 @@ def advance(before: Rollout | None, view: RolloutView) -> Rollout:
         return rollout
     if desired.overrides.is_rollout_paused or desired.overrides.freezes:
         # What is frozen is not changed by the controller's own choice; one lane's freeze holds the fleet's rollout.
-        return replace(rollout, progressed_at=view.now)
+        return replace(_started(rollout, view), progressed_at=view.now)
     after = replace(rollout, lanes={name: _lane(name, lane, rollout, view) for name, lane in rollout.lanes.items()})
     after = _next_lane(after, view)
     if _progress(after) != _progress(rollout):
@@ -116,8 +116,20 @@ def advance(before: Rollout | None, view: RolloutView) -> Rollout:
     failed = _why_failed(after, view)
     if failed:
         return replace(after, failed_at=view.now, reason=failed)
-    is_over = all(lane.is_over for lane in after.lanes.values())
-    return replace(after, ended_at=view.now) if is_over else after
+    return _ended(after, view)
+
+
+def _started(rollout: Rollout, view: RolloutView) -> Rollout:
+    """Return a rollout that is held: where there is none to go back to, nothing but starts is under way, and those go on."""
+    if rollout.stable is not None or any(lane.phase is LanePhase.ROLLING for lane in rollout.lanes.values()):
+        return rollout
+    lanes = {name: _lane(name, lane, rollout, view) for name, lane in rollout.lanes.items()}
+    return _ended(replace(rollout, lanes=lanes), view)
+
+
+def _ended(rollout: Rollout, view: RolloutView) -> Rollout:
+    is_over = all(lane.is_over for lane in rollout.lanes.values())
+    return replace(rollout, ended_at=view.now) if is_over else rollout
 
 
 def _begin(before: Rollout | None, view: RolloutView) -> Rollout:
