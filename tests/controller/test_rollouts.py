@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -655,5 +656,67 @@ def test_a_canary_that_fails_to_start_is_tried_again_after_a_backoff_that_double
                 "a start that failed is one failure, also once its node has ended"
             )
             assert "3 new replicas failed" in fleet.rollout.reason
+
+    run_virtual(scenario())
+
+
+def test_a_canary_that_finds_no_stock_is_ordered_again_after_the_backoff_of_its_lane(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path)
+        async with fleet.rig.controller():
+            await fleet.settle()
+            provider = fleet.rig.provider
+            provider.stock = {each.key: 0 for each in await provider.offerings()}
+            begun = fleet.rig.clock.now()
+            fleet.put(fleet_plan("--new"))
+            await fleet.until(100)
+            journal = [each for each in fleet.rig.store.journal(FLEET, limit=1000) if each.at >= begun]
+            tried = [each.at for each in journal if each.action == "launch" and each.reason.startswith("canary")]
+            waits = [(again - at).total_seconds() for at, again in itertools.pairwise(tried)]
+            assert len(waits) >= 3
+            assert all(wait >= backoff_s(failures) for failures, wait in enumerate(waits, start=1)), waits
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("max_nodes", [6, 10], ids=["room for the next once some have left", "room"])
+def test_the_last_one_of_a_lane_serves_until_another_does_where_there_is_room_for_both(
+    tmp_path: Path, max_nodes: int
+) -> None:
+    async def scenario() -> None:
+        every = RolloutSpec(bake_s=BAKE_S, canary=ReplicaShare(), max_unavailable=ReplicaShare(share=1.0))
+        fleet = Fleet(tmp_path, every, capacity=CapacitySpec(max_nodes=max_nodes))
+        fleet.put(
+            replace(fleet.first, lanes=tuple(replace(lane, replicas=3, on_demand=3) for lane in fleet.first.lanes))
+        )
+        async with fleet.rig.controller():
+            await fleet.settle()
+            fleet.put(of_one(fleet_plan("--new")))
+            least = await fleet.until(100)
+            assert fleet.rollout.is_over
+            assert fleet.ready("short") == fleet.ready("long") == [NEW]
+            assert min(count for _, count in least) == 1
+
+    run_virtual(scenario())
+
+
+def test_what_load_wants_and_the_caps_have_no_room_for_keeps_no_replica_from_being_replaced(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one_less = RolloutSpec(bake_s=BAKE_S, canary=ReplicaShare(), max_unavailable=ReplicaShare(count=1))
+        fleet = Fleet(tmp_path, one_less, capacity=CapacitySpec(max_nodes=2))
+        fleet.profile = replace(fleet.profile, lanes=fleet.profile.lanes[:1])
+        fleet.put(fleet_plan(lanes=("short",)))
+        async with fleet.rig.controller() as controller:
+            await fleet.settle()
+            fleet.rig.gateway.lanes = (traffic("short", rps=9.0),)
+            await fleet.until(60)
+            seen = controller.status()
+            assert seen is not None
+            assert [(lane.ready, lane.wanted > 3) for lane in seen.lanes] == [(2, True)]
+            fleet.put(fleet_plan("--new", lanes=("short",)))
+            least = await fleet.until(60)
+            assert fleet.rollout.is_over
+            assert fleet.ready("short") == [NEW, NEW]
+            assert least == [("short", 1)]
 
     run_virtual(scenario())

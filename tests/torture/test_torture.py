@@ -41,6 +41,10 @@ FOUND = {
     1000124: "an order refused for stock while the fleet went down left no cool-off for the next up",
     1000159: "a rollout never ended where load wanted more than the caps have room for",
     1000274: "an up while a down still waited for orders of an earlier revision kept what came of them",
+    1000381: "a rollout drained a lane's last replica although what left the lane made room for another beside it",
+    1000399: "a rollback to a revision of shadow mode put nothing back",
+    1000477: "a canary that found no stock was ordered at every tick, and counted against its lane's own launches",
+    1000508: "a rollout never ended where load wanted more than the caps have room for and one replica may be missing",
     21574: "an orphaned node that could not be stopped was not counted against the cost cap",
 }
 

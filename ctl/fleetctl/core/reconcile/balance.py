@@ -70,14 +70,14 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = drain_superseded(lane, context)
     notes += rolling + waiting + slow + held + late_note(lane, context.now)
     decided = _launch_lacking(lane, context, headroom, notes)
-    return _with_canaries(lane, replace(decided, lacks_room=bool(rolling)))
+    return _with_canaries(lane, context, replace(decided, lacks_room=bool(rolling)))
 
 
 def _next_price(lane: LaneState) -> float:
     return price_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
 
 
-def _with_canaries(lane: LaneState, decided: LaneDecision) -> LaneDecision:
+def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDecision) -> LaneDecision:
     if lane.rolling is None or not lane.rolling.canaries_wanted:
         return decided
     # They stay when what serves now has left: the lane's on-demand baseline begins with them.
@@ -85,12 +85,12 @@ def _with_canaries(lane: LaneState, decided: LaneDecision) -> LaneDecision:
     market = next_market(lane, _on_demand(canaries)).market
     price = price_of(lane.plan, market)
     launches, headroom, notes = canary_launches(lane, decided.headroom, market=market, price_usd_per_hour=price)
-    rolling = lane.rolling
-    if launches and rolling.canary_wait_s > 0:
+    # A refused order is the lane's failure, whoever was to be ordered: its next launch of any kind waits.
+    own = lane.rolling.canary_wait_s, f"{lane.rolling.canary_failures} failed canaries in a row"
+    wait_s, what = max(own, _backoff(lane, context))
+    if launches and wait_s > 0:
         # The headroom stays claimed meanwhile, as for the lane's own launches.
-        text = (
-            f"{rolling.canary_failures} failed canaries in a row: the next in {format_duration(rolling.canary_wait_s)}"
-        )
+        text = f"{what}: the next in {format_duration(wait_s)}"
         return replace(decided, headroom=headroom, notes=(*decided.notes, ReasonCode.START_BACKOFF.because(text)))
     return replace(
         decided,

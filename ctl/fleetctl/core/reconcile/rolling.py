@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fleetctl.model.rollout import Rollout
 
 _AT_WORK = (LanePhase.CANARY, LanePhase.ROLLING)
+_LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 
 
 def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int) -> LaneRolling | None:
@@ -68,21 +69,40 @@ def supersede(
     refusal = headroom.refusal(price_usd_per_hour, nodes=lane.plan.node_count) if lacking > 0 else ""
     launches = 0 if refusal else max(0, lacking)
     kept = min(len(old), max(0, wanted - new - launches))
-    may_miss = rolling.max_unavailable
+    leaving = sum(o.replica.record.state in _LEAVING for o in lane.steps)
+    may_miss = _may_miss(lane, rolling, leaving=leaving, is_refused=bool(refusal))
     notes: tuple[Reason, ...] = ()
-    if refusal and kept == len(old):
-        may_miss, notes = _without_room(lane, rolling, refusal)
+    if refusal and kept == len(old) and not rolling.max_unavailable:
+        may_miss, notes = _without_room(lane, refusal)
     if may_miss and kept == len(old) and new < wanted:
         ready = sum(o.state is o.replica.record.state is ReplicaState.READY for o in serving)
         kept -= max(0, min(may_miss, len(old), ready - (wanted - may_miss)))
+    if refusal and kept == len(old) and not notes and not leaving:
+        notes = (
+            ReasonCode.ROLLOUT_WAITS.because(f"no room for one more ({refusal}), and too few are there: raise the cap"),
+        )
     gone = frozenset(o.id for o in old[: len(old) - kept])
     return replace(lane, superseded=gone, may_miss=may_miss), notes
 
 
-def _without_room(lane: LaneState, rolling: LaneRolling, refusal: str) -> tuple[int, tuple[Reason, ...]]:
-    """Return how many may leave before others come, and why."""
-    if rolling.max_unavailable:
-        return rolling.max_unavailable, ()
+def _may_miss(lane: LaneState, rolling: LaneRolling, *, leaving: int, is_refused: bool) -> int:
+    """Return how many of those wanted may be missing by the profile.
+
+    What load wants beyond the plan and the caps have no room for is missing anyway. The last one that is there serves on
+    then, and wherever another may come beside it: what leaves makes room for the next.
+    """
+    if not rolling.max_unavailable:
+        return 0
+    wanted = lane.target.wanted
+    attainable = min(wanted, lane.requested) if is_refused else wanted
+    may_miss = rolling.max_unavailable
+    if attainable < wanted or (rolling.max_surge and (leaving or not is_refused)):
+        may_miss = min(may_miss, max(0, attainable - 1))
+    return may_miss + wanted - attainable
+
+
+def _without_room(lane: LaneState, refusal: str) -> tuple[int, tuple[Reason, ...]]:
+    """Return how many may leave before others come although the profile does not say so, and why."""
     wanted, need = lane.target.wanted, lane.target.need
     need = max(1, wanted if need is None else need)
     if wanted - 1 >= need:
