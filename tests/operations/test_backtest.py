@@ -82,8 +82,11 @@ def test_a_recording_of_a_simulated_fleet_replays_to_itself(night, fleetctl):
             computed["good"],
             computed["refused"],
         )
-        assert (was["ttft_p99_s"] is None) == (computed["ttft_p99_s"] is None)
-        assert was["ttft_p99_s"] is None or was["ttft_p99_s"] == pytest.approx(computed["ttft_p99_s"], rel=0.021)
+        for figure in ("ttft_p99_s", "tpot_p50_s", "tpot_p99_s"):
+            assert (was[figure] is None) == (computed[figure] is None), figure
+            assert was[figure] is None or was[figure] == pytest.approx(computed[figure], rel=0.021), figure
+    streamed = [lane["tpot_p99_s"] for lane in recorded["lanes"] if lane["lane"] in ("short", "long")]
+    assert all(0.001 < tpot_s < 1.0 for tpot_s in streamed)
     assert {lane["lane"]: lane["is_near"] for lane in report["fidelity"]} == {
         "short": True,
         "long": True,
@@ -210,6 +213,22 @@ def test_recorded_figures_count_replicas_by_the_time_they_were_held():
     assert (lane.ready_mean, lane.replicas_mean, lane.cost_usd) == pytest.approx((0.4, 0.5, 0.5))
     assert (lane.offered, lane.good, lane.undecided, lane.good_share) == (3, 1, 1, 0.5)
     assert lane.over_slo_s == 10.0
+
+
+def test_the_time_per_output_token_is_of_whole_streamed_answers_each_counting_once():
+    requests = [request(n / 10, gap_s_mean=0.02 if n < 90 else 0.2, gaps=5 if n < 90 else 5000) for n in range(100)]
+    cut = [request(20, gap_s_mean=9.0, ending="incomplete", verdict="incomplete"), request(21), request(22)]
+    lane, other, *_ = recorded_lanes(period(requests=[*requests, *cut]))
+    assert (lane.tpot_p50_s, lane.tpot_p99_s) == pytest.approx((0.02, 0.2), rel=0.011)
+    assert (other.tpot_p50_s, other.tpot_p99_s) == (None, None)
+
+
+@pytest.mark.parametrize(("computed_s", "apart"), [(0.0205, ()), (0.06, ("TPOT P50 20ms against 60ms",)), (None, ())])
+def test_a_time_per_output_token_that_is_off_is_named(computed_s, apart):
+    (lane, *_) = recorded_lanes(period(requests=[request(n / 10, gap_s_mean=0.02) for n in range(200)]))
+    lane = replace(lane, tpot_p50_s=0.02)
+    (found,) = fidelity((lane,), (replace(lane, tpot_p50_s=computed_s),))
+    assert found.apart == apart
 
 
 def test_a_simulation_that_is_off_says_by_what():

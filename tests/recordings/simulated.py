@@ -45,6 +45,7 @@ class RecordedWorld(SimulatedWorld):
                 output_tokens=0 if request.refused else exchange.output_tokens,
                 queue_wait_s=watch.wait_s,
                 ttft_s=watch.ttft_s,
+                gap_s_mean=watch.mean_gap_s,
                 total_s=watch.ended_s - watch.started_s,
                 refusal=request.refused[0].value if request.refused is not None else "",
                 ending=ending,

@@ -24,6 +24,7 @@ _FIGURES: dict[str, Callable[[BacktestLane], str]] = {
     "REFUSED": lambda lane: str(lane.refused),
     "TTFT_P50": lambda lane: _seconds(lane.ttft_p50_s),
     "TTFT_P99": lambda lane: _seconds(lane.ttft_p99_s),
+    "TPOT_P99": lambda lane: _seconds(lane.tpot_p99_s),
     "E2E_P99": lambda lane: _seconds(lane.e2e_p99_s),
     "WAIT_P99": lambda lane: _seconds(lane.queue_wait_p99_s),
     "REPLICAS": lambda lane: f"{lane.replicas_mean:.2f}",

@@ -35,6 +35,10 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     total_s: float
     gaps: int = 0
     gaps_over: int = 0  # longer than the lane's limit
+    gap_s_mean: float | None = (
+        None  # its time per output token; None: it had no gap, or the recording is older than this
+    )
+    gap_s_p99: float | None = None
     gap_s_max: float | None = None
     continuations: int = 0
     degraded: str = ""  # what a ladder step cut

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.sim.result import SimulationResult
 
 _COLUMNS = (
-    "run", "lane", "offered", "good of offered", "refused", "TTFT P50", "TTFT P99", "end to end P99", "wait P99", "replicas", "ready",
+    "run", "lane", "offered", "good of offered", "refused", "TTFT P50", "TTFT P99", "TPOT P99", "end to end P99", "wait P99", "replicas", "ready",
     "cost", "time over SLO",
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ def _parts(report: BacktestReport, results: dict[str, SimulationResult]) -> Iter
 
 
 def _cells(lane: BacktestLane) -> tuple[str, ...]:
-    waits = (lane.ttft_p50_s, lane.ttft_p99_s, lane.e2e_p99_s, lane.queue_wait_p99_s)
+    waits = (lane.ttft_p50_s, lane.ttft_p99_s, lane.tpot_p99_s, lane.e2e_p99_s, lane.queue_wait_p99_s)
     return (
         lane.lane,
         str(lane.offered),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SHARE_APART = 0.02
 _LATENCY_FACTOR = 1.5
 _LATENCY_APART_S = 0.05
+_TPOT_APART_S = 0.01
 _REPLICAS_APART = 0.1  # of them
 _REPLICAS_APART_MIN = 0.25
 _REQUESTS_MIN = 100  # fewer say nothing of a P99
@@ -51,18 +52,20 @@ def _apart(recorded: BacktestLane, replayed: BacktestLane) -> Iterator[str]:
     was, computed = recorded.good_share, replayed.good_share
     if was is not None and computed is not None and abs(was - computed) > _SHARE_APART:
         yield f"good {format_fraction(was)} against {format_fraction(computed)}"
-    for name, was_s, is_s in (
-        ("TTFT P50", recorded.ttft_p50_s, replayed.ttft_p50_s),
-        ("TTFT P99", recorded.ttft_p99_s, replayed.ttft_p99_s),
-        ("end to end P99", recorded.e2e_p99_s, replayed.e2e_p99_s),
+    for name, was_s, is_s, apart_s in (
+        ("TTFT P50", recorded.ttft_p50_s, replayed.ttft_p50_s, _LATENCY_APART_S),
+        ("TTFT P99", recorded.ttft_p99_s, replayed.ttft_p99_s, _LATENCY_APART_S),
+        ("TPOT P50", recorded.tpot_p50_s, replayed.tpot_p50_s, _TPOT_APART_S),
+        ("TPOT P99", recorded.tpot_p99_s, replayed.tpot_p99_s, _TPOT_APART_S),
+        ("end to end P99", recorded.e2e_p99_s, replayed.e2e_p99_s, _LATENCY_APART_S),
     ):
-        if was_s is not None and is_s is not None and _is_far(was_s, is_s):
+        if was_s is not None and is_s is not None and _is_far(was_s, is_s, apart_s):
             yield f"{name} {format_duration(was_s)} against {format_duration(is_s)}"
     most = max(_REPLICAS_APART_MIN, _REPLICAS_APART * recorded.replicas_mean)
     if abs(recorded.replicas_mean - replayed.replicas_mean) > most:
         yield f"{recorded.replicas_mean:.2f} replicas against {replayed.replicas_mean:.2f}"
 
 
-def _is_far(was_s: float, is_s: float) -> bool:
+def _is_far(was_s: float, is_s: float, apart_s: float) -> bool:
     low, high = sorted((was_s, is_s))
-    return high - low > _LATENCY_APART_S and high > _LATENCY_FACTOR * low
+    return high - low > apart_s and high > _LATENCY_FACTOR * low

@@ -36,6 +36,8 @@ class BacktestLane:
     undecided: int  # ended by the client in time, or unfinished inside every limit: in no share
     ttft_p50_s: float | None
     ttft_p99_s: float | None
+    tpot_p50_s: float | None  # per output token of a whole streamed answer, each answer counting once
+    tpot_p99_s: float | None
     e2e_p50_s: float | None
     e2e_p99_s: float | None
     queue_wait_p99_s: float | None
@@ -67,6 +69,8 @@ def simulated_lane(runs: Sequence[LaneResult]) -> BacktestLane:
         undecided=round(fmean(each.undecided for each in runs)),
         ttft_p50_s=_mean(each.ttft.p50_s for each in runs if each.ttft.count),
         ttft_p99_s=_mean(each.ttft.p99_s for each in runs if each.ttft.count),
+        tpot_p50_s=_mean(each.tpot.p50_s for each in runs if each.tpot.count),
+        tpot_p99_s=_mean(each.tpot.p99_s for each in runs if each.tpot.count),
         e2e_p50_s=_mean(each.e2e.p50_s for each in runs if each.e2e.count),
         e2e_p99_s=_mean(each.e2e.p99_s for each in runs if each.e2e.count),
         queue_wait_p99_s=_mean(each.queue_wait.p99_s for each in runs if each.queue_wait.count),
@@ -98,6 +102,7 @@ def _recorded(
     good = sum(each.verdict == "good" for each in requests)
     undecided = sum(each.verdict in _NOT_OFFERED for each in requests)
     ttft = _sketch(each.ttft_s for each in requests)
+    tpot = _sketch(each.gap_s_mean for each in requests if each.ending == "complete")
     e2e = _sketch(each.total_s for each in requests if each.ending == "complete")
     wait = _sketch(each.queue_wait_s for each in requests)
     own = [(record, lasted_s) for record, lasted_s in spans if record.lane == lane]
@@ -111,6 +116,8 @@ def _recorded(
         undecided=undecided,
         ttft_p50_s=_quantile(ttft, 0.5),
         ttft_p99_s=_quantile(ttft, 0.99),
+        tpot_p50_s=_quantile(tpot, 0.5),
+        tpot_p99_s=_quantile(tpot, 0.99),
         e2e_p50_s=_quantile(e2e, 0.5),
         e2e_p99_s=_quantile(e2e, 0.99),
         queue_wait_p99_s=_quantile(wait, 0.99),

@@ -138,6 +138,8 @@ def recorded(trace: RequestTrace) -> RecordedRequest:
         total_s=trace.total_s,
         gaps=trace.gaps,
         gaps_over=trace.gaps_over,
+        gap_s_mean=trace.gap_s_mean,
+        gap_s_p99=trace.gap_s_p99,
         gap_s_max=trace.gap_s_max,
         continuations=trace.continuations,
         degraded=trace.degraded,

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from fleetctl.core.slo.sketch import QuantileSketch
+
 
 @dataclass(slots=True)
 class Bucket:
@@ -30,6 +32,7 @@ class LaneRecorder:
         "ready_s",
         "refusals",
         "reversals",
+        "tpot",
         "undecided",
         "unfinished",
         "usd",
@@ -45,6 +48,7 @@ class LaneRecorder:
         self.held_s = 0.0  # replica-seconds from order to end
         self.ready_s = 0.0  # replica-seconds in rotation
         self.usd = 0.0
+        self.tpot = QuantileSketch()  # seconds per output token of whole streamed answers
         self.reversals = 0  # of the wanted count's direction
         self.wanted_max = 0
         self._wanted = -1

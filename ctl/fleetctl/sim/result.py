@@ -26,6 +26,7 @@ class LaneResult:
     output_tokens: int
     ttft: Quantiles
     itl: Quantiles
+    tpot: Quantiles  # the mean gap of each whole streamed answer
     e2e: Quantiles
     queue_wait: Quantiles
     replicas_mean: float  # from order to end

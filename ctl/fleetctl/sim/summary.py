@@ -72,6 +72,7 @@ def _lane(world: SimulatedWorld, name: str) -> LaneResult:
         output_tokens=window.output_tokens,
         ttft=window.ttft,
         itl=window.itl,
+        tpot=recorder.tpot.summary(),
         e2e=window.e2e,
         queue_wait=window.queue_wait,
         replicas_mean=recorder.held_s / seconds,

@@ -15,6 +15,7 @@ from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.routing.candidate import PromptLoad
+from fleetctl.core.slo.endings import Ending
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
@@ -182,8 +183,11 @@ class SimulatedWorld:
         self._open.pop(exchange, None)
         self._checker.ended(exchange.times_over, self.heap.now_s)
         stopwatch = request.stopwatch
+        recorder = self.recorders[request.lane.route.name]
         if stopwatch.is_good:
-            self.recorders[request.lane.route.name].bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
+            recorder.bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
+        if stopwatch.ending is Ending.COMPLETE and (tpot_s := stopwatch.mean_gap_s) is not None:
+            recorder.tpot.add(tpot_s)
 
     def _come_again(self, row: Arrival, attempt: int) -> None:
         self._returning -= 1
