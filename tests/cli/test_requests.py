@@ -12,8 +12,10 @@ import yaml
 from fleetctl.cli.main import main
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.request_trace import EarlyRefusal
 from fleetctl.testing import samples
 from tests.cli.conftest import Ran
+from tests.cli.test_json_reference import differences
 from tests.diagnosis.test_request import LATE
 from tests.sites import FakeSite
 
@@ -51,6 +53,28 @@ def forget(fakes: FakeSite) -> None:
     for record in fakes.store.replicas("demo"):
         fakes.store.put_replica(replace(record, state=ReplicaState.GONE))
     fakes.store.remove_fleet("demo")
+
+
+def test_a_request_that_never_had_a_lane_is_explained_by_its_refusal(
+    fakes: FakeSite, typed: Callable[..., Ran]
+) -> None:
+    early = EarlyRefusal(
+        id="mine-7", at=samples.EPOCH, status=400, reason="no-lane", message="no lane takes this request (no-lane)"
+    )
+    fakes.host.early_refusals = (early, replace(early, id="short", status=404, reason="", message="no such route: /v2"))
+    for argv in (("why", "mine-7"), ("why", "request/mine-7")):
+        shown = typed(*argv)
+        assert shown.code == 0
+        headline, rest = shown.out.splitlines()
+        assert headline == (
+            "mine-7: refused before a lane was chosen, with HTTP 400 (no-lane): no lane takes this request (no-lane)"
+        )
+        assert rest.endswith("it never had a lane, nor a replica")
+    assert "with HTTP 404: no such route: /v2" in typed("why", "request/short").out
+    assert "a request has the id 'short' too: fleetctl why request/short" in typed("why", "short").err
+    (found,) = json.loads(typed("why", "mine-7", "-o", "json").out)
+    assert (found["trace"], found["early"]["status"], found["early"]["reason"]) == (None, 400, "no-lane")
+    assert differences(found, "RequestExplanation", "why REQUEST-ID") == []
 
 
 def test_requests_are_a_line_each(typed: Callable[..., Ran]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.admission.keys import sha256_hash
 from fleetctl.model.gateway import RouteLane
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.request_trace import RequestTrace, TraceQuery
@@ -89,6 +91,38 @@ async def test_an_answer_without_a_lane_has_the_clients_id_or_one_of_its_own(rig
     own = await rig.post(path=path, headers=headers, **body)
     assert (named.status, named.headers["x-request-id"]) == (status, "mine-1")
     assert own.headers["x-request-id"].startswith("req-")
+    for answered in (named, own):
+        (early,) = rig.frontend.early.find(answered.headers["x-request-id"])
+        assert (early.status, early.reason) == (status, answered.headers.get("x-fleetctl-reason", ""))
+        assert early.message == json.loads(answered.body)["error"]["message"][:300]
+        assert found_by(rig, id=early.id) == ()
+
+
+async def test_an_early_refusal_is_found_by_its_trace_and_only_the_last_of_them_are_kept(rig):
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await rig.add("r1")
+    await rig.post(path="/v1/nowhere", headers={"x-request-id": "first", "traceparent": traceparent})
+    early = rig.frontend.early
+    by_trace = [early.find(each) for each in ("0af7651916cd43dd8448eb211c80319c", traceparent, "first")]
+    assert [[each.id for each in found] for found in by_trace] == [["first"]] * 3
+    assert early.find("") == early.find("0" * 32) == early.find("-") == ()
+    for number in range(512):
+        await rig.post(path="/v1/nowhere" + "x" * 500, headers={"x-request-id": f"n{number}"})
+    assert early.find("first") == ()
+    (oldest,) = early.find("n0")
+    assert len(oldest.message) == 300
+
+
+async def test_a_request_with_a_wrong_key_is_found_and_a_flood_of_them_has_nobody_else_forgotten(rig):
+    await rig.add("r1")
+    await rig.post(path="/v1/nowhere", headers={"x-request-id": "mine"})
+    rig.apply(api_key_hashes=(sha256_hash("right"),))
+    for number in range(513):
+        await rig.post(headers={"x-request-id": f"k{number}", "authorization": "Bearer wrong"})
+    assert rig.frontend.early.find("k0") == ()
+    (early,) = rig.frontend.early.find("k512")
+    assert (early.status, early.reason, early.message) == (401, "invalid_api_key", "no or wrong API key")
+    assert [each.status for each in rig.frontend.early.find("mine")] == [404]
 
 
 async def test_two_requests_never_share_an_id(rig):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from fleetctl.cli.output import OutputSection
     from fleetctl.core.diagnosis.findings import CauseFound, Diagnosis
     from fleetctl.core.diagnosis.request import RequestExplanation
     from fleetctl.model.request_trace import RequestTrace, RequestTraces
@@ -45,17 +46,23 @@ def _duration(seconds: float | None) -> str:
 
 def request_view(found: Sequence[RequestExplanation], *, now: datetime) -> View:
     """Return `why REQUEST-ID`: what became of it, and where its time went."""
-    sections = [
-        lines(
-            f"{each.trace.id}: {each.headline}",
-            f"Request  lane {each.trace.lane}, accepted {format_clock_time(each.trace.at, now)}, "
-            f"{each.trace.prompt_tokens:,} prompt tokens, {each.trace.output_tokens:,} generated, "
-            f"{format_duration(each.trace.total_s)} in all, ended as {each.trace.ending}",
-            *(f"{'Time' if not number else '':<8} {step}" for number, step in enumerate(each.steps)),
-        )
-        for each in found
-    ]
-    return View(value=list(found), names=tuple(each.trace.id for each in found), sections=tuple(sections))
+    parts = [_explained(each, now) for each in found]
+    return View(value=list(found), names=tuple(name for name, _ in parts), sections=tuple(each for _, each in parts))
+
+
+def _explained(found: RequestExplanation, now: datetime) -> tuple[str, OutputSection]:
+    """Return a request's id, and what is said of it."""
+    trace, early = found.trace, found.early
+    if trace is None:
+        name, at = (early.id, format_clock_time(early.at, now)) if early is not None else (NOTHING, NOTHING)
+        return name, lines(f"{name}: {found.headline}", f"Request  answered {at}; it never had a lane, nor a replica")
+    return trace.id, lines(
+        f"{trace.id}: {found.headline}",
+        f"Request  lane {trace.lane}, accepted {format_clock_time(trace.at, now)}, "
+        f"{trace.prompt_tokens:,} prompt tokens, {trace.output_tokens:,} generated, "
+        f"{format_duration(trace.total_s)} in all, ended as {trace.ending}",
+        *(f"{'Time' if not number else '':<8} {step}" for number, step in enumerate(found.steps)),
+    )
 
 
 def diagnosis_view(found: Diagnosis) -> View:

@@ -67,8 +67,8 @@ def _request_view(site: Site, fleet: str, subject: str, unknown: NotFoundError) 
 def _note_request(site: Site, fleet: str, subject: str) -> None:
     """Say that a request has this name too. Clients choose their ids, so that is no error: the fleet's own comes first."""
     try:
-        is_request = bool(subject) and bool(request_traces(site, fleet, TraceQuery(id=subject, limit=1)).requests)
+        found = request_traces(site, fleet, TraceQuery(id=subject, limit=1)) if subject else None
     except UnavailableError:
         return  # without a gateway nothing is remembered of requests
-    if is_request:
+    if found is not None and (found.requests or found.early):
         Progress().caution(f"a request has the id {subject!r} too: fleetctl why {_REQUEST}{subject}")

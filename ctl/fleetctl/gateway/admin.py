@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -51,7 +52,8 @@ def app(frontend: Frontend) -> web.Application:
             query = msgspec.convert(given, type=TraceQuery, strict=False)
         except msgspec.ValidationError as exc:
             return web.json_response({"error": f"no such question: {exc}"}, status=400)
-        return web.Response(body=codec.encode(frontend.ended.find(query)), content_type="application/json")
+        found = replace(frontend.ended.find(query), early=frontend.early.find(query.id))
+        return web.Response(body=codec.encode(found), content_type="application/json")
 
     application = web.Application(client_max_size=_TABLE_BYTES_MAX)
     application.router.add_put("/v1/table", put_table)

@@ -1,80 +1,122 @@
-"""The errors the gateway answers with before a request has a lane."""
+"""The errors the gateway answers with before a request has a lane, and the last of them, for whoever has such an id."""
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
-from fleetctl.gateway.request_ids import REQUEST_ID
+from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT, RequestIds, trace_id
+from fleetctl.model.request_trace import EarlyRefusal
 
 if TYPE_CHECKING:
+    from fleetctl.clock import Clock
     from fleetctl.core.admission.tokens import RequestTokens
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.gateway.client import ClientConnection
+    from fleetctl.gateway.requests import Request
+
+# Of those with a wrong key, and of all others: whoever tries keys has nobody else forgotten. Some 600 bytes each at most.
+_KEPT_MAX = 512
+_MESSAGE_MAX = 300
 
 
-def reply_error(
-    client: ClientConnection,
-    request_id: bytes,
-    status: int,
-    message: str,
-    *,
-    kind: str = "invalid_request_error",
-    refusal: Refusal | None = None,
-) -> None:
-    """Answer with an error in OpenAI's shape, its reason in a header."""
-    body = wire.error_body(message, kind=kind, code=refusal.value if refusal else status)
-    _reply(client, request_id, status, body, refusal)
+class EarlyRefusals:
+    """Refuses requests that no lane has had, and remembers why."""
 
+    def __init__(self, clock: Clock, ids: RequestIds) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._kept: deque[EarlyRefusal] = deque(maxlen=_KEPT_MAX)
+        self._kept_of_keys: deque[EarlyRefusal] = deque(maxlen=_KEPT_MAX)
 
-def refuse_key(client: ClientConnection, request_id: bytes) -> None:
-    """Answer that there is no key, or a wrong one."""
-    body = wire.error_body("no or wrong API key", kind="authentication_error", code="invalid_api_key")
-    client.reply(401, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"www-authenticate", b"Bearer")), body)
-    client.answered()
+    def find(self, id_: str) -> tuple[EarlyRefusal, ...]:
+        """Return those of a request id, a traceparent or its trace id, oldest first."""
+        named = {id_, trace_id(id_.encode())} - {""}
+        found = [each for each in chain(self._kept, self._kept_of_keys) if {each.id, each.trace_id} & named]
+        return tuple(sorted(found, key=lambda each: each.at))
 
+    def refuse(  # what such an answer is made of
+        self,
+        client: ClientConnection,
+        request: Request,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        refusal: Refusal | None = None,
+    ) -> None:
+        """Answer with an error in OpenAI's shape, its reason in a header."""
+        reason = refusal.value if refusal else ""
+        request_id = self._noted(self._kept, request, status, reason, message)
+        _reply(client, request_id, status, wire.error_body(message, kind=kind, code=reason or status), refusal)
 
-def postpone_key(client: ClientConnection, request_id: bytes) -> None:
-    """Answer that a key is unknown here, and that too many such keys wait to be checked."""
-    body = wire.error_body(
-        "too many unknown API keys are being checked", kind="rate_limit_error", code="too_many_unknown_keys"
-    )
-    client.reply(429, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"retry-after", b"1")), body)
-    client.answered()
+    def refuse_key(self, client: ClientConnection, request: Request) -> None:
+        """Answer that there is no key, or a wrong one."""
+        message, code = "no or wrong API key", "invalid_api_key"
+        request_id = self._noted(self._kept_of_keys, request, 401, code, message)
+        body = wire.error_body(message, kind="authentication_error", code=code)
+        client.reply(401, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"www-authenticate", b"Bearer")), body)
+        client.answered()
 
+    def postpone_key(self, client: ClientConnection, request: Request) -> None:
+        """Answer that a key is unknown here, and that too many such keys wait to be checked."""
+        message, code = "too many unknown API keys are being checked", "too_many_unknown_keys"
+        request_id = self._noted(self._kept_of_keys, request, 429, code, message)
+        body = wire.error_body(message, kind="rate_limit_error", code=code)
+        client.reply(429, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"retry-after", b"1")), body)
+        client.answered()
 
-def refuse_without_lane(  # noqa: PLR0913  # what such an answer is made of
-    client: ClientConnection,
-    request_id: bytes,
-    refusal: Refusal,
-    tokens: RequestTokens,
-    routes: RoutingState,
-    header: str | None,
-    *,
-    prompt_key: str,
-) -> None:
-    """Answer that no lane takes a request, with the limits it is over where it is too long.
+    def refuse_without_lane(  # noqa: PLR0913  # as above
+        self,
+        client: ClientConnection,
+        request: Request,
+        refusal: Refusal,
+        tokens: RequestTokens,
+        routes: RoutingState,
+        header: str | None,
+        *,
+        prompt_key: str,
+    ) -> None:
+        """Answer that no lane takes a request, with the limits it is over where it is too long.
 
-    `prompt_key` is what this endpoint calls the prompt: `messages` or `prompt`.
-    """
-    if refusal is not Refusal.CONTEXT_LENGTH:
-        message = f"no lane takes this request ({refusal.value}); there are: {', '.join(routes.lanes)}"
-        reply_error(client, request_id, 400, message, refusal=refusal)
-        return
-    limits = {name: lane.route.max_model_len for name, lane in routes.lanes.items()}
-    most = max(limits.values()) if header is None else limits[header]
-    message = (
-        f"This model's maximum context length is {most} tokens{f' in lane {header}' if header else ''}. However, you "
-        f"requested about {tokens.expected} tokens (about {tokens.prompt} in the prompt, {tokens.output} in the "
-        f"completion). Please reduce the length of the prompt or completion."
-    )
-    fitting = [f"{name} ({limit})" for name, limit in limits.items() if limit >= tokens.least]
-    if fitting:
-        message += f" Lanes that hold it: {', '.join(fitting)}."
-    param = "max_tokens" if tokens.output > most else prompt_key
-    body = wire.error_body(message, kind="invalid_request_error", code="context_length_exceeded", param=param)
-    _reply(client, request_id, 400, body, refusal)
+        `prompt_key` is what this endpoint calls the prompt: `messages` or `prompt`.
+        """
+        if refusal is not Refusal.CONTEXT_LENGTH:
+            message = f"no lane takes this request ({refusal.value}); there are: {', '.join(routes.lanes)}"
+            self.refuse(client, request, 400, message, refusal=refusal)
+            return
+        limits = {name: lane.route.max_model_len for name, lane in routes.lanes.items()}
+        most = max(limits.values()) if header is None else limits[header]
+        message = (
+            f"This model's maximum context length is {most} tokens{f' in lane {header}' if header else ''}. However, you "
+            f"requested about {tokens.expected} tokens (about {tokens.prompt} in the prompt, {tokens.output} in the "
+            f"completion). Please reduce the length of the prompt or completion."
+        )
+        fitting = [f"{name} ({limit})" for name, limit in limits.items() if limit >= tokens.least]
+        if fitting:
+            message += f" Lanes that hold it: {', '.join(fitting)}."
+        param = "max_tokens" if tokens.output > most else prompt_key
+        body = wire.error_body(message, kind="invalid_request_error", code="context_length_exceeded", param=param)
+        request_id = self._noted(self._kept, request, 400, refusal.value, message)
+        _reply(client, request_id, 400, body, refusal)
+
+    def _noted(self, kept: deque[EarlyRefusal], request: Request, status: int, reason: str, message: str) -> bytes:
+        """Remember a refusal, and return the id of its request."""
+        request_id = self._ids.id_of(request.headers.get(REQUEST_ID, b""))
+        kept.append(
+            EarlyRefusal(
+                id=request_id.decode(),
+                trace_id=trace_id(request.headers.get(TRACEPARENT)),
+                at=self._clock.now(),
+                status=status,
+                reason=reason,
+                message=message[:_MESSAGE_MAX],
+            )
+        )
+        return request_id
 
 
 def _reply(client: ClientConnection, request_id: bytes, status: int, body: bytes, refusal: Refusal | None) -> None:

@@ -15,7 +15,7 @@ from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.connections import OpenConnections
-from fleetctl.gateway.errors import postpone_key, refuse_key, refuse_without_lane, reply_error
+from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.pages import health, models
@@ -60,6 +60,7 @@ class Frontend:
         self._started_at: datetime = clock.now()
         self._started_s = clock.monotonic_s()
         self.ended = EndedRequests(clock, self._started_at)
+        self.early = EarlyRefusals(clock, self.ended.ids)
         self.gauges = metrics.PageGauges(self.clock, limits.sweep_interval_s)
         self._clients = OpenConnections(limits.connections_max)
         self.rested = self._clients.rested
@@ -148,17 +149,14 @@ class Frontend:
         path = request.path
         allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS else b""
         if not allowed:
-            reply_error(client, self._id_of(request), 404, f"no such route: {path.decode('latin-1')}")
+            self.early.refuse(client, request, 404, f"no such route: {path.decode('latin-1')}")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
-            reply_error(client, self._id_of(request), 405, f"this route wants {allowed.decode()}")
+            self.early.refuse(client, request, 405, f"this route wants {allowed.decode()}")
         elif path == b"/health" or (path == _METRICS and _is_local(client)):
             # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
             self._serve_locally(client, request)
         else:
             self._authenticate(client, request)
-
-    def _id_of(self, request: Request) -> bytes:
-        return self.ended.ids.id_of(request.headers.get(REQUEST_ID, b""))
 
     def _authenticate(self, client: ClientConnection, request: Request) -> None:
         authorization = request.headers.get(b"authorization", b"")
@@ -170,18 +168,18 @@ class Frontend:
         elif accepted:
             self._accepted(client, request)
         else:
-            refuse_key(client, self._id_of(request))
+            self.early.refuse_key(client, request)
 
     async def _check_slowly(self, client: ClientConnection, request: Request, authorization: bytes) -> None:
         accepted = await self._authenticator.check_slowly(authorization, address=client.address)
         if client not in self._clients:
             return
         if accepted is None:
-            postpone_key(client, self._id_of(request))
+            self.early.postpone_key(client, request)
         elif accepted:
             self._accepted(client, request)
         else:
-            refuse_key(client, self._id_of(request))
+            self.early.refuse_key(client, request)
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
         if request.path in _GETS:
@@ -193,13 +191,13 @@ class Frontend:
         try:
             parsed = parse_request(request.body)
         except msgspec.DecodeError as exc:
-            reply_error(client, self._id_of(request), 400, f"the request body is not valid: {exc}")
+            self.early.refuse(client, request, 400, f"the request body is not valid: {exc}")
             return
         routes = self.dispatcher.routes
         if routes.table is None or self.is_stopping:
             refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
             failed = "this gateway serves nothing now"
-            reply_error(client, self._id_of(request), 503, failed, kind="server_error", refusal=refusal)
+            self.early.refuse(client, request, 503, failed, kind="server_error", refusal=refusal)
             return
         found = measure(parsed, routes)
         named = request.headers.get(b"x-fleetctl-lane")
@@ -214,8 +212,7 @@ class Frontend:
         )
         if isinstance(lane, Refusal):
             prompt_key = "messages" if request.path == CHAT_PATH else "prompt"
-            request_id = self._id_of(request)
-            refuse_without_lane(client, request_id, lane, found.tokens, routes, header, prompt_key=prompt_key)
+            self.early.refuse_without_lane(client, request, lane, found.tokens, routes, header, prompt_key=prompt_key)
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
@@ -234,7 +231,7 @@ class Frontend:
             status, body = health(self.dispatcher.routes, is_stopping=self.is_stopping)
         else:
             body = models(self.dispatcher.routes, self._started_at)
-        head = wire.lines(content_type, (REQUEST_ID, self._id_of(request)))
+        head = wire.lines(content_type, (REQUEST_ID, self.ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
         client.reply(status, head, b"" if request.method == b"HEAD" else body)
         client.answered()
 

@@ -68,6 +68,18 @@ class RequestTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyRefusal:
+    """A request that the gateway answered with an error before it had a lane: nothing was measured of it."""
+
+    id: str  # x-request-id: the client's where it is lawful, else the gateway's
+    trace_id: str = ""  # of the client's traceparent
+    at: datetime
+    status: int  # HTTP's
+    reason: str = ""  # in the words of x-fleetctl-reason, or the error's code; empty: it has none beside the status
+    message: str  # as its client was told, cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceQuery:
     """Which requests somebody asks for."""
 
@@ -88,3 +100,4 @@ class RequestTraces:
     last_seq: int
     requests: tuple[RequestTrace, ...]  # in the order they ended
     forgotten: int = 0  # asked for by `after`, and no longer remembered
+    early: tuple[EarlyRefusal, ...] = ()  # of the id that was asked for: refused before a lane was chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.core.diagnosis.request import RequestExplanation, explain_request
+from fleetctl.core.diagnosis.request import RequestExplanation, explain_early, explain_request
 from fleetctl.errors import NotFoundError
 from fleetctl.model.request_trace import RequestTraces, TraceQuery
 from fleetctl.operations.lookup import known_fleet, known_lane
@@ -27,10 +27,12 @@ def request_traces(site: Site, fleet: str, query: TraceQuery) -> RequestTraces:
 def why_request(site: Site, fleet: str, id_: str) -> tuple[RequestExplanation, ...]:
     """Return why the requests of an id took as long as they did; several where a client uses one again.
 
+    Those that were refused before a lane was chosen come last.
+
     Raises NotFoundError, UnavailableError.
     """
-    found = request_traces(site, fleet, TraceQuery(id=id_)).requests
-    if not found:
+    found = request_traces(site, fleet, TraceQuery(id=id_))
+    if not (found.requests or found.early):
         hint = f"the last requests of every lane: fleetctl requests {fleet}; the late ones: fleetctl requests {fleet} --missed"
         raise NotFoundError(f"the gateway of fleet {fleet!r} remembers no request {id_!r}", hint=hint)
-    return tuple(explain_request(trace) for trace in found)
+    return (*map(explain_request, found.requests), *map(explain_early, found.early))

@@ -13,7 +13,7 @@ from fleetctl.clock import Clock
 from fleetctl.environment import FleetEnvironment
 from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.model.log import LogChunk
-from fleetctl.model.request_trace import RequestTrace, RequestTraces, TraceQuery
+from fleetctl.model.request_trace import EarlyRefusal, RequestTrace, RequestTraces, TraceQuery
 from fleetctl.model.status import FleetStatus
 from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
 
@@ -43,6 +43,7 @@ class FakeHost:
     orphaned: tuple[OrphanedProcess, ...] = ()
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (fleet, process) -> its log, ASCII
     requests: tuple[RequestTrace, ...] = ()  # that every gateway remembers
+    early_refusals: tuple[EarlyRefusal, ...] = ()  # and those that never had a lane
     gateway_since: datetime | None = None  # when every gateway started; None: just now
     environments: dict[str, FleetEnvironment] = field(default_factory=dict)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
@@ -115,7 +116,13 @@ class FakeHost:
         if query.after is not None:
             found = [each for each in found if each.seq > query.after][: query.limit]
         started_at = self.gateway_since or self.clock.now()
-        return RequestTraces(started_at=started_at, at=self.clock.now(), last_seq=last_seq, requests=tuple(found))
+        return RequestTraces(
+            started_at=started_at,
+            at=self.clock.now(),
+            last_seq=last_seq,
+            requests=tuple(found),
+            early=tuple(each for each in self.early_refusals if each.id == query.id),
+        )
 
     async def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
         """Yield the controller's answer once a second until it is gone. Raises UnavailableError then."""

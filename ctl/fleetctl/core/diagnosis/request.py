@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
-from fleetctl.model.request_trace import RequestTrace
+from fleetctl.model.request_trace import EarlyRefusal, RequestTrace
 from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class RequestExplanation:
 
     headline: str  # how it ended against its lane's promise, and what cost it most
     steps: tuple[str, ...]  # where its time went, in order
-    trace: RequestTrace
+    trace: RequestTrace | None = None  # None: it was refused before a lane was chosen
+    early: EarlyRefusal | None = None  # as that was
 
 
 def explain_request(trace: RequestTrace) -> RequestExplanation:
@@ -35,6 +36,13 @@ def explain_request(trace: RequestTrace) -> RequestExplanation:
     cause = _main_cause(trace)
     headline = _ending(trace) + (f": {cause}" if cause else "")
     return RequestExplanation(headline=headline, steps=tuple(_steps(trace)), trace=trace)
+
+
+def explain_early(refusal: EarlyRefusal) -> RequestExplanation:
+    """Return why a request never had a lane."""
+    reason = f" ({refusal.reason})" if refusal.reason else ""
+    headline = f"refused before a lane was chosen, with HTTP {refusal.status}{reason}: {refusal.message}"
+    return RequestExplanation(headline=headline, steps=(), early=refusal)
 
 
 def _ending(trace: RequestTrace) -> str:
