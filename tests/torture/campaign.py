@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.paths import FleetPaths
-from tests.torture.faults import schedule
+from tests.torture.faults import schedule, watched_schedule
 from tests.torture.run import HORIZON_S, run_once
-from tests.torture.setting import WIDE_FROM
+from tests.torture.setting import setting_of
 from tests.torture.shrink import shrunk
 from tests.torture.wanted import FLEET
 
@@ -50,7 +50,13 @@ def own_state() -> Iterator[None]:
 
 def faults_of(seed: int, only: tuple[int, ...] | None = None) -> tuple[Fault, ...]:
     """Return a seed's schedule, or those of its faults that are named by their place in it."""
-    faults = schedule(seed, horizon_s=HORIZON_S, is_wide=seed >= WIDE_FROM)
+    setting = setting_of(seed)
+    is_watched = setting.is_watched
+    faults = (
+        watched_schedule(seed, horizon_s=HORIZON_S)
+        if is_watched
+        else schedule(seed, horizon_s=HORIZON_S, is_wide=setting.is_wide)
+    )
     return faults if only is None else tuple(faults[index] for index in only)
 
 

@@ -107,6 +107,13 @@ _PLAIN_CALLS = ("", *PROVIDER_CALLS, "create", "create", "stop")
 # A window is drawn log-uniformly: most are a blink, some outlast every deadline.
 _WINDOW_S_MIN, _WINDOW_S_MAX = 0.5, 40.0
 FAULTS_MIN, FAULTS_MAX = 4, 16
+# Of watched fleets: when that begins and how long before the end it is over, and what happens so long after its beginning.
+_WATCHED_S, _WATCHED_UNTIL_S, _REASON_S, _REASONS_MAX = (30.0, 36.0), 2.0, (5.0, 12.0), 5
+_REASONS_TO_ACT = (
+    FaultKind.LOAD, FaultKind.LOAD, FaultKind.HINT, FaultKind.SPOT_NOTICE, FaultKind.SPOT_LOSS, FaultKind.NODE_DIES,
+    FaultKind.RESTART, FaultKind.CRASH, FaultKind.FENCED, FaultKind.GATEWAY_DIES,
+)  # fmt: skip
+_HIGH_LOADS = (4, 5)  # places among those of a load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +145,30 @@ def schedule(seed: int, *, horizon_s: float, is_wide: bool = False) -> tuple[Fau
         for kind in dice.choices(kinds, weights, k=dice.randint(FAULTS_MIN, FAULTS_MAX))
     ]
     return tuple(sorted(faults, key=lambda fault: (fault.at_s, fault.kind, fault.draw)))
+
+
+def watched_schedule(seed: int, *, horizon_s: float) -> tuple[Fault, ...]:
+    """Return what becomes of a fleet that is at rest when its controller is put into shadow mode: reasons to act, in order.
+
+    Much load first, so that one more replica would be ordered; then nodes that are to be replaced, and controllers that
+    begin anew in the middle of it.
+    """
+    dice = random.Random(f"{seed}/watched")
+    begun_s = round(dice.uniform(*_WATCHED_S), 2)
+    for_s = horizon_s - begun_s - _WATCHED_UNTIL_S
+    kinds = dice.choices(_REASONS_TO_ACT, k=dice.randint(1, _REASONS_MAX))
+    happening = [FaultKind.LOAD, *kinds]
+    faults = [
+        Fault(kind=kind, at_s=round(begun_s + dice.uniform(*_REASON_S), 2), draw=_draw(dice, kind))
+        for kind in happening
+    ]
+    watched = Fault(kind=FaultKind.SHADOW, at_s=begun_s, for_s=round(for_s, 2), draw=dice.randrange(1_000_000))
+    return tuple(sorted([watched, *faults], key=lambda fault: (fault.at_s, fault.kind, fault.draw)))
+
+
+def _draw(dice: random.Random, kind: FaultKind) -> int:
+    """Return a fault's own randomness; of load, that it is as much as there is."""
+    return dice.randrange(2) + 2 * dice.choice(_HIGH_LOADS) if kind is FaultKind.LOAD else dice.randrange(1_000_000)
 
 
 def _fault(dice: random.Random, kind: FaultKind, horizon_s: float, calls: tuple[str, ...]) -> Fault:

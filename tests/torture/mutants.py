@@ -23,7 +23,7 @@ from fleetctl.core import overload, placement, scaling
 from fleetctl.core.clock_steps import shifted, shifted_replica
 from fleetctl.core.reconcile import balance, fleet, headroom, lifecycle, limits
 from fleetctl.state import leases
-from tests.torture.setting import WIDE_FROM
+from tests.torture.setting import WATCHED_FROM, WIDE_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,12 +35,11 @@ class Mutant:
 
     name: str
     patches: tuple[tuple[Any, str, Callable[[Any], Any]], ...]  # where, which, and what was there -> what is there
-    is_wide: bool = False  # found in fleets with rollouts, groups and shared resources alone
+    seeds_from: int = 0  # of the kind of fleet in which alone it is found
 
     def seeds(self, first: int, count: int) -> range:
         """Return so many seeds to look for it in."""
-        first += WIDE_FROM if self.is_wide else 0
-        return range(first, first + count)
+        return range(self.seeds_from + first, self.seeds_from + first + count)
 
 
 @contextmanager
@@ -54,8 +53,8 @@ def mutated(mutant: Mutant) -> Iterator[None]:
         yield
 
 
-def _mutant(name: str, place: Any, attribute: str, bug: Callable[[Any], Any], *, is_wide: bool = False) -> Mutant:
-    return Mutant(name=name, patches=((place, attribute, bug),), is_wide=is_wide)
+def _mutant(name: str, place: Any, attribute: str, bug: Callable[[Any], Any], *, seeds_from: int = 0) -> Mutant:
+    return Mutant(name=name, patches=((place, attribute, bug),), seeds_from=seeds_from)
 
 
 def _instead(value: Any) -> Callable[[Any], Any]:
@@ -142,9 +141,17 @@ MUTANTS = (
     _mutant("lease not checked", leases, "check", _instead(lambda _db, _lease: None)),
     _mutant("clock moved in several writes", WriteBehindStore, "shift_clock", _apart),
     _mutant("stop before its line", WriteBehindStore, "journalled", _instead(_nothing)),
-    _mutant("outdated replicas left", balance, "drain_superseded", _instead(lambda lane, _context: lane), is_wide=True),
-    _mutant("rollout drains first", balance, "drain_superseded", _drained_first, is_wide=True),
-    _mutant("shadow mode acts", Applier, "apply", _done_all_the_same, is_wide=True),
-    _mutant("shared intents not kept", WriteBehindStore, "put_shared", _instead(lambda *_args: None), is_wide=True),
+    _mutant(
+        "outdated replicas left",
+        balance,
+        "drain_superseded",
+        _instead(lambda lane, _context: lane),
+        seeds_from=WIDE_FROM,
+    ),
+    _mutant("rollout drains first", balance, "drain_superseded", _drained_first, seeds_from=WIDE_FROM),
+    _mutant("shadow mode acts", Applier, "apply", _done_all_the_same, seeds_from=WATCHED_FROM),
+    _mutant(
+        "shared intents not kept", WriteBehindStore, "put_shared", _instead(lambda *_args: None), seeds_from=WIDE_FROM
+    ),
     _mutant("drain request ignored", balance, "_drain_requested", _instead(lambda lane, *_args: (lane, ()))),
 )
