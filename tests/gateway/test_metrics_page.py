@@ -43,3 +43,21 @@ async def test_prometheus_reads_it_and_it_agrees_with_the_snapshot():
         buckets = [v for k, v in page[prefix + "itl_seconds_bucket"].items() if k[1] == "chat"]
         assert buckets == sorted(buckets)
         assert buckets[-1] == window.itl.count == 4
+
+
+async def test_how_evenly_answers_stream_is_told_by_lane_and_replica():
+    async with GatewayRig() as rig:
+        await rig.add("r1", answers(["a", "b", "c"], gap_s=0.02))
+        for _ in range(2):
+            await rig.post(stream=True)
+        page = families((await rig.get("/metrics")).body)
+        lane = codec.decode(GatewaySnapshot, codec.encode(rig.frontend.snapshot(1))).lanes[0]
+        window, prefix = lane.window(60.0), "fleetctl_gateway_stream_"
+        of_replica = "rig", "chat", "r1"
+        assert page[prefix + "answers_total"] == {of_replica: 2.0}
+        assert page[prefix + "stalls_total"] == page[prefix + "stalled_answers_total"] == {of_replica: 0.0}
+        assert page[prefix + "chunks_total"][of_replica] == window.streams.chunks == 6
+        assert page[prefix + "tokens_total"][of_replica] == window.streams.tokens == 6
+        assert page[prefix + "gap_seconds_count"]["rig", "chat"] == window.streams.gap.count == 4
+        assert page[prefix + "gap_recent_seconds"][*of_replica, "0.99"] == lane.replica_streams["r1"].gap.p99_s
+        assert page[prefix + "stall_limit_seconds"] == {("rig", "chat"): 0.5}

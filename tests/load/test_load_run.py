@@ -313,3 +313,23 @@ async def test_a_fault_of_ours_ends_the_run_and_is_no_request_less(serve: Serve,
     clock: Any = _LastingClock(readings)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         await LoadRun(spec, clock=clock, on_progress=lambda _: None).run()
+
+
+async def test_a_client_measures_how_evenly_answers_come(serve: Serve) -> None:
+    async def in_bursts(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = await open_stream(request)
+        for number in range(2):
+            await response.write(token("a") * 4)
+            await SYSTEM_CLOCK.sleep(0.6 * (1 - number))
+        await response.write(event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 8}}))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    server = await serve(in_bursts)
+    [lane] = (await load(server, duration_s=0.2)).lanes
+    assert lane.ok == lane.requests > 0
+    streams = lane.streams
+    assert (streams.answers, streams.stalled_answers, streams.stalls) == (lane.ok, lane.ok, lane.ok)
+    assert (streams.chunks, streams.tokens) == (2 * lane.ok, 8 * lane.ok)
+    assert streams.tokens_per_chunk == 4.0
+    assert streams.gap.p50_s > 0.5

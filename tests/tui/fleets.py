@@ -19,6 +19,7 @@ from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, TargetCount, Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.model.stream import StreamFigures
 from fleetctl.model.subject import Subject
 from fleetctl.model.verdict import BreachRecord, SloVerdict
 from fleetctl.testing.samples import EPOCH, lane_slo, replica
@@ -28,6 +29,17 @@ COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile
 
 def quantiles(p99_s: float, *, count: int = 900) -> Quantiles:
     return Quantiles(count=count, p50_s=p99_s * 0.4, p95_s=p99_s * 0.8, p99_s=p99_s, max_s=p99_s * 1.3)
+
+
+def streams(gap_s: float, *, answers: int, stalled: int) -> StreamFigures:
+    return StreamFigures.of(
+        quantiles(gap_s),
+        answers=answers,
+        stalled_answers=stalled,
+        stalls=2 * stalled,
+        chunks=answers * 120,
+        tokens=answers * 126,
+    )
 
 
 def traffic(
@@ -50,10 +62,12 @@ def traffic(
         targets=(TargetCount(target=lane_slo(ttft_s=ttft_limit_s).targets[0], samples=count, over=late, measured_s=ttft_s),),
         ttft=quantiles(ttft_s, count=count), itl=quantiles(itl_s, count=count),
         e2e=quantiles(ttft_s + itl_s * 120, count=count), queue_wait=quantiles(wait_s, count=count),
+        streams=streams(itl_s, answers=offered, stalled=late),
     )  # fmt: skip
     return LaneSnapshot(
         name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s,
         windows=(replace(window, seconds=10.0, offered=round(rps * 10)), window),
+        replica_streams={"r1": streams(itl_s, answers=offered // 2, stalled=0)} if name == "short" else {},
     )  # fmt: skip
 
 

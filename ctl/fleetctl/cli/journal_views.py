@@ -8,6 +8,7 @@ from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
 from fleetctl.core.conditions import lane_condition
 from fleetctl.core.disruption import notice_text
+from fleetctl.core.lane_figures import lane_streams
 from fleetctl.model.subject import FLEET
 from fleetctl.printable import printable
 from fleetctl.units import format_ready
@@ -15,6 +16,7 @@ from fleetctl.views.budget import format_budget
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 from fleetctl.views.replicas import node_text
+from fleetctl.views.streams import stream_line
 from fleetctl.views.values import lane_value, replica_value
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
             yield f"         {condition.message}"
         if lane.budget is not None:
             yield f"Budget   {format_budget(lane.budget)}"
+        if streams := stream_line(lane_streams(lane)):
+            yield f"Streams  {streams}"
     else:
         yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:

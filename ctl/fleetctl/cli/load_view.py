@@ -14,6 +14,7 @@ from fleetctl.units import format_duration, format_fraction
 from fleetctl.views.canvas import PLAIN
 from fleetctl.views.conditions import verdict_cell
 from fleetctl.views.figures import format_percentile, percentile_cells
+from fleetctl.views.streams import stalled_cell, unit_cell
 from fleetctl.views.table import NOTHING, Cell, text_table
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         lines(*_head(report)),
         section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
         _latencies(report.lanes, slos),
+        *_streams(report.lanes),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
@@ -85,7 +87,20 @@ def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Outp
             found = measured(lane, metric)
             if found is not None and found.count:
                 rows.append((lane.lane, metric, *_quantiles(found), _promise(slos.get(lane.lane), metric)))
+        if lane.streams.gap.count:
+            rows.append((lane.lane, "stream_gap", *_quantiles(lane.streams.gap), NOTHING))
     return section(text_table("LANE METRIC >SAMPLES >P50 >P95 >P99 >MAX SLO", rows))
+
+
+def _streams(lanes: tuple[LaneFigures, ...]) -> Iterator[OutputSection]:
+    """Yield how evenly answers came, if any streamed."""
+    found = [(lane.lane, lane.streams) for lane in lanes if lane.streams.answers]
+    if found:
+        rows = [
+            (name, str(each.answers), unit_cell(each), stalled_cell(each), str(each.stalled_answers), str(each.stalls))
+            for name, each in found
+        ]
+        yield section(text_table("LANE >STREAMS >TOKENS/CHUNK >STALL_RATE >STALLED >STALLS", rows))
 
 
 def _quantiles(found: Quantiles) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, View, lines, section
 from fleetctl.units import format_duration
-from fleetctl.views.slo import decision_lines, hours_table, kinds_text, rule_lines, slo_table
+from fleetctl.views.slo import decision_lines, hours_table, kinds_text, rule_lines, slo_table, stream_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,9 @@ def _sections(report: SloReport) -> Iterator[OutputSection]:
     head = f"{report.fleet}: {100 * report.objective:.5g}% good over {format_duration(report.window_s)}; counted since {since}"
     yield lines(head if report.is_live else f"{head}; no controller answers: its last records")
     yield section(slo_table(report))
+    streams = list(stream_lines(report))
+    if streams:
+        yield lines(*streams, title="Streams, last hour")
     kinds = [f"{lane.lane}: {kinds_text(lane.kinds)}" for lane in report.lanes if lane.kinds]
     if kinds:
         yield lines(*kinds, title="Breaches")

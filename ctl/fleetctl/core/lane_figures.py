@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.model.slo import LatencyTarget, Metric, Quantiles, Validity
+from fleetctl.model.stream import StreamFigures
 from fleetctl.model.verdict import Compliance
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ def lane_headline(lane: LaneStatus) -> Headline | None:
 def is_missed(lane: LaneStatus, metric: Metric) -> bool:
     """Whether a promise on this metric is surely missed."""
     return any(f.target and f.target.metric is metric for f in lane.verdict.having(Compliance.MISSED))
+
+
+def lane_streams(lane: LaneStatus) -> StreamFigures:
+    """Return how evenly the lane's answers streamed over the last minute, or five where none did in that."""
+    found = StreamFigures()
+    if lane.traffic is not None:
+        for seconds in (WINDOW_S, _WIDER_WINDOW_S):
+            found = lane.traffic.window(seconds).streams
+            if found.answers or found.gap.count:
+                break
+    return found
 
 
 def lane_quantiles(lane: LaneStatus, metric: Metric) -> Quantiles:

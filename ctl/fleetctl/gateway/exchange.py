@@ -208,6 +208,7 @@ class Exchange(ReceivedAnswer):
     def client_ready(self) -> None:
         """Read on."""
         self.request.is_paused = False
-        self.request.heard_s = self._dispatcher.clock()
+        self.request.heard_s = now_s = self._dispatcher.clock()
+        self.request.stopwatch.resumed(now_s)
         if self._connection is not None:
             self._connection.resume()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import thread_cpu_s
+from fleetctl.core.slo.sketch import SketchReading
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.slo_gauges import SloGauges
+from fleetctl.gateway.stream_metrics import stream_families
 from fleetctl.model.slo import BreachKind
 from fleetctl.telemetry.page import MetricsPage
 
@@ -84,6 +86,7 @@ def exposition(
     _lane_counters(page, routes, gauges.breaches)
     _lane_histograms(page, routes)
     _replica_families(page, routes, upstreams)
+    stream_families(page, routes.lanes, set(routes.replicas), dispatcher.clock())
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)
     gauges.slo.write(slo, dispatcher.clock())
     return (page.text() + slo.text()).encode()
@@ -132,15 +135,21 @@ def _lane_histograms(page: MetricsPage, routes: RoutingState) -> None:
     lanes = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
     _histogram(page, "ttft_seconds", "Submission to first content token.", {n: x.ttft for n, x in lanes.items()})
     _histogram(page, "itl_seconds", "Gap between content events of a stream.", {n: x.itl for n, x in lanes.items()})
+    gaps = {n: (x.stream_gaps(), x.itl.sum_s) for n, x in lanes.items()}
+    _readings(page, "stream_gap_seconds", "Gap between chunks of a stream, as they leave for its client.", gaps)
     _histogram(page, "queue_wait_seconds", "Submission to dispatch.", {n: x.queue_wait for n, x in lanes.items()})
     _histogram(page, "e2e_seconds", "Submission to last byte.", {n: x.e2e for n, x in lanes.items()})
 
 
 def _histogram(page: MetricsPage, name: str, text: str, sketches: dict[str, QuantileSketch]) -> None:
+    _readings(page, name, text, {lane: (SketchReading(each), each.sum_s) for lane, each in sketches.items()})
+
+
+def _readings(page: MetricsPage, name: str, text: str, readings: dict[str, tuple[SketchReading, float]]) -> None:
     samples = []
-    for lane, sketch in sketches.items():
-        counts = {f"{limit:g}": sketch.count_at_most(limit) for limit in _SECONDS} | {"+Inf": sketch.count}
-        samples.append(({"lane": lane}, counts, sketch.sum_s))
+    for lane, (reading, sum_s) in readings.items():
+        counts = {f"{limit:g}": reading.count_at_most(limit) for limit in _SECONDS} | {"+Inf": reading.count}
+        samples.append(({"lane": lane}, counts, sum_s))
     page.histogram(name, text, samples)
 
 

@@ -187,6 +187,8 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         gap_s_mean=watch.mean_gap_s,
         gap_s_p99=watch.gap_s_p99(),
         gap_s_max=max(watch.largest_gaps_s) if watch.largest_gaps_s else None,
+        chunks=watch.chunk_count,
+        stalls=watch.stalls,
         attempts=attempts,
         continuations=ended.continuations,
         degraded=ended.degraded.decode("latin-1"),

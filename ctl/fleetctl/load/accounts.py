@@ -92,14 +92,27 @@ class ClientAccounts:
         self._open.discard(watch)
         return self.begin(lane, watch.started_s, is_stream=watch.is_stream)
 
-    def end(self, watch: ClientStopwatch, now_s: float, ending: Ending, *, is_stream: bool, message: str) -> None:
-        """Count a request that is over; one that was cut short inside every limit is undecided."""
+    def end(
+        self,
+        watch: ClientStopwatch,
+        now_s: float,
+        ending: Ending,
+        *,
+        is_stream: bool,
+        output_tokens: int = 0,
+        message: str,
+    ) -> None:
+        """Count a request that is over; one that was cut short inside every limit is undecided.
+
+        `output_tokens` are as the engine counts them; 0: it did not.
+        """
         self._open.discard(watch)
         if ending is Ending.REFUSED:
             watch.refused(now_s, message)
             return
         missed = watch.accounts.bad
-        watch.stop(now_s, ending, is_stream=is_stream, prompt_tokens=0, output_tokens_uncounted=0)
+        uncounted = output_tokens - watch.token_count if output_tokens else 0
+        watch.stop(now_s, ending, is_stream=is_stream, prompt_tokens=0, output_tokens_uncounted=uncounted)
         has_missed = watch.has_missed or watch.accounts.bad > missed
         if ending is Ending.CANCELLED and not has_missed:
             self._undecided[watch.lane] += 1

@@ -88,6 +88,7 @@ class LaneCounts:
             ttft=(stats.ttft if stats.ttft.count else self.ttft).summary(),
             itl=stats.itl.summary(),
             e2e=stats.e2e.summary(),
+            streams=stats.streams.figures(stats.stream_gaps().summary()),
             verdict=verdict,
         )
 

@@ -146,7 +146,14 @@ async def converse(
     except asyncio.CancelledError:
         exchange.failure = exchange.failure or FailureKind.UNFINISHED
     exchange.ttft_s = watch.ttft_s
-    accounts.end(watch, now_s(), exchange.ending, is_stream=exchange.streamed, message=exchange.message)
+    accounts.end(
+        watch,
+        now_s(),
+        exchange.ending,
+        is_stream=exchange.streamed,
+        output_tokens=exchange.output_tokens,
+        message=exchange.message,
+    )
     return exchange
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
+from fleetctl.model.stream import StreamFigures
 from fleetctl.model.verdict import SloVerdict
 
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): 19,366 requests in 58 minutes.
@@ -70,6 +71,7 @@ class LaneFigures:
     ttft: Quantiles = field(default_factory=Quantiles)
     itl: Quantiles = field(default_factory=Quantiles)
     e2e: Quantiles = field(default_factory=Quantiles)
+    streams: StreamFigures = field(default_factory=StreamFigures)
     verdict: SloVerdict = field(default_factory=SloVerdict)  # of the whole run; in a progress line as of now
 
     @property

@@ -11,6 +11,7 @@ from fleetctl.model.budget import RequestTotals
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
+from fleetctl.model.stream import StreamFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class LaneWindow:
     e2e: Quantiles = field(default_factory=Quantiles)
     queue_wait: Quantiles = field(default_factory=Quantiles)
     targets: tuple[TargetCount, ...] = ()  # in the SLO's order
+    streams: StreamFigures = field(default_factory=StreamFigures)
 
     @property
     def missed(self) -> int:
@@ -141,6 +143,8 @@ class LaneSnapshot:
     ejected: int = 0  # replicas of its own that are in rotation and left alone, as they fail
     serves: bool = True  # some replica is sent its requests; all that are ejected are not hung or gone
     totals: RequestTotals | None = None  # since the gateway started; None: it is of a version that counts none
+    # Of its requests, by the replica that answered them, over the last half to one minute.
+    replica_streams: dict[str, StreamFigures] = field(default_factory=dict)
 
     def window(self, seconds: float) -> LaneWindow:
         """Return the window of this length, or an empty one."""

@@ -46,6 +46,8 @@ class RequestTrace:
     gap_s_mean: float | None = None
     gap_s_p99: float | None = None
     gap_s_max: float | None = None
+    chunks: int = 0  # in which its tokens left for the client
+    stalls: int = 0  # gaps between them that were stalls
     attempts: tuple[RequestAttempt, ...] = ()  # the last one answered it, unless it has a failure
     continuations: int = 0  # of its stream, by another replica
     degraded: str = ""  # what a ladder step cut, in the words of x-fleetctl-degraded

@@ -8,6 +8,7 @@ from datetime import datetime
 from fleetctl.model.alert import Alert, AlertName, AlertSeverity
 from fleetctl.model.budget import ErrorBudget, HourOfRequests
 from fleetctl.model.journal import JournalEntry
+from fleetctl.model.stream import StreamFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class LaneSloReport:
         HourOfRequests, ...
     ] = ()  # since the report's beginning, oldest first, those without a request left out
     worst_hours: tuple[WorstHour, ...] = ()  # with the most bad requests, the worst first
+    streams: StreamFigures | None = None  # of the last hour, by the gateway's own windows; null: no current figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

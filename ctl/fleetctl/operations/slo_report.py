@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.journal import JournalEntry
     from fleetctl.model.profile import Objective
     from fleetctl.model.status import LaneStatus
+    from fleetctl.model.stream import StreamFigures
     from fleetctl.operations.site import Site
 
 _WORST_HOURS = 5
@@ -101,7 +102,13 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
     """Return a lane's report; `shown` is what the faces show of it, None of a lane that is no longer in the profile."""
     if ledger is None:
         alerts = shown.alerts if shown else ()
-        return LaneSloReport(lane=name, is_removed=shown is None, alerts=alerts, budget=shown.budget if shown else None)
+        return LaneSloReport(
+            lane=name,
+            is_removed=shown is None,
+            alerts=alerts,
+            budget=shown.budget if shown else None,
+            streams=_streams(shown),
+        )
     back_s = (now - since).total_seconds()
     counted = count_over(ledger, back_s, now)
     read = read_budget(ledger, objective, now)
@@ -123,7 +130,13 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
         alerts=shown.alerts if shown else (),
         hours=tuple(HourOfRequests(start=start_of(each), good=each.good, bad=each.bad) for each in hours),
         worst_hours=tuple(_hour(bucket, allowed, entries) for bucket in worst[:_WORST_HOURS]),
+        streams=_streams(shown),
     )
+
+
+def _streams(shown: LaneStatus | None) -> StreamFigures | None:
+    """Return how evenly a lane has streamed over the last hour."""
+    return None if shown is None or shown.traffic is None else shown.traffic.window(_HOUR.total_seconds()).streams
 
 
 def _entries(site: Site, fleet: str, lane: str) -> tuple[JournalEntry, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import lane_condition
-from fleetctl.core.lane_figures import WINDOW_S, is_missed, lane_headline, lane_quantiles
+from fleetctl.core.lane_figures import WINDOW_S, is_missed, lane_headline, lane_quantiles, lane_streams
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.status import LaneStatus
@@ -22,6 +22,7 @@ from fleetctl.views.figures import (
     percentile_cells,
     unknown_cell,
 )
+from fleetctl.views.streams import NO_STREAMS, gap_cell, stalled_cell, unit_cell
 from fleetctl.views.table import NOTHING, Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.gateway import LaneWindow
     from fleetctl.model.status import FleetStatus
+    from fleetctl.model.stream import StreamFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,11 @@ class LaneRow:
     def window(self) -> LaneWindow | None:
         """The last minute's figures, if they are current."""
         return None if self.is_stale or self.lane.traffic is None else self.lane.traffic.window(WINDOW_S)
+
+    @property
+    def streams(self) -> StreamFigures:
+        """How evenly its answers stream, over the same time; nothing where that is stale."""
+        return NO_STREAMS if self.is_stale else lane_streams(self.lane)
 
     def quantiles(self, metric: Metric) -> Quantiles:
         """Return a metric's percentiles, none where they are stale."""
@@ -246,18 +253,36 @@ ITL_PERCENTILES = _percentiles(Metric.ITL, "ITL")
 WAIT_PERCENTILES = _percentiles(Metric.QUEUE_WAIT, "WAIT")
 E2E_PERCENTILES = _percentiles(Metric.E2E, "E2E")
 
+
+def _gap(which: int) -> Callable[[LaneRow], Cell]:
+    """Return what draws the P50, P95 or P99 of the gaps between chunks."""
+    return lambda row: gap_cell(row.streams, which, row.canvas.marks)
+
+
+GAPS = tuple(
+    Column[LaneRow](key=f"gap_{p}", title=title, cell=_gap(which), align=Align.RIGHT, since=Layout.WIDE)
+    for which, (p, title) in enumerate((("p50", "GAP P50"), ("p95", "P95"), ("p99", "P99")))
+)
+CHUNK = Column[LaneRow](
+    key="chunk", title="TOK/CHUNK", cell=lambda row: unit_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
+)
+STALLED = Column[LaneRow](
+    key="stalled", title="STALLED", cell=lambda row: stalled_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
+)
+
 # What each face shows, in order.
 LANES_LIVE: tuple[Column[LaneRow], ...] = (
-    LANE, TTFT, ITL, QUEUE_WAIT, RATES, SHED, BURN, WANTED, READY, SPOT, STEP, IN_FLIGHT, QUEUED, TTFT_PERCENTILES[0],
-    PRESSURE, WHY,
+    LANE, TTFT, ITL, replace(STALLED, since=Layout.NORMAL), QUEUE_WAIT, RATES, SHED, BURN, WANTED, READY, SPOT, STEP,
+    IN_FLIGHT, QUEUED, TTFT_PERCENTILES[0], replace(GAPS[2], title="GAP P99"), CHUNK, PRESSURE, WHY,
 )  # fmt: skip
 LANES_STATUS: tuple[Column[LaneRow], ...] = (
-    LANE, CONDITION, WANTED, replace(READY, title="READY"), SPOT, HEADLINE,
+    LANE, CONDITION, WANTED, replace(READY, title="READY"), SPOT, HEADLINE, replace(STALLED, since=Layout.NORMAL),
     replace(QUEUED, title="QUEUE", since=Layout.NORMAL), STEP,
     MESSAGE,
 )  # fmt: skip
 LANES_FIGURES: tuple[Column[LaneRow], ...] = (
     LANE, CONDITION, OFFERED, GOOD, replace(SHED, title="REFUSED"), *TTFT_PERCENTILES[:2], TTFT, *ITL_PERCENTILES[:2], ITL,
+    *GAPS, CHUNK, replace(STALLED, since=Layout.NORMAL),
     *WAIT_PERCENTILES[:2], replace(QUEUE_WAIT, title="WAIT"), replace(QUEUED, title="QUEUE", since=Layout.NORMAL), *E2E_PERCENTILES, BURN_5M, BURN_1H, BUDGET,
     replace(STEP, since=Layout.WIDE),
 )  # fmt: skip

@@ -11,10 +11,12 @@ from fleetctl.core.disruption import notice_text
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import ReplicaStatus
+from fleetctl.model.stream import StreamFigures
 from fleetctl.units import format_usd
 from fleetctl.views.canvas import Canvas
 from fleetctl.views.conditions import STATE_TONES
 from fleetctl.views.figures import count_cell, format_age, unknown_cell
+from fleetctl.views.streams import NO_STREAMS, gap_cell, stalled_cell, unit_cell
 from fleetctl.views.table import Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class ReplicaRow:
     canvas: Canvas
     now: datetime
     is_stale: bool
+    streams: StreamFigures = NO_STREAMS  # of its own lane's requests
 
     @property
     def record(self) -> Replica:
@@ -64,7 +67,17 @@ def replicas_table(
         (r for r in status.replicas if with_gone or is_shown(r.record, now=now)),
         key=lambda r: (order.get(r.record.lane, len(order)), r.record.lane, number_of(r.record.id)),
     )
-    rows = (ReplicaRow(replica=replica, canvas=canvas, now=now, is_stale=is_stale) for replica in shown)
+    streams = {} if is_stale else {x.name: x.traffic.replica_streams for x in status.lanes if x.traffic is not None}
+    rows = (
+        ReplicaRow(
+            replica=replica,
+            canvas=canvas,
+            now=now,
+            is_stale=is_stale,
+            streams=streams.get(replica.record.lane, {}).get(replica.record.id, NO_STREAMS),
+        )
+        for replica in shown
+    )
     return fill(columns, rows, key=lambda row: row.record.id).within(canvas.layout)
 
 
@@ -187,6 +200,16 @@ IN_FLIGHT = Column[ReplicaRow](
     key="in_flight", title="IN-FLIGHT", align=Align.RIGHT,
     cell=lambda row: unknown_cell() if row.is_stale else count_cell(row.replica.in_flight),
 )  # fmt: skip
+GAP = Column[ReplicaRow](
+    key="gap_p99", title="GAP P99", cell=lambda row: gap_cell(row.streams, 2, row.canvas.marks), align=Align.RIGHT,
+    since=Layout.WIDE,
+)  # fmt: skip
+CHUNK = Column[ReplicaRow](
+    key="chunk", title="TOK/CHUNK", cell=lambda row: unit_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
+)
+STALLED = Column[ReplicaRow](
+    key="stalled", title="STALLED", cell=lambda row: stalled_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
+)
 PRICE = Column[ReplicaRow](
     key="price", title="$/h", cell=_recorded(_price), align=Align.RIGHT,
     since=Layout.WIDE,
@@ -203,8 +226,8 @@ REASON = Column[ReplicaRow](key="reason", title="REASON", cell=_reason, is_flexi
 
 # What each face shows, in order.
 REPLICAS_LIVE: tuple[Column[ReplicaRow], ...] = (
-    ID, LANE, GPU, MARKET, AGE, STATE, KV, RUNNING, WAITING, IN_FLIGHT, PRICE, REASON,
+    ID, LANE, GPU, MARKET, AGE, STATE, KV, RUNNING, WAITING, IN_FLIGHT, GAP, CHUNK, STALLED, PRICE, REASON,
 )  # fmt: skip
 REPLICAS_STATUS: tuple[Column[ReplicaRow], ...] = (
-    replace(ID, title="REPLICA"), LANE, STATE, MARKET, GPU, RUNNING, WAITING, KV, AGE, ENGINE, NODE, ADDRESS, REASON,
+    replace(ID, title="REPLICA"), LANE, STATE, MARKET, GPU, RUNNING, WAITING, KV, GAP, CHUNK, STALLED, AGE, ENGINE, NODE, ADDRESS, REASON,
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.units import format_duration
 from fleetctl.views.budget import budget_tone
 from fleetctl.views.decisions import action_cell
+from fleetctl.views.streams import stream_line
 from fleetctl.views.table import NOTHING, Cell, Table, Tone, cell, text_table
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def kinds_text(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda kind: -kind[1]))
 
 
+def stream_lines(report: SloReport) -> Iterator[str]:
+    """Yield a line on each lane whose answers streamed within the last hour: how evenly."""
+    for lane in report.lanes:
+        if lane.streams is not None and (text := stream_line(lane.streams)):
+            yield f"{lane.lane}: {text}"
+
+
 def rule_lines(report: SloReport) -> Iterator[str]:
     """Yield a line on each burn-rate alert: what fires it, what it costs, or that it never fires."""
     for rule in report.rules:
@@ -57,6 +65,7 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         "",
         *(f"- {lane.lane}: {kinds_text(lane.kinds)}" for lane in report.lanes if lane.kinds),
         "",
+        *_titled("## Streams, last hour", [f"- {line}" for line in stream_lines(report)]),
         "## Worst hours",
         "",
         *(_markdown_table(hours_table(report, zone=zone)) if any(x.worst_hours for x in report.lanes) else ("None.",)),
@@ -68,6 +77,10 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         *(f"- {line}" for line in rule_lines(report)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _titled(title: str, found: list[str]) -> tuple[str, ...]:
+    return (title, "", *found, "") if found else ()
 
 
 def alert_lines(report: SloReport) -> Iterator[str]:

@@ -166,7 +166,9 @@ def _gaps(trace: RequestTrace) -> str:
     over = ""
     if trace.gap_limit_s is not None:
         over = f"; {trace.gaps_over} of {trace.gaps} over the lane's {format_duration(trace.gap_limit_s)}"
-    return f"{trace.output_tokens:,} tokens, gaps between them: {', '.join(figures)}{over}"
+    stalls = f"; it stalled {format_count(trace.stalls, 'time')}" if trace.stalls else ""
+    chunks = f" in {format_count(trace.chunks, 'chunk')}" if trace.chunks else ""
+    return f"{trace.output_tokens:,} tokens{chunks}, gaps between them: {', '.join(figures)}{over}{stalls}"
 
 
 def _is_surprising(trace: RequestTrace, attempt: RequestAttempt) -> bool:

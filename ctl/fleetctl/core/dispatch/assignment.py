@@ -75,7 +75,7 @@ class Assignment:
         if not lane.in_flight:
             lane.departures.began(now_s)
         lane.in_flight += 1
-        request.stopwatch.dispatched(now_s)
+        request.stopwatch.dispatched(now_s, candidate.id)
         request.exchange.send(candidate.id)
 
     def prompt_done(self, request: ActiveRequest, replica: DispatchReplica, now_s: float) -> None:

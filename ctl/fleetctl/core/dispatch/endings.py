@@ -87,8 +87,11 @@ class Endings:
         if ending is not None:
             # Without a wait no replica has seen its prompt.
             seen = request.prompt.prompt_tokens if request.stopwatch.wait_s is not None else 0
+            now_s = self._clock()
+            if request.is_paused:
+                request.stopwatch.resumed(now_s)  # a client that does not read has no stall
             request.stopwatch.stop(
-                self._clock(),
+                now_s,
                 ending,
                 is_stream=request.is_stream,
                 prompt_tokens=used if used is not None else seen,

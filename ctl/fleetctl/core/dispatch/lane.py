@@ -212,4 +212,5 @@ class DispatchLane(Generic[R]):
             ejected=sum(c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates),
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
             totals=self.accounts.totals(),
+            replica_streams=self.accounts.replica_figures(now_s),
         )

@@ -9,30 +9,39 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.lane_stats import LaneStats
+from fleetctl.core.slo.streams import ReplicaStreams, median_gap_s, stall_limit_s
 from fleetctl.core.slo.windows import SlidingWindows
 from fleetctl.model.budget import RequestTotals
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneWindow
     from fleetctl.model.slo import BreachKind, LaneSlo
+    from fleetctl.model.stream import StreamFigures
+
+_PACE_S = 5.0
+# Longer than a stream may be silent, and than most scrapes are apart; whoever is idle for longer begins anew.
+_IDLE_S = 900.0
 
 
 class LaneAccounts:
     """The figures of a lane in sliding windows, written by its requests.
 
-    Content events come a hundred thousand times a second, so streams only note them here: `gaps_s` takes the time since
-    a stream's last event, `together` counts those that came with another and have no gap before them, and `fold` does the rest.
+    Content events come a hundred thousand times a second, so streams only note them: `gaps_s` of their replica takes the
+    time since a stream's last chunk, `together` here counts tokens that came with another and have no gap before them, and
+    `fold` does the rest.
     """
 
     __slots__ = (
         "_good",
         "_kinds",
+        "_paced_s",
         "bad",
         "endings",
         "gap_limit_s",
-        "gaps_s",
         "limits",
         "slo",
+        "stall_limit_s",
+        "streams",
         "together",
         "ttft_limit_s",
         "windows",
@@ -41,7 +50,10 @@ class LaneAccounts:
     def __init__(self, slo: LaneSlo, *, now_s: float) -> None:
         self.hold_to(slo)
         self.windows = SlidingWindows(LaneStats, now_s=now_s)
-        self.gaps_s: list[float] = []
+        # By replica; "" has the streams of none that is known.
+        self.streams: dict[str, ReplicaStreams] = {"": ReplicaStreams(now_s)}
+        self.stall_limit_s = stall_limit_s(None)
+        self._paced_s = now_s  # when that was last brought up to date
         self.together = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
         self._good = 0
@@ -91,6 +103,7 @@ class LaneAccounts:
         cell.output_tokens += tokens
         if tokens > 1:
             cell.itl.add(0.0, tokens - 1)
+            cell.together += tokens - 1
 
     def alike_gaps(self, now_s: float, gap_s: float, count: int) -> None:
         """Count content events of any streams that each came `gap_s` after the one before."""
@@ -100,18 +113,39 @@ class LaneAccounts:
 
     def fold(self, now_s: float) -> None:
         """Move what streams noted in `gaps_s` and `together` into the windows; called several times a second."""
-        gaps_s, together = self.gaps_s, self.together
-        if not gaps_s:
-            return
-        cell = self.windows.open_cell(now_s)
-        add = cell.itl.add
-        for gap_s in gaps_s:
-            add(gap_s)
-        if together:
-            add(0.0, together)
-        cell.output_tokens += len(gaps_s) + together
-        gaps_s.clear()
-        self.together = 0
+        together, cell = self.together, None
+        for streams in self.streams.values():
+            if streams.gaps_s:
+                cell = cell or self.windows.open_cell(now_s)
+                cell.output_tokens += len(streams.gaps_s)
+                cell.itl.merge(streams.fold(now_s))
+        if together and cell is not None:
+            cell.itl.add(0.0, together)
+            cell.together += together
+            cell.output_tokens += together
+            self.together = 0
+        if now_s - self._paced_s >= _PACE_S:
+            self._learn_pace(now_s)
+
+    def _learn_pace(self, now_s: float) -> None:
+        """Bring up to date what a stall is, and forget replicas that have been idle for long."""
+        self._paced_s = now_s
+        self.stall_limit_s = stall_limit_s(median_gap_s(self.streams.values(), now_s))
+        for replica_id in [name for name, each in self.streams.items() if name and now_s - each.used_s > _IDLE_S]:
+            del self.streams[replica_id]
+
+    def streams_of(self, replica_id: str, now_s: float) -> ReplicaStreams:
+        """Return where the streams of a request that is sent to this replica now are noted."""
+        found = self.streams.get(replica_id)
+        if found is None:
+            found = self.streams[replica_id] = ReplicaStreams(now_s)
+        found.used_s = now_s
+        return found
+
+    def replica_figures(self, now_s: float) -> dict[str, StreamFigures]:
+        """Return how evenly answers of each replica have streamed of late, where there was any."""
+        found = {name: each.figures(now_s) for name, each in self.streams.items() if name}
+        return {name: each for name, each in found.items() if each.gap.count or each.answers}
 
     def finished(
         self,
@@ -132,6 +166,8 @@ class LaneAccounts:
         cell.prompt_tokens += prompt_tokens
         if more_output_tokens > 0:
             cell.output_tokens += more_output_tokens
+        if measured.streamed and measured.ttft_s is not None:
+            cell.streams.ended(measured.chunks, output_tokens, measured.stalls)
         if measured.ending is Ending.COMPLETE:
             cell.e2e.add(measured.total_s)
         if missed is not None:

@@ -52,6 +52,8 @@ class RequestMeasurements(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue_wait_s: float = 0.0
     gaps: int = 0
     gaps_over: int = 0  # longer than Limits.itl_s
+    chunks: int = 0  # that left for the client, of an answer that is whole
+    stalls: int = 0  # gaps between them that were stalls
 
 
 class Uncounted(StrEnum):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.sketch import QuantileSketch, SketchReading
+from fleetctl.core.slo.streams import StreamCounts
 from fleetctl.model.gateway import LaneWindow
 from fleetctl.model.slo import Metric, TargetCount
 
@@ -20,7 +21,7 @@ class LaneStats:
 
     __slots__ = (
         "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "offered", "output_tokens",
-        "prompt_tokens", "queue_wait", "shed", "ttft",
+        "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -36,8 +37,10 @@ class LaneStats:
         self.finished_output_tokens = 0
         self.ttft = QuantileSketch()
         self.itl = QuantileSketch()
+        self.together = 0  # of the gaps, those of 0 before tokens that left with the one before
         self.e2e = QuantileSketch()
         self.queue_wait = QuantileSketch()
+        self.streams = StreamCounts()
 
     def merge(self, other: LaneStats) -> None:
         """Add everything `other` counted."""
@@ -54,6 +57,8 @@ class LaneStats:
         self.finished_output_tokens += other.finished_output_tokens
         self.ttft.merge(other.ttft)
         self.itl.merge(other.itl)
+        self.together += other.together
+        self.streams.merge(other.streams)
         self.e2e.merge(other.e2e)
         self.queue_wait.merge(other.queue_wait)
 
@@ -69,10 +74,16 @@ class LaneStats:
             self.prompt_tokens -= each.prompt_tokens
             self.output_tokens -= each.output_tokens
             self.finished_output_tokens -= each.finished_output_tokens
+            self.together -= each.together
+        self.streams.remove([each.streams for each in gone])
         self.ttft.remove((each.ttft for each in gone), (each.ttft for each in rest))
         self.itl.remove((each.itl for each in gone), (each.itl for each in rest))
         self.e2e.remove((each.e2e for each in gone), (each.e2e for each in rest))
         self.queue_wait.remove((each.queue_wait for each in gone), (each.queue_wait for each in rest))
+
+    def stream_gaps(self) -> SketchReading:
+        """Return the gaps between chunks: those between tokens, but for the tokens that left together."""
+        return SketchReading(self.itl, without_zeros=self.together)
 
     def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
         """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
@@ -98,6 +109,7 @@ class LaneStats:
             itl=itl.summary(),
             e2e=e2e.summary(),
             queue_wait=queue_wait.summary(),
+            streams=self.streams.figures(self.stream_gaps().summary()),
             targets=tuple(_count(target, readings[target.metric]) for target in slo.targets),
         )
 

@@ -135,10 +135,13 @@ class SketchReading:
 
     __slots__ = ("_indexes", "_max_s", "_min_s", "_seen", "count")
 
-    def __init__(self, sketch: QuantileSketch) -> None:
+    def __init__(self, sketch: QuantileSketch, *, without_zeros: int = 0) -> None:
+        """`without_zeros`: of the values of 0 so many are left out."""
         self._indexes, self._seen = sketch.in_order()
         self._min_s, self._max_s = sketch.min_s, sketch.max_s
-        self.count = sketch.count
+        self.count = sketch.count - without_zeros
+        if without_zeros:
+            self._seen = [seen - without_zeros for seen in self._seen]
 
     def quantile(self, q: float) -> float:
         """Return the value at quantile `q` in [0, 1], seconds. Raises ValueError when empty: there is no figure."""

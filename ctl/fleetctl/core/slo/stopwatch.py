@@ -6,17 +6,18 @@ from heapq import heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.breach import RequestMeasurements
+from fleetctl.core.slo.endings import Ending
 from fleetctl.model.slo import BreachKind
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
-    from fleetctl.core.slo.endings import Ending
 
 
 # Fewer gaps say more of one prompt that shared their steps than of the engine.
 _GAPS_COMPARED_MIN = 16
 # The P99 of so many hundred gaps is among them; of more gaps it is no longer than the least of these.
 _LARGEST_GAPS = 8
+_COMPLETE = Ending.COMPLETE  # an enum's members are slow to look up
 
 
 class RequestStopwatch:
@@ -24,7 +25,8 @@ class RequestStopwatch:
 
     __slots__ = (
         "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_large_gap_s", "_last_token_s", "_noted_gap_s",
-        "_over_taken", "_taken_s", "_ttft_limit_s", "breach", "ended_s", "ending", "is_good", "largest_gaps_s", "started_s", "ttft_s", "wait_s",
+        "_over_taken", "_resumed_s", "_stall_limit_s", "_streams", "_taken_s", "_together", "_ttft_limit_s", "breach", "ended_s",
+        "ending", "is_good", "largest_gaps_s", "stalls", "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
 
     # Of one that is over.
@@ -46,41 +48,59 @@ class RequestStopwatch:
         self._gaps_taken = self._over_taken = 0  # by the last `take_gaps`, and up to when
         self._taken_s = 0.0
         self.breach: BreachKind | None = None  # how it has missed its promise, as soon as that is certain
+        self._streams = accounts.streams[""]  # where its chunks are noted
+        self._together = 0  # tokens that came with the one before
+        self.stalls = 0
+        self._stall_limit_s = accounts.stall_limit_s
+        self._resumed_s = 0.0  # when the client last began to read again
         self._gap_limit_s = accounts.gap_limit_s
         self._ttft_limit_s = accounts.ttft_limit_s
 
-    def dispatched(self, now_s: float) -> None:
-        """Note a dispatch; only the first one ends the wait."""
+    def dispatched(self, now_s: float, replica_id: str = "") -> None:
+        """Note a dispatch to a replica; only the first one ends the wait."""
+        self._streams = self._accounts.streams_of(replica_id, now_s)
         if self.wait_s is None:
             self.wait_s = now_s - self.started_s
             self._accounts.dispatched(now_s, self.wait_s)
 
     def tokens(self, now_s: float, count: int) -> None:
         """Note content events that came together; called for every read of every stream."""
-        accounts = self._accounts
         if self.ttft_s is None:
             self.ttft_s = now_s - self.started_s
             if self.ttft_s > self._ttft_limit_s:
                 self._miss(now_s, BreachKind.TTFT)
-            accounts.first_token(now_s, self.ttft_s, count)
+            self._accounts.first_token(now_s, self.ttft_s, count)
             self._gaps += count - 1
+            self._together += count - 1
         else:
             gap_s = now_s - self._last_token_s
-            accounts.gaps_s.append(gap_s)
+            self._streams.gaps_s.append(gap_s)
             self._gaps += count
             if count > 1:
-                accounts.together += count - 1
+                self._accounts.together += count - 1
+                self._together += count - 1
             if gap_s > self._noted_gap_s:
-                self._note_gap(gap_s)
+                self._note_gap(gap_s, now_s)
         self._last_token_s = now_s
 
-    def _note_gap(self, gap_s: float) -> None:
-        """Count a gap that is over the limit, and keep one that is among the largest: a long stream has few of either."""
+    def resumed(self, now_s: float) -> None:
+        """Note that the client reads again: until now nothing could leave for it, and that is no stall of ours."""
+        self._resumed_s = now_s
+
+    def _note_gap(self, gap_s: float, now_s: float) -> None:
+        """Count a gap that is over a limit, and keep one that is among the largest: a long stream has few of either."""
         if gap_s > self._gap_limit_s:
             self._gaps_over += 1
+        if gap_s > self._stall_limit_s:
+            self._note_stall(now_s)
         if gap_s > self._large_gap_s:
             self._keep_gap(gap_s)
-            self._noted_gap_s = min(self._gap_limit_s, self._large_gap_s)
+            self._noted_gap_s = min(self._gap_limit_s, self._stall_limit_s, self._large_gap_s)
+
+    def _note_stall(self, now_s: float) -> None:
+        """Count a stall, if nothing left for so long although the client was reading."""
+        if now_s - max(self._last_token_s, self._resumed_s) > self._stall_limit_s:
+            self.stalls += 1
 
     def _keep_gap(self, gap_s: float) -> None:
         largest = self.largest_gaps_s
@@ -96,6 +116,11 @@ class RequestStopwatch:
     def token_count(self) -> int:
         """Return how many content events have come."""
         return self._gaps + 1 if self.ttft_s is not None else 0
+
+    @property
+    def chunk_count(self) -> int:
+        """Return how many chunks have left: content events that came together left together."""
+        return self.token_count - self._together
 
     @property
     def tpot_s(self) -> float | None:
@@ -174,6 +199,13 @@ class RequestStopwatch:
     ) -> None:
         """Count the request, unless it was refused. `output_tokens_uncounted` were not noted by `tokens`."""
         self.ended_s, self.ending, total_s = now_s, ending, now_s - self.started_s
+        output_tokens, chunks = self._counted_tokens + max(0, output_tokens_uncounted), 0
+        if is_stream and self.ttft_s is not None:
+            if ending is _COMPLETE:
+                chunks = self._gaps + 1 - self._together
+            else:  # a silence that the end cut short was one all the same
+                self._note_stall(now_s)
+            self._streams.ended(now_s, chunks, output_tokens, self.stalls)
         found = self._accounts.finished(
             now_s,
             RequestMeasurements(
@@ -184,9 +216,11 @@ class RequestStopwatch:
                 queue_wait_s=self.wait_s if self.wait_s is not None else total_s,
                 gaps=self._gaps,
                 gaps_over=self._gaps_over,
+                chunks=chunks,
+                stalls=self.stalls,
             ),
             prompt_tokens=prompt_tokens,
-            output_tokens=self._counted_tokens + max(0, output_tokens_uncounted),
+            output_tokens=output_tokens,
             more_output_tokens=output_tokens_uncounted,
             missed=self.breach,
         )

@@ -1,0 +1,159 @@
+"""What is counted of how evenly answers stream, and which gap is a stall."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.core.slo.sketch import QuantileSketch, SketchReading
+from fleetctl.model.stream import StreamFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fleetctl.model.slo import Quantiles
+
+# Readers go through four or five words a second: half a second without one is a pause whatever the engine's pace is.
+STALL_S = 0.5
+# A tenth of a second is the longest that is seen as no interruption (Miller 1968; Nielsen, Usability Engineering, 1993), so
+# that ten times the pace of an engine with gaps of 2 ms is none either.
+STALL_S_MIN = 0.1
+STALL_MEDIANS = 10.0
+# Of fewer gaps the median may be one prompt's that shared their steps.
+_MEDIAN_GAPS_MIN = 100
+# A replica's figures are of its last half to one minute.
+_CELL_S = 30.0
+
+
+def stall_limit_s(median_gap_s: float | None) -> float:
+    """Return the gap beyond which an answer stalls, where the lane's median gap is so long. None: it is not known yet."""
+    if median_gap_s is None:
+        return STALL_S
+    return min(STALL_S, max(STALL_S_MIN, STALL_MEDIANS * median_gap_s))
+
+
+class StreamCounts:
+    """Answers that ended, by what left of them; merges."""
+
+    __slots__ = ("answers", "chunks", "stalled_answers", "stalls", "tokens")
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.stalled_answers = 0
+        self.stalls = 0
+        self.chunks = 0
+        self.tokens = 0
+
+    def ended(self, chunks: int, tokens: int, stalls: int) -> None:
+        """Count an answer. No chunks: it was cut short, and its engine has not said how many tokens they had."""
+        self.answers += 1
+        if stalls:
+            self.stalled_answers += 1
+            self.stalls += stalls
+        if chunks:
+            self.chunks += chunks
+            self.tokens += tokens
+
+    def merge(self, other: StreamCounts) -> None:
+        """Add everything `other` counted."""
+        if other.answers:
+            self.answers += other.answers
+            self.stalled_answers += other.stalled_answers
+            self.stalls += other.stalls
+            self.chunks += other.chunks
+            self.tokens += other.tokens
+
+    def remove(self, gone: Iterable[StreamCounts]) -> None:
+        """Take out what `gone` had added."""
+        for each in gone:
+            self.answers -= each.answers
+            self.stalled_answers -= each.stalled_answers
+            self.stalls -= each.stalls
+            self.chunks -= each.chunks
+            self.tokens -= each.tokens
+
+    def figures(self, gap: Quantiles) -> StreamFigures:
+        """Return these counts as figures, beside the gaps of the same time."""
+        return StreamFigures.of(
+            gap,
+            answers=self.answers,
+            stalled_answers=self.stalled_answers,
+            stalls=self.stalls,
+            chunks=self.chunks,
+            tokens=self.tokens,
+        )
+
+
+class _Cell:
+    __slots__ = ("counts", "gap")
+
+    def __init__(self) -> None:
+        self.gap = QuantileSketch()
+        self.counts = StreamCounts()
+
+
+class ReplicaStreams:
+    """What leaves for one lane's clients of what one replica answers: of its last 30 to 60 seconds, and since it began.
+
+    Streams note their gaps in `gaps_s`, a hundred thousand a second; `fold` does the rest.
+    """
+
+    __slots__ = ("_before", "_cell_ends_s", "_earlier", "_now", "gaps_s", "used_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.gaps_s: list[float] = []
+        self.used_s = now_s  # when a request was last sent there, or ended
+        self._before, self._now = _Cell(), _Cell()
+        self._earlier = StreamCounts()  # of all cells that are over
+        self._cell_ends_s = now_s + _CELL_S
+
+    def fold(self, now_s: float) -> QuantileSketch:
+        """Return the gaps noted since the last call, and forget them."""
+        gap = QuantileSketch()
+        add = gap.add
+        for gap_s in self.gaps_s:
+            add(gap_s)
+        self.gaps_s.clear()
+        self.used_s = now_s
+        self._open_cell(now_s).gap.merge(gap)
+        return gap
+
+    def ended(self, now_s: float, chunks: int, tokens: int, stalls: int) -> None:
+        """Count an answer that ended here."""
+        self.used_s = now_s
+        self._open_cell(now_s).counts.ended(chunks, tokens, stalls)
+
+    def total(self) -> StreamCounts:
+        """Return everything counted since it began."""
+        whole = StreamCounts()
+        whole.merge(self._earlier)
+        whole.merge(self._now.counts)
+        return whole
+
+    def recent_gaps(self, now_s: float) -> Sequence[QuantileSketch]:
+        """Return its latest gaps, to be merged."""
+        return self._open_cell(now_s).gap, self._before.gap
+
+    def figures(self, now_s: float) -> StreamFigures:
+        """Return its figures of late."""
+        gap, counts = QuantileSketch(), StreamCounts()
+        for cell in (self._open_cell(now_s), self._before):
+            gap.merge(cell.gap)
+            counts.merge(cell.counts)
+        return counts.figures(gap.summary())
+
+    def _open_cell(self, now_s: float) -> _Cell:
+        if now_s >= self._cell_ends_s:
+            self._before = self._now if now_s < self._cell_ends_s + _CELL_S else _Cell()
+            self._earlier.merge(self._now.counts)
+            self._now = _Cell()
+            self._cell_ends_s = now_s + _CELL_S
+        return self._now
+
+
+def median_gap_s(replicas: Iterable[ReplicaStreams], now_s: float) -> float | None:
+    """Return the median of a lane's latest gaps. None: there are too few of them."""
+    gap = QuantileSketch()
+    for replica in replicas:
+        for recent in replica.recent_gaps(now_s):
+            gap.merge(recent)
+    return SketchReading(gap).quantile(0.5) if gap.count >= _MEDIAN_GAPS_MIN else None
