@@ -100,7 +100,13 @@ _PROMISES = {
     for percentile in _PERCENTILES
     for metric, effect in (
         ("ttft", findings), ("itl", findings), ("e2e", findings), ("completion", findings), ("queue_wait", limits),
+        ("stream_gap", findings),
     )
+} | {
+    f"lanes.*.slo.tokens_per_chunk.{percentile}": Probe(
+        value=8, effect=findings, base={"lanes.short.slo": {"tokens_per_chunk": {percentile: 4}}}
+    )
+    for percentile in _PERCENTILES
 }  # fmt: skip
 
 PROBES: dict[str, Probe] = {
@@ -127,6 +133,7 @@ PROBES: dict[str, Probe] = {
     "workload.trace": Probe(value=TRACE, effect=demand),
     "slo.objective": Probe(value="90%", effect=status),
     "slo.window": Probe(value="30d", effect=status),
+    "lanes.*.slo.stall_rate": Probe(value="< 5%", effect=findings, base={"lanes.short.slo": {"stall_rate": "< 1%"}}),
     "lanes.*.match.uncached_prompt_tokens": Probe(value="< 1024", effect=choices),
     "lanes.*.match.stream": Probe(value=False, effect=choices),
     "lanes.*.match.batch": Probe(

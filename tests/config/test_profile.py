@@ -113,6 +113,38 @@ def test_lanes_keep_their_order_and_slos_every_percentile() -> None:
     assert profile.lane("zed").spill_to == ("all",)
 
 
+def test_what_a_stream_promises_is_read_in_its_own_units() -> None:
+    promised = "{stream_gap: {p99: 200ms}, stall_rate: < 1%, tokens_per_chunk: {p95: 4, p99: 8.5}}"
+    slo = parse(SMALLEST.replace("{ttft: {p99: 1s}}", promised)).lane("all").slo
+    assert [(t.metric, t.percentile, t.limit_s) for t in slo.targets] == [
+        (Metric.STREAM_GAP, 0.99, 0.2),
+        (Metric.STALL_RATE, 0.99, 0.01),
+        (Metric.TOKENS_PER_CHUNK, 0.95, 4.0),
+        (Metric.TOKENS_PER_CHUNK, 0.99, 8.5),
+    ]
+    assert [t.name for t in slo.targets[:2]] == ["stream_gap P99", "stall_rate"]
+
+
+@pytest.mark.parametrize(
+    ("promised", "named"),
+    [
+        ("stall_rate: 1", "not a rate to stay below"),
+        ('stall_rate: "> 1%"', "not a rate to stay below"),
+        ("stall_rate: 0%", "above 0%"),
+        ("stall_rate: 100%", "below 100%"),
+        ("tokens_per_chunk: {}", "p99: 8"),
+        ("tokens_per_chunk: {p99: 0}", "must be more than 0"),
+        ("tokens_per_chunk: {p95: 8, p99: 4}", "p95 (8 tokens) is above p99 (4 tokens)"),
+        ("stream_gap: {p99: 200}", "a number and a unit"),
+        ("stream_gaps: {p99: 200ms}", "stream_gap"),
+    ],
+)
+def test_a_wrong_promise_on_streams_says_what_to_write(promised: str, named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(SMALLEST.replace("{ttft: {p99: 1s}}", f"{{{promised}}}"))
+    assert named in str(refused.value)
+
+
 def test_a_number_of_replicas_is_both_bounds() -> None:
     profile = parse(SMALLEST.replace("max_wait: 500ms", "max_wait: 500ms, replicas: 3"))
     assert profile.lane("all").replicas == ReplicaBounds(min=3, max=3)

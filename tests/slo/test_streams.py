@@ -7,10 +7,13 @@ from hypothesis import given, strategies as st
 
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.endings import Ending
+from fleetctl.core.slo.judge import judge_run
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 from fleetctl.core.slo.streams import STALL_S, STALL_S_MIN, stall_limit_s
-from fleetctl.model.slo import LaneSlo
+from fleetctl.core.slo.wording import describe
+from fleetctl.model.slo import BreachKind, LaneSlo, LatencyTarget, Metric
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.verdict import Compliance
 
 NOTHING_PROMISED = LaneSlo(targets=())
 
@@ -161,3 +164,47 @@ def test_windows_forget_streams_as_they_forget_the_rest() -> None:
     assert (ten.streams.answers, minute.streams.answers) == (1, 2)
     gone = accounts.snapshot(later_s + 75.0)[1]
     assert gone.streams == StreamFigures()
+
+
+GAP = LatencyTarget(metric=Metric.STREAM_GAP, percentile=0.9, limit_s=0.2)
+STALLS = LatencyTarget(metric=Metric.STALL_RATE, percentile=0.99, limit_s=0.01)
+UNIT = LatencyTarget(metric=Metric.TOKENS_PER_CHUNK, percentile=0.95, limit_s=4.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "chunks", "ending", "kind"),
+    [
+        (GAP, [(0.1, 1)] * 10 + [(0.3, 1)], Ending.COMPLETE, None),  # one of ten may
+        (GAP, [(0.1, 1)] * 9 + [(0.3, 1)] * 2, Ending.COMPLETE, BreachKind.STREAM_GAP),
+        (GAP, [(0.3, 9)], Ending.COMPLETE, None),  # the first chunk has no gap
+        (STALLS, [(0.1, 1)] * 200 + [(0.6, 1)], Ending.COMPLETE, BreachKind.STALL),
+        (STALLS, [(0.6, 1)] + [(0.1, 1)] * 200, Ending.COMPLETE, None),
+        (STALLS, [(0.1, 1), (0.6, 1)], Ending.CANCELLED, BreachKind.STALL),
+        (UNIT, [(0.1, 4), (0.1, 4)], Ending.COMPLETE, None),
+        (UNIT, [(0.1, 1), (0.1, 8)], Ending.COMPLETE, BreachKind.TOKENS_PER_CHUNK),
+        (UNIT, [(0.1, 1), (0.1, 8)], Ending.CANCELLED, None),
+    ],
+)
+def test_an_answer_misses_where_it_streams_worse_than_promised(
+    target: LatencyTarget, chunks: list[tuple[float, int]], ending: Ending, kind: BreachKind | None
+) -> None:
+    accounts = LaneAccounts(LaneSlo(targets=(target,)), now_s=0.0)
+    stream(accounts, chunks, ending=ending)
+    assert accounts.totals().kinds == ({kind.value: 1} if kind else {})
+
+
+def test_each_promise_on_streams_is_judged_over_what_it_is_of() -> None:
+    accounts, now_s = LaneAccounts(LaneSlo(targets=(GAP, STALLS, UNIT)), now_s=0.0), 0.0
+    for number in range(100):
+        ended_s = stream(accounts, [(0.1, 2)] * 20 + ([(0.6, 2)] if number < 30 else []), begins_s=0.01 * number)
+        now_s = max(now_s, ended_s)
+    verdict = judge_run(accounts.snapshot(now_s)[1], objective=0.5)
+    gap, stalls, unit = verdict.findings[1:]
+    assert [each.compliance for each in (gap, stalls, unit)] == [Compliance.KEPT, Compliance.MISSED, Compliance.KEPT]
+    assert (gap.samples, gap.missed) == (100 * 19 + 30, 30)
+    assert (stalls.samples, stalls.missed, stalls.measured) == (100, 30, 0.3)
+    assert stalls.factor == pytest.approx(30.0)
+    assert (unit.samples, unit.missed) == (100, 0)
+    assert unit.measured == pytest.approx(2.0, rel=0.01)
+    assert describe(stalls) == "stall_rate 30% > 1% (30x) over 60s"
+    assert describe(unit) == "tokens_per_chunk P95 2.0 tokens <= 4 tokens (0.5x) over 60s"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
-from fleetctl.core.slo.wording import describe, explain
+from fleetctl.core.slo.wording import describe, explain, format_limit
 from fleetctl.model.slo import Metric, Quantiles
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations.traffic import LoadVerdict, failures, measured
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >CUT_SHORT >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
-_SHOWN = (Metric.TTFT, Metric.ITL, Metric.E2E)
+_SHOWN = (Metric.TTFT, Metric.ITL, Metric.STREAM_GAP, Metric.E2E)
 
 
 def progress_line(progress: LoadProgress) -> str:
@@ -47,7 +47,7 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         lines(*_head(report)),
         section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
         _latencies(report.lanes, slos),
-        *_streams(report.lanes),
+        *_streams(report.lanes, slos),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
@@ -87,20 +87,32 @@ def _latencies(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Outp
             found = measured(lane, metric)
             if found is not None and found.count:
                 rows.append((lane.lane, metric, *_quantiles(found), _promise(slos.get(lane.lane), metric)))
-        if lane.streams.gap.count:
-            rows.append((lane.lane, "stream_gap", *_quantiles(lane.streams.gap), NOTHING))
     return section(text_table("LANE METRIC >SAMPLES >P50 >P95 >P99 >MAX SLO", rows))
 
 
-def _streams(lanes: tuple[LaneFigures, ...]) -> Iterator[OutputSection]:
+def _streams(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Iterator[OutputSection]:
     """Yield how evenly answers came, if any streamed."""
     found = [(lane.lane, lane.streams) for lane in lanes if lane.streams.answers]
     if found:
         rows = [
-            (name, str(each.answers), unit_cell(each), stalled_cell(each), str(each.stalled_answers), str(each.stalls))
+            (
+                name,
+                str(each.answers),
+                unit_cell(each),
+                _unit_promise(slos.get(name), Metric.TOKENS_PER_CHUNK),
+                stalled_cell(each),
+                _unit_promise(slos.get(name), Metric.STALL_RATE),
+                str(each.stalled_answers),
+                str(each.stalls),
+            )
             for name, each in found
         ]
-        yield section(text_table("LANE >STREAMS >TOKENS/CHUNK >STALL_RATE >STALLED >STALLS", rows))
+        yield section(text_table("LANE >STREAMS >TOKENS/CHUNK SLO >STALL_RATE SLO >STALLED >STALLS", rows))
+
+
+def _unit_promise(slo: LaneSlo | None, metric: Metric) -> str:
+    target = slo.strictest(metric) if slo else None
+    return f"<= {format_limit(target)}" if target else NOTHING
 
 
 def _quantiles(found: Quantiles) -> tuple[str, ...]:

@@ -100,8 +100,10 @@ def _slo(section: lane_shape.LaneSloShape) -> LaneSlo:
         targets=tuple(
             LatencyTarget(metric=metric, percentile=percentile, limit_s=limit_s)
             for metric in Metric
-            if (percentiles := getattr(section, metric.value)) is not None
-            for percentile, limit_s in percentiles.given()
+            if (promised := getattr(section, metric.value)) is not None
+            for percentile, limit_s in (
+                [(1.0 - promised, promised)] if isinstance(promised, float) else promised.given()
+            )
         )
     )
 

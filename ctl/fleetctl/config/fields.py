@@ -25,6 +25,7 @@ BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"
 # What stands in the schema for the names that only an installation knows.
 INSTALLED_ENGINE, PLAYED_ENGINE = "an installed engine", "an engine the emulator can play"
 _SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?\s*%$"
+_RATE_PATTERN = r"^\s*(<=?)?\s*[0-9]+(\.[0-9]+)?\s*%$"
 _RANGE_PATTERN = r"^\s*((<|<=|>=|>)\s*[0-9]+|[0-9]+\s*\.\.\s*[0-9]+)\s*$"
 _REFERENCE_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+|keyring:[^/]+/.+)$"
 
@@ -118,6 +119,18 @@ def token_range(value: object) -> tuple[int | None, int | None]:
     return int(span[1]), int(span[2])
 
 
+def rate_below(value: object) -> float:
+    """Read "< 1%" or "1%" as a share above 0 and below 1."""
+    given = re.sub(r"^\s*<=?\s*", "", value) if isinstance(value, str) else value
+    try:
+        share = units.parse_fraction(given) if isinstance(given, str) else None
+    except ConfigError:
+        share = None
+    if share is None or not 0.0 < share < 1.0:
+        raise ValueError(f'{shown(value)} is not a rate to stay below; write "< 1%" or 1%, above 0% and below 100%')
+    return share
+
+
 def checked(check: Callable[[str], object]) -> Callable[[str], str]:
     """Return a validator that takes the text that `check` raises no ConfigError for."""
 
@@ -204,6 +217,7 @@ Bytes = Annotated[
 ]
 Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
 OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(_SHARE_SCHEMA)]
+RateBelow = Annotated[float, BeforeValidator(rate_below), WithJsonSchema(_text_schema(_RATE_PATTERN, "< 1%", "0.5%"))]
 TokenRange = Annotated[
     tuple[int | None, int | None],
     BeforeValidator(token_range),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -13,6 +13,7 @@ from fleetctl.config.fields import (
     EngineName,
     OpenShare,
     PlayedEngineName,
+    RateBelow,
     Spot,
     TokenRange,
     is_reference,
@@ -27,6 +28,9 @@ _EMULATOR = EmulatorSpec()
 class PercentilesShape(ProfileSection):
     """One latency's limits, by percentile."""
 
+    _example: ClassVar[str] = "p99: 300ms"
+    _unit: ClassVar[str] = " s"
+
     p50: Duration | None = Field(default=None, description="Half of all requests stay at or under this.")
     p90: Duration | None = Field(default=None, description="90 % stay at or under this.")
     p95: Duration | None = Field(default=None, description="95 % stay at or under this.")
@@ -37,16 +41,30 @@ class PercentilesShape(ProfileSection):
     def _in_order(self) -> PercentilesShape:
         given = self.given()
         if not given:
-            raise ValueError("promises nothing; add a percentile, such as p99: 300ms")
+            raise ValueError(f"promises nothing; add a percentile, such as {self._example}")
+        unit = self._unit
         for (low, low_s), (high, high_s) in pairwise(given):
             if low_s > high_s:
-                raise ValueError(f"p{low * 100:g} ({low_s:g} s) is above p{high * 100:g} ({high_s:g} s)")
+                raise ValueError(f"p{low * 100:g} ({low_s:g}{unit}) is above p{high * 100:g} ({high_s:g}{unit})")
         return self
 
     def given(self) -> list[tuple[float, float]]:
         """Return (percentile as a fraction, limit in seconds), lowest percentile first."""
         limits = ((0.5, self.p50), (0.9, self.p90), (0.95, self.p95), (0.99, self.p99), (0.999, self.p99_9))
         return [(percentile, limit_s) for percentile, limit_s in limits if limit_s is not None]
+
+
+class TokensShape(PercentilesShape):
+    """The limits of a count of tokens, by percentile."""
+
+    p50: Positive | None = Field(default=None, description="Half of all answers stay at or under this.")
+    p90: Positive | None = Field(default=None, description="90 % stay at or under this.")
+    p95: Positive | None = Field(default=None, description="95 % stay at or under this.")
+    p99: Positive | None = Field(default=None, description="99 % stay at or under this.")
+    p99_9: Positive | None = Field(default=None, alias="p99.9", description="99.9 % stay at or under this.")
+
+    _example: ClassVar[str] = "p99: 8"
+    _unit: ClassVar[str] = " tokens"
 
 
 class LaneSloShape(ProfileSection):
@@ -58,10 +76,22 @@ class LaneSloShape(ProfileSection):
     queue_wait: PercentilesShape | None = Field(default=None, description="Submission to dispatch to a replica.")
     completion: PercentilesShape | None = Field(default=None, description="A batch request, submission to done.")
 
+    stream_gap: PercentilesShape | None = Field(
+        default=None, description="Gap between two chunks of an answer, as they leave for its client."
+    )
+    stall_rate: RateBelow | None = Field(
+        default=None,
+        description="The share of streamed answers that may have a stall: a far too long gap between two chunks.",
+    )
+    tokens_per_chunk: TokensShape | None = Field(
+        default=None, description="Tokens that leave at once: of each answer the mean of its chunks."
+    )
+
     @model_validator(mode="after")
     def _promises_something(self) -> LaneSloShape:
-        if all(limits is None for limits in (self.ttft, self.itl, self.e2e, self.queue_wait, self.completion)):
-            raise ValueError("promises nothing; add one of ttft, itl, e2e, queue_wait, completion")
+        names = type(self).model_fields
+        if all(getattr(self, name) is None for name in names):
+            raise ValueError(f"promises nothing; add one of {', '.join(names)}")
         return self
 
 

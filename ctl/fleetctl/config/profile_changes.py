@@ -7,8 +7,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fleetctl.config.section import key_of
+from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.profile import LaneMatch, LaneSpec, Objective, Profile
-from fleetctl.model.slo import LaneSlo
+from fleetctl.model.slo import LaneSlo, Metric
 from fleetctl.units import format_bytes, format_duration, format_fraction, format_usd
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def _leaves(noun: object, prefix: str) -> Iterator[tuple[str, str]]:
 def _values(field: str, value: object, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, LaneSlo):
         for target in value.targets:
-            yield f"{key}.{target.metric}.p{target.percentile * 100:g}", format_duration(target.limit_s)
+            percentile = "" if target.metric is Metric.STALL_RATE else f".p{target.percentile * 100:g}"
+            yield f"{key}.{target.metric}{percentile}", format_limit(target)
     elif isinstance(value, LaneMatch):
         yield from _match(value, key)
     elif is_dataclass(value):

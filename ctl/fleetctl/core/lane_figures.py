@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0  # the window figures are shown over
 _WIDER_WINDOW_S = 300.0  # where a minute holds no request
-_HEADLINES = (Metric.TTFT, Metric.COMPLETION, Metric.E2E, Metric.ITL, Metric.QUEUE_WAIT)
+_HEADLINES = (Metric.TTFT, Metric.COMPLETION, Metric.E2E, Metric.ITL, Metric.QUEUE_WAIT, Metric.STREAM_GAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,8 @@ def lane_quantiles(lane: LaneStatus, metric: Metric) -> Quantiles:
             Metric.E2E: window.e2e,
             Metric.COMPLETION: window.e2e,
             Metric.QUEUE_WAIT: window.queue_wait,
-        }[metric]
+            Metric.STREAM_GAP: window.streams.gap,
+        }.get(metric, Quantiles())
         if found.count:
             return found
     return Quantiles()

@@ -7,18 +7,24 @@ from enum import StrEnum
 
 
 class Metric(StrEnum):
-    """A latency users feel. All are seconds, measured at the gateway unless said otherwise."""
+    """What users feel of a lane. Seconds, unless said otherwise, measured at the gateway."""
 
     TTFT = "ttft"  # submission -> first content token
     ITL = "itl"  # gap between tokens of one response
     E2E = "e2e"  # submission -> last token
     QUEUE_WAIT = "queue_wait"  # submission -> dispatched to a replica
     COMPLETION = "completion"  # a batch job's request, submission -> done
+    STREAM_GAP = "stream_gap"  # between two chunks of one response, as they leave for the client
+    STALL_RATE = "stall_rate"  # the share of streamed answers with a stall; docs/slo.md says which gap is one
+    TOKENS_PER_CHUNK = "tokens_per_chunk"  # tokens, the mean of one answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyTarget:
-    """One promise: `percentile` (0-1) of `metric` stays at or under `limit_s`."""
+    """One promise: `percentile` (0-1) of `metric` stays at or under `limit_s`, which is in the metric's own unit.
+
+    Of STALL_RATE the limit is the share of answers that may stall, and the percentile the rest of them.
+    """
 
     metric: Metric
     percentile: float
@@ -27,6 +33,8 @@ class LatencyTarget:
     @property
     def name(self) -> str:
         """What people call it: "ttft P99"."""
+        if self.metric is Metric.STALL_RATE:
+            return self.metric.value
         return f"{self.metric} P{self.percentile * 100:g}"
 
 
@@ -36,8 +44,8 @@ class TargetCount:
 
     target: LatencyTarget
     samples: int = 0
-    over: int = 0  # samples longer than the limit
-    measured_s: float = 0.0  # at the target's percentile; 0 without samples
+    over: int = 0  # samples longer than the limit; of STALL_RATE answers with a stall
+    measured_s: float = 0.0  # at the target's percentile, in the metric's unit; 0 without samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +82,17 @@ class BreachKind(StrEnum):
 
     TTFT = "ttft"
     ITL = "itl"
+    STREAM_GAP = "stream_gap"  # too many of its gaps between chunks were too long
+    STALL = "stall"  # it stalled, where a stall rate is promised
+    TOKENS_PER_CHUNK = "tokens_per_chunk"  # it came in too large pieces
     INCOMPLETE = "incomplete"
     TIMEOUT = "timeout"
     ERROR = "error"
     REFUSED = "refused"
+
+
+# Misses by gaps that were too long: an engine's steps, not its queue.
+UNEVEN = frozenset((BreachKind.ITL, BreachKind.STREAM_GAP, BreachKind.STALL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

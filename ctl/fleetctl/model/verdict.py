@@ -32,7 +32,9 @@ class SloFinding:
     missed: int  # samples over the limit; requests that were not good
     undecided: int = 0  # of the samples: requests cut short by the client before they were good or missed
     allowed: float  # the share of samples that may be
-    measured: float | None  # seconds at the target's percentile, or the share of good requests
+    measured: (
+        float | None
+    )  # at the target's percentile, in its unit (seconds, but for rates and tokens); or the share of good requests
     kinds: dict[str, int] = field(default_factory=dict)  # the missed requests by BreachKind; of a target empty
     factor: float  # how many times the limit, or the error budget's rate (the burn rate), was measured
 

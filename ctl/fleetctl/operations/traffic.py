@@ -182,7 +182,7 @@ class BackgroundLoad:
 
 
 def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
-    """Return what a client can see of a metric; None for the queue, which it cannot."""
+    """Return what a client can see of a metric; None for the queue, which it cannot, and for what has none."""
     match metric:
         case Metric.TTFT:
             return figures.ttft
@@ -190,5 +190,7 @@ def measured(figures: LaneFigures, metric: Metric) -> Quantiles | None:
             return figures.itl
         case Metric.E2E | Metric.COMPLETION:
             return figures.e2e
-        case Metric.QUEUE_WAIT:
+        case Metric.STREAM_GAP:
+            return figures.streams.gap
+        case Metric.QUEUE_WAIT | Metric.STALL_RATE | Metric.TOKENS_PER_CHUNK:
             return None

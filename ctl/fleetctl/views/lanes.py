@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.conditions import lane_condition
 from fleetctl.core.lane_figures import WINDOW_S, is_missed, lane_headline, lane_quantiles, lane_streams
+from fleetctl.core.slo.wording import format_limit, format_value
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import Metric, Quantiles, Validity
 from fleetctl.model.status import LaneStatus
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneWindow
     from fleetctl.model.status import FleetStatus
     from fleetctl.model.stream import StreamFigures
+
+_UNTIMED = (Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +192,9 @@ def _headline(row: LaneRow) -> Cell:
         return unknown_cell()
     figure = NOTHING
     if found.measured_s is not None:
-        figure = format_measured(found.measured_s, found.validity, row.canvas.marks)
-    text = f"{found.target.metric} {figure}/{format_duration(found.target.limit_s)}"
+        mark = format_measured(found.measured_s, found.validity, row.canvas.marks)
+        figure = mark if found.target.metric not in _UNTIMED else format_value(found.target, found.measured_s)
+    text = f"{found.target.metric} {figure}/{format_limit(found.target)}"
     return cell(text, Tone.BAD if found.is_missed else Tone.PLAIN)
 
 
@@ -263,12 +267,16 @@ GAPS = tuple(
     Column[LaneRow](key=f"gap_{p}", title=title, cell=_gap(which), align=Align.RIGHT, since=Layout.WIDE)
     for which, (p, title) in enumerate((("p50", "GAP P50"), ("p95", "P95"), ("p99", "P99")))
 )
+
+
+def _stalled(row: LaneRow) -> Cell:
+    return stalled_cell(row.streams, is_missed=not row.is_stale and is_missed(row.lane, Metric.STALL_RATE))
+
+
 CHUNK = Column[LaneRow](
     key="chunk", title="TOK/CHUNK", cell=lambda row: unit_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
 )
-STALLED = Column[LaneRow](
-    key="stalled", title="STALLED", cell=lambda row: stalled_cell(row.streams), align=Align.RIGHT, since=Layout.WIDE
-)
+STALLED = Column[LaneRow](key="stalled", title="STALLED", cell=_stalled, align=Align.RIGHT, since=Layout.WIDE)
 
 # What each face shows, in order.
 LANES_LIVE: tuple[Column[LaneRow], ...] = (

@@ -13,6 +13,7 @@ from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import LaneSpec
 from fleetctl.model.request_trace import RequestTrace
+from fleetctl.model.slo import UNEVEN
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class LaneEvidence:
     @cached_property
     def missed(self) -> tuple[RequestTrace, ...]:
         """Return its last requests that missed their SLO."""
-        return tuple(trace for trace in self.requests if trace.verdict in NOT_SERVED or trace.verdict == "itl")
+        return tuple(trace for trace in self.requests if trace.verdict in NOT_SERVED or trace.verdict in UNEVEN)
 
     @cached_property
     def late(self) -> tuple[RequestTrace, ...]:

@@ -14,7 +14,7 @@ from fleetctl.core.diagnosis.slow_replica import slow_replica
 from fleetctl.core.diagnosis.traffic_causes import waited_at_replica
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import Mode
-from fleetctl.model.slo import Validity
+from fleetctl.model.slo import UNEVEN, Validity
 from fleetctl.units import format_count, format_duration, format_fraction
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _gateway_cpu(lane: LaneEvidence) -> CauseFound | None:
 
 def _limit_s(trace: RequestTrace) -> float:
     """Return the limit a request missed; infinite where that was none of time."""
-    limit_s = trace.gap_limit_s if trace.verdict == "itl" else trace.ttft_limit_s
+    limit_s = trace.gap_limit_s if trace.verdict in UNEVEN else trace.ttft_limit_s
     return math.inf if limit_s is None else limit_s
 
 
@@ -143,7 +143,7 @@ def _queueing(lane: LaneEvidence) -> list[RequestTrace]:
         or id(trace) in kept
         or (trace.queue_wait_s or 0.0) >= 0.5 * (trace.ttft_s if trace.ttft_s is not None else trace.total_s)
     ]
-    return [trace for trace in waited if trace.verdict != "itl"]
+    return [trace for trace in waited if trace.verdict not in UNEVEN]
 
 
 def _overload(lane: LaneEvidence) -> CauseFound | None:
@@ -205,7 +205,7 @@ def _crowded(lane: LaneEvidence) -> list[RequestTrace]:
     return [
         trace
         for trace in lane.missed
-        if trace.verdict == "itl"
+        if trace.verdict in UNEVEN
         and trace.attempts
         and trace.replica != straggler
         and (trace.attempts[-1].requests_beside + 1 >= max(2.0, many) or meeting.lengthens_steps(trace))
@@ -214,7 +214,7 @@ def _crowded(lane: LaneEvidence) -> list[RequestTrace]:
 
 def _too_many_streams(lane: LaneEvidence) -> CauseFound | None:
     uneven = _crowded(lane)
-    counted = 0 if lane.missed else lane.window.breached.get("itl", 0)
+    counted = 0 if lane.missed else sum(lane.window.breached.get(kind, 0) for kind in UNEVEN)
     if lane.missed and (not uneven or lane.share(uneven) < _SHARE_MIN):
         return None
     if not lane.missed and counted < _SHARE_MIN * max(1, lane.window.missed):

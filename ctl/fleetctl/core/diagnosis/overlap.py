@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.model.slo import UNEVEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -48,7 +50,7 @@ class Meeting:
 
     def delays(self, trace: RequestTrace) -> bool:
         """Whether one of them went before this request, or computed its prompt beside this one's too long gaps."""
-        if trace.verdict == "itl":
+        if trace.verdict in UNEVEN:
             return self.lengthens_steps(trace)
         if trace.refusal or _waited_in_queue(trace):
             return self._held_the_lane(trace)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.model.request_trace import EarlyRefusal, RequestTrace
+from fleetctl.model.slo import BreachKind
 from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ def _ending(trace: RequestTrace) -> str:
     total = format_duration(trace.total_s)
     if trace.verdict == "refused":
         return f"refused after {total}"
-    if trace.verdict == "itl":
-        limit = format_duration(trace.gap_limit_s or 0.0)
-        return f"uneven: {trace.gaps_over} of {trace.gaps} gaps between its tokens were over {limit}"
+    if uneven := _unevenness(trace):
+        return f"uneven: {uneven}"
     if trace.rejected_status is not None:
         return f"{trace.verdict}: {trace.replica} answered {trace.rejected_status} after {total}"
     if trace.verdict not in _PUNCTUALITY:
@@ -61,6 +61,22 @@ def _ending(trace: RequestTrace) -> str:
         return f"good: answered in {total}" if trace.verdict == "good" else f"late: no token came in {total}"
     promised = f" of {format_duration(trace.ttft_limit_s)} promised" if trace.ttft_limit_s is not None else ""
     return f"{_PUNCTUALITY[trace.verdict]}: its first token came after {format_duration(trace.ttft_s)}{promised}"
+
+
+def _unevenness(trace: RequestTrace) -> str:
+    """Return how its tokens, once they came, broke its lane's promise; empty: otherwise, or not at all."""
+    match trace.verdict:
+        case BreachKind.ITL:
+            limit = format_duration(trace.gap_limit_s or 0.0)
+            return f"{trace.gaps_over} of {trace.gaps} gaps between its tokens were over {limit}"
+        case BreachKind.STREAM_GAP:
+            return "too many of the gaps between its chunks were longer than promised"
+        case BreachKind.STALL:
+            return f"it stalled {format_count(trace.stalls, 'time')}, and its lane promises a stall rate"
+        case BreachKind.TOKENS_PER_CHUNK:
+            return f"its {trace.output_tokens:,} tokens came in {format_count(trace.chunks, 'chunk')}"
+        case _:
+            return ""
 
 
 def _main_cause(trace: RequestTrace) -> str:

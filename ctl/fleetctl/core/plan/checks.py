@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 from fleetctl.core.plan.tail import TtftTail, ttft_tail
+from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import LatencyTarget, Metric
 from fleetctl.units import format_duration, format_fraction
@@ -52,12 +53,14 @@ class OperatingPoint:
         match metric:
             case Metric.TTFT:
                 return self.ttft.quantile_s(fraction)
-            case Metric.ITL:
+            case Metric.ITL | Metric.STREAM_GAP:  # a token is a chunk, until an engine or its load makes more of it
                 return self.replica.gap_s(self.state, fraction)
             case Metric.QUEUE_WAIT:
                 return self.ttft.wait_quantile_s(fraction)
             case Metric.E2E | Metric.COMPLETION:
                 return self.e2e_s(fraction)
+            case Metric.STALL_RATE | Metric.TOKENS_PER_CHUNK:
+                return 0.0  # no model says how often an engine pauses, or merges tokens: nothing is sized for it
 
 
 def ceiling(lane: LaneSpec) -> float:
@@ -100,6 +103,9 @@ _OF_METRIC = {
     Metric.ITL: Constraint.ITL,
     Metric.E2E: Constraint.DECODE,
     Metric.COMPLETION: Constraint.COMPLETION,
+    Metric.STREAM_GAP: Constraint.ITL,
+    Metric.STALL_RATE: Constraint.ITL,
+    Metric.TOKENS_PER_CHUNK: Constraint.ITL,
 }
 
 
@@ -181,6 +187,15 @@ def saturation(replica: ReplicaModel, batch_slots: Constraint) -> Failure:
 
 def describe(target: LatencyTarget) -> str:
     """Return how messages name a promise: "TTFT P99 <= 300ms"."""
-    name = target.metric.value.upper() if target.metric is not Metric.QUEUE_WAIT else "queue wait"
-    name = "completion" if target.metric is Metric.COMPLETION else name
-    return f"{name} P{target.percentile * 100:g} <= {format_duration(target.limit_s)}"
+    if target.metric is Metric.STALL_RATE:
+        return f"stall rate <= {format_limit(target)}"
+    name = _NAMES.get(target.metric, target.metric.value.upper())
+    return f"{name} P{target.percentile * 100:g} <= {format_limit(target)}"
+
+
+_NAMES = {
+    Metric.QUEUE_WAIT: "queue wait",
+    Metric.COMPLETION: "completion",
+    Metric.STREAM_GAP: "stream gap",
+    Metric.TOKENS_PER_CHUNK: "tokens per chunk",
+}

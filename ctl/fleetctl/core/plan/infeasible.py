@@ -45,6 +45,7 @@ def out_of_reach(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) 
     return pinned_too_low(lane, found, demand) or _too_much_load(lane, found, demand)
 
 
+_OF_STEPS = (Metric.ITL, Metric.STREAM_GAP)  # as long as an engine's step takes
 _Missed = tuple[LatencyTarget, float, "Instance"]  # a promise, the best possible in seconds, and where
 
 
@@ -95,7 +96,7 @@ def _failing(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> l
 
 def _floor_s(target: LatencyTarget, instance: Instance, lane: LaneSpec, demand: LaneDemand) -> float:
     """Return the best an unloaded instance does; for ITL, one sequence beside the smallest chunk."""
-    if target.metric is Metric.ITL:
+    if target.metric in _OF_STEPS:
         tokens = lane.launch.max_num_batched_tokens or CHUNKS[-1]
         replica = ReplicaModel(step=instance.step, demand=demand, batched_tokens_max=tokens, seqs_max=1)
         return worst_step_s(replica, 1)
@@ -122,7 +123,7 @@ def _relaxed(
 ) -> str:
     """Return the promise as so many replicas keep it, as "TTFT P99 >= 412ms on L40S"; empty where they do or cannot."""
     within = [(s, i) for i in found for s in _measured(target, i, lane, demand, replicas)]
-    if target.metric is Metric.ITL or not within:
+    if target.metric in _OF_STEPS or not within:
         within = [(_floor_s(target, i, lane, demand), i) for i in found]
     floor_s, instance = min(within, key=lambda b: b[0])
     if not target.limit_s < floor_s < math.inf:

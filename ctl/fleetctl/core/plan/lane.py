@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
-from fleetctl.core.plan.checks import OperatingPoint, ceiling, evaluate, saturation
+from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, evaluate, saturation
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
@@ -67,6 +67,10 @@ def ttft_budget(lane: LaneSpec, state: OperatingPoint) -> tuple[BudgetItem, ...]
     return budget_items(lane, {"running step": running_s, "queue": queue_s, "prefill": prefill_s})
 
 
+# No model says how often an engine pauses, or merges tokens.
+_UNSIZED = (Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK)
+
+
 def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
     settings, replica = result.settings, result.state.replica
     plural = "replica keeps" if result.needed == 1 else "replicas keep"
@@ -102,6 +106,11 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
         f"max_model_len {settings.model_len}: {_longest(lane, result)}",
         memory,
+        *(
+            f"{describe(target)}: measured and judged, not sized for"
+            for target in lane.slo.targets
+            if target.metric in _UNSIZED
+        ),
     )
 
 

@@ -41,6 +41,7 @@ class LaneAccounts:
         "limits",
         "slo",
         "stall_limit_s",
+        "stream_gap_limit_s",
         "streams",
         "together",
         "ttft_limit_s",
@@ -65,6 +66,7 @@ class LaneAccounts:
         self.slo = slo
         self.limits = limits = Limits.of(slo)
         # Each request takes these over; infinite where nothing is promised.
+        self.stream_gap_limit_s = limits.stream_gap_s if limits.stream_gap_s is not None else math.inf
         self.gap_limit_s = limits.itl_s if limits.itl_s is not None else math.inf
         self.ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else math.inf
 
@@ -168,6 +170,8 @@ class LaneAccounts:
             cell.output_tokens += more_output_tokens
         if measured.streamed and measured.ttft_s is not None:
             cell.streams.ended(measured.chunks, output_tokens, measured.stalls)
+            if measured.chunks and self.limits.tokens_per_chunk is not None:
+                cell.unit.add(output_tokens / measured.chunks)
         if measured.ending is Ending.COMPLETE:
             cell.e2e.add(measured.total_s)
         if missed is not None:

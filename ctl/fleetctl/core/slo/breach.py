@@ -24,11 +24,15 @@ class Limits:
     jitter_share: float  # of a response's gaps that may be over itl_s
     queue_wait_s: float | None
     total_s: float | None
+    stream_gap_s: float | None
+    stream_gap_share: float  # of a response's gaps between chunks that may be over stream_gap_s
+    may_stall: bool
+    tokens_per_chunk: float | None
 
     @classmethod
     def of(cls, slo: LaneSlo) -> Limits:
         """Return the limits a lane's promises imply."""
-        itl = slo.strictest(Metric.ITL)
+        itl, gap = slo.strictest(Metric.ITL), slo.strictest(Metric.STREAM_GAP)
         return cls(
             ttft_s=_limit(slo, Metric.TTFT),
             itl_s=itl.limit_s if itl else None,
@@ -38,6 +42,10 @@ class Limits:
                 (limit for m in (Metric.E2E, Metric.COMPLETION) if (limit := _limit(slo, m)) is not None),
                 default=None,
             ),
+            stream_gap_s=gap.limit_s if gap else None,
+            stream_gap_share=1.0 - gap.percentile if gap else 0.0,
+            may_stall=slo.strictest(Metric.STALL_RATE) is None,
+            tokens_per_chunk=_limit(slo, Metric.TOKENS_PER_CHUNK),
         )
 
 
@@ -54,6 +62,9 @@ class RequestMeasurements(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gaps_over: int = 0  # longer than Limits.itl_s
     chunks: int = 0  # that left for the client, of an answer that is whole
     stalls: int = 0  # gaps between them that were stalls
+    stream_gaps: int = 0  # between chunks, also of an answer that is not whole
+    stream_gaps_over: int = 0  # longer than Limits.stream_gap_s
+    tokens: int = 0  # in its chunks
 
 
 class Uncounted(StrEnum):
@@ -92,8 +103,19 @@ def _late_kind(measured: RequestMeasurements, limits: Limits) -> BreachKind | No
     if limits.ttft_s is not None and waited_s > limits.ttft_s:
         return BreachKind.TTFT
     # The epsilon: 1 - 0.9 is a little less than 0.1 in binary, and exactly the allowed share is allowed.
-    is_jittery = limits.itl_s is not None and measured.gaps_over > limits.jitter_share * measured.gaps + 1e-9
-    return BreachKind.ITL if is_jittery else None
+    if limits.itl_s is not None and measured.gaps_over > limits.jitter_share * measured.gaps + 1e-9:
+        return BreachKind.ITL
+    return _uneven_kind(measured, limits)
+
+
+def _uneven_kind(measured: RequestMeasurements, limits: Limits) -> BreachKind | None:
+    """Return how the chunks of an answer, other than its tokens, broke a promise. None: they kept it."""
+    if not limits.may_stall and measured.stalls:
+        return BreachKind.STALL
+    if measured.stream_gaps_over > limits.stream_gap_share * measured.stream_gaps + 1e-9:
+        return BreachKind.STREAM_GAP
+    unit = limits.tokens_per_chunk
+    return BreachKind.TOKENS_PER_CHUNK if unit is not None and measured.tokens > unit * measured.chunks > 0 else None
 
 
 def _limit(slo: LaneSlo, metric: Metric) -> float | None:

@@ -21,7 +21,7 @@ class LaneStats:
 
     __slots__ = (
         "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "offered", "output_tokens",
-        "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft",
+        "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class LaneStats:
         self.e2e = QuantileSketch()
         self.queue_wait = QuantileSketch()
         self.streams = StreamCounts()
+        self.unit = QuantileSketch()  # tokens a chunk, by answer; filled where they are promised
 
     def merge(self, other: LaneStats) -> None:
         """Add everything `other` counted."""
@@ -61,6 +62,7 @@ class LaneStats:
         self.streams.merge(other.streams)
         self.e2e.merge(other.e2e)
         self.queue_wait.merge(other.queue_wait)
+        self.unit.merge(other.unit)
 
     def remove(self, gone: Sequence[LaneStats], rest: Sequence[LaneStats]) -> None:
         """Take out what `gone` had added; `rest` is all else that was merged into this one."""
@@ -80,6 +82,7 @@ class LaneStats:
         self.itl.remove((each.itl for each in gone), (each.itl for each in rest))
         self.e2e.remove((each.e2e for each in gone), (each.e2e for each in rest))
         self.queue_wait.remove((each.queue_wait for each in gone), (each.queue_wait for each in rest))
+        self.unit.remove((each.unit for each in gone), (each.unit for each in rest))
 
     def stream_gaps(self) -> SketchReading:
         """Return the gaps between chunks: those between tokens, but for the tokens that left together."""
@@ -88,12 +91,15 @@ class LaneStats:
     def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
         """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
         ttft, itl, e2e, queue_wait = map(SketchReading, (self.ttft, self.itl, self.e2e, self.queue_wait))
+        gap = self.stream_gaps()
         readings = {
             Metric.TTFT: ttft,
             Metric.ITL: itl,
             Metric.E2E: e2e,
             Metric.COMPLETION: e2e,
             Metric.QUEUE_WAIT: queue_wait,
+            Metric.STREAM_GAP: gap,
+            Metric.TOKENS_PER_CHUNK: SketchReading(self.unit),
         }
         return LaneWindow(
             seconds=seconds,
@@ -109,8 +115,17 @@ class LaneStats:
             itl=itl.summary(),
             e2e=e2e.summary(),
             queue_wait=queue_wait.summary(),
-            streams=self.streams.figures(self.stream_gaps().summary()),
-            targets=tuple(_count(target, readings[target.metric]) for target in slo.targets),
+            streams=self.streams.figures(gap.summary()),
+            targets=tuple(
+                self._stalls(target) if target.metric is Metric.STALL_RATE else _count(target, readings[target.metric])
+                for target in slo.targets
+            ),
+        )
+
+    def _stalls(self, target: LatencyTarget) -> TargetCount:
+        answers, stalled = self.streams.answers, self.streams.stalled_answers
+        return TargetCount(
+            target=target, samples=answers, over=stalled, measured_s=stalled / answers if answers else 0.0
         )
 
 

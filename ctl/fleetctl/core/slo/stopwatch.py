@@ -25,7 +25,7 @@ class RequestStopwatch:
 
     __slots__ = (
         "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_large_gap_s", "_last_token_s", "_noted_gap_s",
-        "_over_taken", "_resumed_s", "_stall_limit_s", "_streams", "_taken_s", "_together", "_ttft_limit_s", "breach", "ended_s",
+        "_over_taken", "_resumed_s", "_stall_limit_s", "_stream_gap_limit_s", "_stream_gaps_over", "_streams", "_taken_s", "_together", "_ttft_limit_s", "breach", "ended_s",
         "ending", "is_good", "largest_gaps_s", "stalls", "started_s", "ttft_s", "wait_s",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class RequestStopwatch:
         self._together = 0  # tokens that came with the one before
         self.stalls = 0
         self._stall_limit_s = accounts.stall_limit_s
+        self._stream_gap_limit_s = accounts.stream_gap_limit_s
+        self._stream_gaps_over = 0
         self._resumed_s = 0.0  # when the client last began to read again
         self._gap_limit_s = accounts.gap_limit_s
         self._ttft_limit_s = accounts.ttft_limit_s
@@ -93,9 +95,11 @@ class RequestStopwatch:
             self._gaps_over += 1
         if gap_s > self._stall_limit_s:
             self._note_stall(now_s)
+        if gap_s > self._stream_gap_limit_s:
+            self._stream_gaps_over += 1
         if gap_s > self._large_gap_s:
             self._keep_gap(gap_s)
-            self._noted_gap_s = min(self._gap_limit_s, self._stall_limit_s, self._large_gap_s)
+            self._noted_gap_s = min(self._gap_limit_s, self._stall_limit_s, self._stream_gap_limit_s, self._large_gap_s)
 
     def _note_stall(self, now_s: float) -> None:
         """Count a stall, if nothing left for so long although the client was reading."""
@@ -218,6 +222,9 @@ class RequestStopwatch:
                 gaps_over=self._gaps_over,
                 chunks=chunks,
                 stalls=self.stalls,
+                stream_gaps=self._gaps - self._together,
+                stream_gaps_over=self._stream_gaps_over,
+                tokens=output_tokens,
             ),
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.model.slo import Metric
 from fleetctl.model.verdict import Compliance
 from fleetctl.units import format_duration, format_fraction
 
 if TYPE_CHECKING:
+    from fleetctl.model.slo import LatencyTarget
     from fleetctl.model.verdict import SloFinding, SloVerdict
 
 
@@ -33,9 +35,27 @@ def describe(finding: SloFinding) -> str:
         good = f"{finding.samples - finding.missed - finding.undecided} of {finding.samples} requests good"
         promised = format_fraction(1.0 - finding.allowed)
         return f"{good}{f' ({kinds})' if kinds else ''}, {promised} promised (burn {_times(finding.factor)}) {over}"
-    measured = format_duration(finding.measured or 0.0)
+    measured = format_value(target, finding.measured or 0.0)
     sign = ">" if finding.missed > finding.samples * finding.allowed else "<="
-    return f"{target.name} {measured} {sign} {format_duration(target.limit_s)} ({_times(finding.factor)}) {over}"
+    return f"{target.name} {measured} {sign} {format_limit(target)} ({_times(finding.factor)}) {over}"
+
+
+def format_value(target: LatencyTarget, value: float) -> str:
+    """Return a figure of what is promised, in its unit: "212ms", "1.2%", "4.0 tokens"."""
+    match target.metric:
+        case Metric.STALL_RATE:
+            return format_fraction(round(value, 4))
+        case Metric.TOKENS_PER_CHUNK:
+            return f"{value:.1f} tokens"
+        case Metric.TTFT | Metric.ITL | Metric.E2E | Metric.QUEUE_WAIT | Metric.COMPLETION | Metric.STREAM_GAP:
+            return format_duration(value)
+
+
+def format_limit(target: LatencyTarget) -> str:
+    """Return what is promised, in its unit: "300ms", "1%", "8 tokens"."""
+    if target.metric is Metric.TOKENS_PER_CHUNK:
+        return f"{target.limit_s:g} tokens"
+    return format_value(target, target.limit_s)
 
 
 def _times(factor: float) -> str:
