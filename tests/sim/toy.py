@@ -27,6 +27,7 @@ from fleetctl.model.decision import (
     ReportAlert,
     ReportBreach,
     ReportRollout,
+    ReportStreamUnit,
     RollBack,
     SetStep,
     StartGateway,
@@ -357,7 +358,7 @@ class Toy:
                 self.gateway_up_at = None
             case StopOrphanedNode():
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
-            case SetStep() | ReportBreach() | ReportAlert() | ReportRollout() | RollBack():
+            case SetStep() | ReportBreach() | ReportAlert() | ReportStreamUnit() | ReportRollout() | RollBack():
                 pass
             case LeaveUnverified():
                 raise AssertionError("its listings are complete")

@@ -24,6 +24,7 @@ from fleetctl.model.decision import (
     ReportAlert,
     ReportBreach,
     ReportRollout,
+    ReportStreamUnit,
     RollBack,
     SetStep,
     StartGateway,
@@ -168,7 +169,7 @@ class Applier:
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
-            case LaunchReplica() | SetStep() | ReportBreach() | ReportAlert() | ReportRollout():
+            case LaunchReplica() | SetStep() | ReportBreach() | ReportAlert() | ReportStreamUnit() | ReportRollout():
                 # Launches are ordered together when all else is done; the table is built from the decision's memory, and
                 # of a breach or an alert there is no more to do than to write it down.
                 pass

@@ -22,8 +22,9 @@ from fleetctl.model.decision import LaneMemory
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import ControlSpec, LaneSpec
-from fleetctl.model.replica import ReplicaState
+from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Metric, Quantiles, Validity
+from fleetctl.model.stream import StreamFigures
 from fleetctl.model.verdict import SloVerdict
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class LaneView:
     held: HeldRequests = field(default_factory=HeldRequests)  # by one replica
     borrowed: int = 0  # of its replicas, lanes at their maximum need so many
     borrowed_by: str = ""  # those lanes
+    streams: tuple[tuple[Replica, StreamFigures], ...] = ()  # how evenly replicas that answered have streamed of late
     served_s_p50: float = 0.0  # how long requests that finished lately were with a replica; 0: not known
 
     @property
@@ -121,13 +123,12 @@ def lane_views(
     for spec in specs:
         plan = desired.plan.lane(spec.name)
         traffic = current_traffic(observation, spec.name)
-        before = memories[spec.name]
         engines = engine_load(r for r in observation.replicas if r.record.lane == spec.name)
         views[spec.name] = LaneView(
             spec=spec,
             plan=plan,
             control=desired.profile.control,
-            memory=before if traffic is None else changed(before, breach=verdicts[spec.name].record),
+            memory=_noting(memories[spec.name], verdicts[spec.name], traffic),
             pressure=pressures[spec.name],
             counts=counts[spec.name],
             now=now,
@@ -142,9 +143,19 @@ def lane_views(
             verdict=verdicts[spec.name],
             spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
             held=held_requests(plan, _streams_max(observation, spec.name), engines),
+            streams=_streams(observation, traffic),
             served_s_p50=_served_s_p50(traffic),
         )
     return views
+
+
+def _noting(before: LaneMemory, verdict: SloVerdict, traffic: LaneSnapshot | None) -> LaneMemory:
+    return before if traffic is None else changed(before, breach=verdict.record)
+
+
+def _streams(observation: Observation, traffic: LaneSnapshot | None) -> tuple[tuple[Replica, StreamFigures], ...]:
+    found = traffic.replica_streams if traffic is not None else {}
+    return tuple((r.record, found[r.record.id]) for r in observation.replicas if r.record.id in found)
 
 
 def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePressure]]) -> BatchPressure:

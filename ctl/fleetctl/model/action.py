@@ -22,6 +22,7 @@ class EntryKind(StrEnum):
     GATEWAY = "gateway"
     BREACH = "breach"  # a lane is outside its SLO, or inside it again
     ALERT = "alert"  # one has begun to fire, or is over
+    STREAM = "stream"  # its tokens leave in other chunks
     ERROR = "error"
 
 

@@ -26,6 +26,7 @@ from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.rollout import Rollout
+from fleetctl.model.stream import StreamUnit
 from fleetctl.model.subject import FLEET, Subject
 from fleetctl.model.verdict import BreachRecord, ReportedBreach
 
@@ -258,6 +259,20 @@ class ReportAlert(LaneAction, frozen=True, kw_only=True, tag="alert"):
         return self.noted
 
 
+class ReportStreamUnit(LaneAction, frozen=True, kw_only=True, tag="stream-unit"):
+    """Write that a lane's tokens leave in larger or smaller chunks than before, which no latency and no rate shows."""
+
+    kind: ClassVar[EntryKind] = EntryKind.STREAM
+    order: ClassVar[int] = 97
+
+    noted: dict[str, float | str]
+
+    @property
+    def figures(self) -> dict[str, float | str]:
+        """Tokens per chunk and the gaps between chunks, before and now; which engine; since when."""
+        return self.noted
+
+
 class StartGateway(GatewayAction, frozen=True, kw_only=True, tag="start-gateway"):
     """Start the gateway process; it is not answering or not there."""
 
@@ -283,6 +298,7 @@ AnyAction = (
     | SetStep
     | ReportBreach
     | ReportAlert
+    | ReportStreamUnit
     | ReportRollout
     | RollBack
     | StartGateway
@@ -331,6 +347,8 @@ class LaneMemory:
     alerts: tuple[AlertRecord, ...] = ()  # that are pending or fire
     substitute_at: datetime | None = None  # spot was last ordered in place of an on-demand fallback
     left_at: tuple[datetime, ...] = ()  # when replicas left rotation by choice, within the last minute
+    unit: StreamUnit | None = None  # the tokens of a chunk, as the journal has it; None: not measured yet
+    other_unit: StreamUnit | None = None  # what is measured instead, since its instant
     is_pinned: bool = False  # `step` is an operator's
     released_at: datetime | None = None  # when an operator last let go of it
 

@@ -43,6 +43,7 @@ class ReasonCode(StrEnum):
     SLO_KEPT = "slo-kept"  # again, after a breach
     ALERT_FIRING = "alert-firing"
     ALERT_RESOLVED = "alert-resolved"
+    STREAM_UNIT = "stream-unit"  # tokens leave in larger or smaller chunks
     BUDGET_BURN = "budget-burn"  # held, as the error budget burns fast or too many requests wait
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life

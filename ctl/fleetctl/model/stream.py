@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fleetctl.model.slo import Quantiles
 
@@ -38,3 +39,14 @@ class StreamFigures:
             tokens_per_chunk=tokens / chunks if chunks else None,
             stall_rate=stalled_answers / answers if answers else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamUnit:
+    """In which unit a lane's tokens leave."""
+
+    tokens_per_chunk: float
+    gap_s: float  # between two chunks, P50
+    engine: str  # name and version of the replicas it was measured at
+    launch_digest: str  # of all they were started with
+    at: datetime  # when it was measured

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _KIND_TONES = {
     EntryKind.ERROR: Tone.BAD,
     EntryKind.BREACH: Tone.WARN,
+    EntryKind.STREAM: Tone.WARN,
     EntryKind.NOTICE: Tone.WARN,
     EntryKind.OPERATOR: Tone.STRONG,
 }

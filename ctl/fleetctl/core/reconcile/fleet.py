@@ -37,6 +37,7 @@ from fleetctl.core.reconcile.rejected import rejected_options
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.rollout import Rolled, roll
 from fleetctl.core.reconcile.shared import prepare_shared
+from fleetctl.core.reconcile.unit_report import report_unit
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import (
@@ -47,6 +48,7 @@ from fleetctl.model.decision import (
     Memory,
     ReportAlert,
     ReportBreach,
+    ReportStreamUnit,
     SetStep,
 )
 from fleetctl.model.desired import DesiredPhase
@@ -68,7 +70,7 @@ class _LaneAim:
     ladder: StepDecision
     target: Target
     memory: LaneMemory
-    reports: tuple[ReportBreach | ReportAlert, ...]
+    reports: tuple[ReportBreach | ReportAlert | ReportStreamUnit, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +245,8 @@ def _aim(view: LaneView, scaling: Scaling, frozen: Terms | None, *, gateway_age_
     aim = held_still(view, scaling(view), frozen)
     memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, view.now, gateway_age_s=gateway_age_s)
     memory, alerts = report_alerts(view.spec.name, memory, view.alert_signals, view.now)
-    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts))
+    memory, units = report_unit(view.spec.name, memory, view.streams, view.now)
+    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts, *units))
 
 
 def _lane_state(  # a lane's decision, from what each of them says
