@@ -720,3 +720,19 @@ def test_what_load_wants_and_the_caps_have_no_room_for_keeps_no_replica_from_bei
             assert least == [("short", 1)]
 
     run_virtual(scenario())
+
+
+def test_no_canary_waits_because_replicas_of_the_revision_before_die_early(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path)
+        async with fleet.rig.controller():
+            await fleet.settle()
+        memory = fleet.rig.store.memory(FLEET)
+        dying = replace(memory.lanes["short"], early_deaths=8, last_early_death=fleet.rig.clock.now())
+        fleet.rig.store.put_memory(FLEET, replace(memory, lanes={**memory.lanes, "short": dying}))
+        fleet.put(fleet_plan("--new"))
+        async with fleet.rig.controller():
+            await fleet.until(3)
+            assert len(fleet.rig.replicas()) == 5
+
+    run_virtual(scenario())

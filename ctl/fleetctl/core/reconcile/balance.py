@@ -85,9 +85,10 @@ def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDeci
     market = next_market(lane, _on_demand(canaries)).market
     price = price_of(lane.plan, market)
     launches, headroom, notes = canary_launches(lane, decided.headroom, market=market, price_usd_per_hour=price)
-    # A refused order is the lane's failure, whoever was to be ordered: its next launch of any kind waits.
+    # A refused order is the lane's failure, whoever was to be ordered: its next launch of any kind waits. That replicas of
+    # the revision before die early says nothing of this one.
     own = lane.rolling.canary_wait_s, f"{lane.rolling.canary_failures} failed canaries in a row"
-    wait_s, what = max(own, _backoff(lane, context))
+    wait_s, what = max(own, _start_backoff(lane.memory, context))
     if launches and wait_s > 0:
         # The headroom stays claimed meanwhile, as for the lane's own launches.
         text = f"{what}: the next in {format_duration(wait_s)}"
@@ -156,12 +157,18 @@ def _is_early_death(step: ReplicaStep, context: ReconcileContext) -> bool:
 def _backoff(lane: LaneState, context: ReconcileContext) -> tuple[float, str]:
     """Return how long the lane's next launch still waits, and what for; the first early death makes none wait."""
     memory = lane.memory
-    starts = backoff_s(memory.failures) - since_s(memory.last_failure, context.now)
+    starts, failed = _start_backoff(memory, context)
     serves = any(o.state is ReplicaState.READY for o in lane.steps)
     deaths_s = early_death_backoff_s(memory.early_deaths, boot_s=lane.boot_s, serves=serves)
     deaths = deaths_s - since_s(memory.last_early_death, context.now)
     if deaths > starts:
         return deaths, f"{memory.early_deaths} in a row died soon after they were ready"
+    return starts, failed
+
+
+def _start_backoff(memory: LaneMemory, context: ReconcileContext) -> tuple[float, str]:
+    """Return how long the launch after a failed start, or a refused order, still waits, and what for."""
+    starts = backoff_s(memory.failures) - since_s(memory.last_failure, context.now)
     return starts, f"{memory.failures} failed starts in a row"
 
 
