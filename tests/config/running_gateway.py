@@ -122,7 +122,7 @@ class RunningGateway:
 def _shape_of(body: bytes) -> object:
     """Return what the ladder may have cut from a request."""
     found = json.loads(body)
-    return found.get("max_tokens"), len(found["messages"]), found["model"]
+    return found.get("max_tokens"), found.get("stop"), len(found["messages"]), found["model"]
 
 
 def _turns(count: int, words: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ async def _stall(table: RoutingTable) -> list[object]:
     gateway = RunningGateway(table, _BEGIN)
     gateway.send("stream", body=_turns(1, 2) | {"stream": True})
     await gateway.watch(_WATCHED_S)
-    return gateway.seen
+    return [gateway.seen, gateway.frontend.dispatcher.routes.lanes["short"].accounts.totals()]
 
 
 async def _answers(table: RoutingTable) -> list[object]:

@@ -91,6 +91,8 @@ _LAUNCH = {
     "tensor_parallel": 2, "pipeline_parallel": 3, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
     "gpu_memory_utilization": "71%", "prefix_caching": False, "extra_args": ["--seed", "3"], "env": {"HF_HUB_OFFLINE": "1"},
 }  # fmt: skip
+_TIMED = {"max_duration": "9s"}
+_BOUNDS = {"default_max_tokens": 33, "max_tokens": 50, "stop": ["###"], "max_duration": "7s"}
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 # Changed from 1 s to 2 s, which a load with 1.5 s keeps, and misses.
 _PROMISES = {
@@ -194,6 +196,9 @@ PROBES: dict[str, Probe] = {
     "gateway.routing.scorers": Probe(value={"kv-headroom": 2}, effect=served),
     "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=served),
     **_PROMISES,
+    **{f"{where}.{key}": Probe(value=value, effect=served) for key, value in _BOUNDS.items() for where in ("generation", "lanes.*.generation")},
+    "generation.capped_is": Probe(value="bad", effect=served, base={"generation": _TIMED}),
+    "lanes.*.generation.capped_is": Probe(value="bad", effect=served, base={"lanes.short.generation": _TIMED}),
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},
     **{f"lanes.*.launch.{key}": Probe(value=value, effect=commands, base={"engine": "vllm"}) for key, value in _LAUNCH.items()},
 }  # fmt: skip

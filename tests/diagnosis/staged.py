@@ -86,7 +86,8 @@ class StagedWorld(SimulatedWorld):
     def over(self, exchange: SimulatedExchange) -> None:
         super().over(exchange)
         request = exchange.request
-        request.id, request.traceparent, request.degraded = b"r%d" % self.requests, None, b""
+        request.id, request.traceparent = b"r%d" % self.requests, None
+        request.degraded = request.limited = b""
         request.client = self.client_of(exchange.row)
         self.ended.note(request)
 

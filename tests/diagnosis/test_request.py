@@ -85,3 +85,11 @@ def test_an_answer_that_came_whole_lacks_no_first_token():
     assert found.steps[1].startswith("answered whole after 3.08s on short-2")
     assert found.steps[1].endswith("first token predicted 1.08s")
     assert not any("no first token" in step for step in found.steps)
+
+
+def test_the_servers_bounds_of_an_answer_are_named_and_which_of_them_ended_it():
+    found = explain_request(replace(LATE, verdict="good", limited="max_tokens=129", bounded_by="max_tokens"))
+    assert "the server set the length of its answer: max_tokens=129" in found.steps
+    assert "the server's longest answer (generation.max_tokens) ended its answer after 129 tokens" in found.steps
+    # A gateway of a later version may know bounds that this one does not.
+    assert any("other ended its answer" in step for step in explain_request(replace(LATE, bounded_by="other")).steps)

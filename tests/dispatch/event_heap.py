@@ -23,6 +23,7 @@ from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
+    from fleetctl.model.generation import BoundReason
 
 SLO = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=1.0),))
 CHAT = RouteLane(name="chat", match=LaneMatch(), slo=SLO, max_wait_s=2.0, queue_max=64)
@@ -167,6 +168,9 @@ class HeapExchange:
 
     def end_stream(self) -> None:
         self.ends.append("ended")
+
+    def end_early(self, reason: BoundReason) -> None:
+        self.ends.append(f"ended early: {reason}")
 
     def break_stream(self, reason: RequestEvent) -> None:
         self.ends.append(f"broken: {reason}")

@@ -14,6 +14,7 @@ from fleetctl.core.slo.endings import Ending
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
+    from fleetctl.model.generation import BoundReason
     from tests.dispatch.event_heap import Due
     from tests.sim.incidents import World
 
@@ -143,6 +144,9 @@ class Stream:
         return Resumption.UNLAWFUL
 
     def end_stream(self) -> None:
+        self._end(Ending.COMPLETE)
+
+    def end_early(self, reason: BoundReason) -> None:
         self._end(Ending.COMPLETE)
 
     def break_stream(self, reason: RequestEvent) -> None:

@@ -7,6 +7,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from fleetctl.config.section import ProfileSection
+from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.profile import (
     EmulatorSpec,
     GatewaySpec,
@@ -22,10 +23,11 @@ from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleetctl.config import lane_shape, shape
+    from fleetctl.config import generation_shape, lane_shape, shape
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
+_COUNTED_BY_LANE = GenerationSpec().capped_is  # a key does not say how its answers count
 
 
 def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSummary | None) -> Profile:
@@ -36,7 +38,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         model=build(ModelSpec, section.model, path=_absolute(section.model.path, base_dir)),
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
-        gateway=build(GatewaySpec, section.gateway, port_is_given=False),
+        gateway=_gateway(section.gateway),
     )
 
 
@@ -59,6 +61,15 @@ def _value(kind: Any, value: object) -> object:  # noqa: ANN401  # annotations h
         noun = next(part for part in (kind, *get_args(kind)) if part is not NoneType and is_dataclass(part))
         return build(noun, value)  # type: ignore[arg-type]  # is_dataclass admits instances too
     return tuple(value) if isinstance(value, list) else value
+
+
+def _gateway(section: shape.GatewayShape) -> GatewaySpec:
+    keys = section.api_keys
+    bounded = {
+        key.key: build(GenerationSpec, key.generation, capped_is=_COUNTED_BY_LANE) for key in keys if key.generation
+    }
+    references = tuple(key.key for key in keys)
+    return build(GatewaySpec, section, port_is_given=False, api_keys=references, key_generation=bounded)
 
 
 def _absolute(path: str, base_dir: Path) -> str:
@@ -91,6 +102,7 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         engine_version=engine.version or "",
         engine_executable=_executable(engine.executable or "", base_dir),
         emulator=_emulator(profile.emulator, section.emulator),
+        generation=_generation(profile.generation, section.generation),
         launch=build(LaunchOverrides, section.launch, env=dict(sorted(section.launch.env.items()))),
     )
 
@@ -112,3 +124,11 @@ def _emulator(common: lane_shape.EmulatorShape, own: lane_shape.EmulatorShape | 
     """Return the common section with the keys the lane names laid over it."""
     merged = common.model_copy(update=own.model_dump(exclude_unset=True)) if own else common
     return build(EmulatorSpec, merged)
+
+
+def _generation(
+    common: generation_shape.GenerationShape, own: generation_shape.GenerationShape | None
+) -> GenerationSpec:
+    """Return the common section with the keys the lane names laid over it."""
+    merged = common.model_copy(update=own.model_dump(exclude_unset=True)) if own else common
+    return build(GenerationSpec, merged)

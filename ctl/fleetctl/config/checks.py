@@ -25,6 +25,7 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from _coverage_faults(lanes)
     yield from _node_faults(lanes, _section(tree, "capacity"))
     yield from _gateway_faults(_section(tree, "gateway"))
+    yield from _generation_faults(_section(tree, "generation"), lanes)
 
 
 def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:
@@ -199,6 +200,18 @@ def _gateway_faults(gateway: dict[str, Any]) -> Iterator[ProfileFault]:
         "add api_keys: [env:FLEETCTL_API_KEY], or bind to 127.0.0.1"
     )
     yield ProfileFault(path=("gateway", "host"), message=message)
+
+
+def _generation_faults(common: dict[str, Any], lanes: dict[str, Any]) -> Iterator[ProfileFault]:
+    """Name the lanes whose own bounds contradict what they take over from the fleet's; within one section its shape does."""
+    for name, lane in lanes.items():
+        own = _section(lane, "generation")
+        most, usual = ({**common, **own}.get(key) for key in ("max_tokens", "default_max_tokens"))
+        is_mixed = ("max_tokens" in own) != ("default_max_tokens" in own)
+        if is_mixed and isinstance(most, int) and isinstance(usual, int) and usual > most:
+            key = "max_tokens" if "max_tokens" in own else "default_max_tokens"
+            message = f"default_max_tokens ({usual}) is above max_tokens ({most}), of which one is the fleet's generation section's"
+            yield ProfileFault(path=("lanes", name, "generation", key), message=message)
 
 
 def is_loopback(host: str) -> bool:

@@ -180,7 +180,8 @@ def is_reference(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(_REFERENCE_PATTERN, value) is not None
 
 
-def _reference(value: object) -> str:
+def reference(value: object) -> str:
+    """Read where a secret lies. Raises ValueError for what may be the secret itself."""
     if isinstance(value, str) and is_reference(value):
         return value
     # The value is not repeated: it may be the secret itself.
@@ -224,11 +225,8 @@ TokenRange = Annotated[
     WithJsonSchema(_text_schema(_RANGE_PATTERN, "< 512", ">= 512", "512..4096")),
 ]
 Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
-Reference = Annotated[
-    str,
-    BeforeValidator(_reference),
-    WithJsonSchema(_text_schema(_REFERENCE_PATTERN, "env:FLEETCTL_API_KEY", "file:/run/secrets/gateway-key")),
-]
+REFERENCE_SCHEMA = _text_schema(_REFERENCE_PATTERN, "env:FLEETCTL_API_KEY", "file:/run/secrets/gateway-key")
+Reference = Annotated[str, BeforeValidator(reference), WithJsonSchema(REFERENCE_SCHEMA)]
 # Any name will do here: which engines are installed is looked at with the whole profile (engine_names).
 EngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": INSTALLED_ENGINE})]
 PlayedEngineName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "$comment": PLAYED_ENGINE})]

@@ -18,6 +18,7 @@ from fleetctl.config.fields import (
     TokenRange,
     is_reference,
 )
+from fleetctl.config.generation_shape import GenerationShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
 from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
@@ -301,4 +302,7 @@ class LaneShape(ProfileSection):
     lends: bool = Field(
         default=True,
         description="Whether other lanes of the same engine may use its replicas, request by request, while its promise is kept.",
+    )
+    generation: GenerationShape | None = Field(
+        default=None, description="The bounds of this lane's answers; it changes only the keys it names."
     )

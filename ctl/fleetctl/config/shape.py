@@ -20,7 +20,6 @@ from fleetctl.config.fields import (
     OnDemand,
     OnFailureChoice,
     OpenShare,
-    Reference,
     Replicas,
     ScorerName,
     Share,
@@ -28,6 +27,7 @@ from fleetctl.config.fields import (
     Usd,
     Weight,
 )
+from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.catalogue import Precision
@@ -266,9 +266,10 @@ class GatewayShape(ProfileSection):
         default=_GATEWAY.host, description="Address to listen on. Beyond loopback api_keys are required."
     )
     port: Annotated[int, Field(ge=1, le=65535)] = Field(default=_GATEWAY.port, description="Port to listen on.")
-    api_keys: list[Reference] = Field(
+    api_keys: list[ApiKey] = Field(
         default_factory=list,
-        description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys.",
+        description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys. "
+        "{key: env:NAME, generation: {...}} sets bounds for one of them.",
     )
     request_timeout_s: Duration = Field(
         default=_GATEWAY.request_timeout_s, description="Longest a request may take in all."
@@ -296,6 +297,9 @@ class ProfileShape(ProfileSection):
     workload: WorkloadShape = Field(description="The demand to plan for.")
     objective: ObjectiveShape = Field(
         alias="slo", default_factory=ObjectiveShape, description="The share of good requests promised."
+    )
+    generation: GenerationShape = Field(
+        default_factory=GenerationShape, description="The bounds of answers, in lanes that do not say otherwise."
     )
     lanes: Annotated[dict[Name, LaneShape], Field(min_length=1)] = Field(
         description="The lanes by name, tried in this order."

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fleetctl.model.alert import AlertName, AlertState
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
+    from fleetctl.model.generation import GenerationSpec
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
     from fleetctl.model.slo_feed import SloFeed
@@ -121,12 +122,14 @@ class Publisher:
 
     def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
         version = self._table.version if self._table else 0
+        hashes, key_generation = self._hashes(desired)
         table = build_table(
             desired,
             records,
             memory,
             engine_of=self._world.engine_of,
-            key_hashes=self._hashes(desired),
+            key_hashes=hashes,
+            key_generation=key_generation,
             version=version,
             before=self._table,
         )
@@ -135,12 +138,18 @@ class Publisher:
             return table
         return replace(table, version=max(version, at_work) + 1)
 
-    def _hashes(self, desired: Desired) -> tuple[str, ...]:
+    def _hashes(self, desired: Desired) -> tuple[tuple[str, ...], dict[str, GenerationSpec]]:
+        """Return the accepted keys' hashes, and the bounds of those that have some."""
+        gateway = desired.profile.gateway
         try:
-            return self._keys.of(desired.profile.gateway.api_keys)
+            hashes = self._keys.of(gateway.api_keys)
         except ConfigError as exc:
             self._journal.failed(GATEWAY, "api-keys", exc)
-            return self._table.api_key_hashes if self._table and self._table.api_key_hashes else _SHUT
+            table = self._table
+            return (table.api_key_hashes, table.key_generation) if table and table.api_key_hashes else (_SHUT, {})
+        bounds = gateway.key_generation
+        references = zip(gateway.api_keys, hashes, strict=True)
+        return hashes, {hashed: bounds[reference] for reference, hashed in references if reference in bounds}
 
     def _note_rotation(self) -> None:
         table = self._table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
@@ -19,15 +20,17 @@ from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fleetctl.model.desired import Desired
+    from fleetctl.model.generation import GenerationSpec
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.model.rollout import Rollout
     from fleetctl.ports.engine import Engine
 
 _CONTEXT_CAP_MEANS = 2.0
+_NO_BOUNDS: Mapping[str, GenerationSpec] = MappingProxyType({})
 _COMING = (ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
@@ -38,6 +41,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
     *,
     engine_of: Callable[[str], Engine],
     key_hashes: tuple[str, ...],
+    key_generation: Mapping[str, GenerationSpec] = _NO_BOUNDS,
     version: int,
     before: RoutingTable | None = None,
 ) -> RoutingTable:
@@ -73,6 +77,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
             *_leavers(before, {r.id: r for r in records if _is_routed(r) and r.lane not in names}, memory),
         ),
         api_key_hashes=key_hashes,
+        key_generation=dict(key_generation),
         **_part(RequestRules, profile.gateway),
     )
 

@@ -142,6 +142,9 @@ class ReceivedAnswer:
     def _complete_pieces(self) -> None:
         self._response.end()
         self._note_usage(self._relay.usage if self._relay is not None else None)
+        self._answered()
+
+    def _answered(self) -> None:
         self._dispatcher.answered(self.request, Ending.COMPLETE)
 
     def _complete_whole(self, status: int) -> None:
@@ -155,7 +158,7 @@ class ReceivedAnswer:
         self._response.whole(body)
         if status < 300:
             self._note_usage(read_usage(body))
-            self._dispatcher.answered(self.request, Ending.COMPLETE)
+            self._answered()
         else:
             self.request.rejected_status = status
             self._dispatcher.answered(self.request, Ending.of_status(status))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.keys import GENERATED_CHARS_MIN, is_slow
 from fleetctl.gateway.key_checks import KeyChecks
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fleetctl.clock import Clock
     from fleetctl.gateway.requests import Request
 
@@ -29,12 +32,17 @@ class Authenticator:
         self._is_open_without_keys = is_open_without_keys
         self._fast: tuple[bytes, ...] = ()
         self._slow: tuple[str, ...] = ()
-        self._right: set[bytes] = set()
+        self._right: dict[bytes, str] = {}  # -> the hash it was checked against
+        self._bounded: frozenset[str] = frozenset()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._checks = KeyChecks(clock)
 
-    def apply(self, hashes: tuple[str, ...]) -> None:
-        """Replace the accepted keys; none means that no key is asked for, where that is allowed."""
+    def apply(self, hashes: tuple[str, ...], bounded: Collection[str] = ()) -> None:
+        """Replace the accepted keys; none means that no key is asked for, where that is allowed.
+
+        `bounded` are the hashes of those whose answers have bounds of their own.
+        """
+        self._bounded = frozenset(bounded)
         fast = tuple(h.removeprefix("sha256:").encode() for h in hashes if not is_slow(h))
         slow = tuple(h for h in hashes if is_slow(h))
         if slow != self._slow:
@@ -48,6 +56,15 @@ class Authenticator:
         A key that nobody checks could be made up anew for every request.
         """
         return hash(request.headers.get(b"authorization", b"") if self._fast or self._slow else address)
+
+    def bounded_hash(self, request: Request) -> str:
+        """Return the hash of an accepted key whose answers have bounds of their own; "": they have none."""
+        if not self._bounded:
+            return ""
+        key = request.headers.get(b"authorization", b"").partition(b" ")[2].strip()
+        digest = hashlib.sha256(key).hexdigest()
+        known = self._right.get(digest.encode()) or f"sha256:{digest}"
+        return known if known in self._bounded else ""
 
     def check(self, authorization: bytes) -> bool | None:
         """Return whether this header is accepted. None: only `check_slowly` can tell."""
@@ -70,14 +87,26 @@ class Authenticator:
         key = authorization.partition(b" ")[2].strip()
         hashes = self._slow
         found = await self._checks.check(key, hashes, address=address)
-        if found is not None and hashes == self._slow:
-            self._note(hashlib.sha256(key).hexdigest().encode(), is_right=found)
-        return found
+        if found is None:
+            return None
+        if hashes == self._slow:
+            self._note(hashlib.sha256(key).hexdigest().encode(), found)
+        return bool(found)
 
-    def _note(self, digest: bytes, *, is_right: bool) -> None:
-        if is_right:
-            self._right.add(digest)
+    def _note(self, digest: bytes, hashed: str) -> None:
+        if hashed:
+            self._right[digest] = hashed
             return
         self._wrong[digest] = None
         while len(self._wrong) > _WRONG_MAX:
             self._wrong.popitem(last=False)
+
+
+def is_local(address: str) -> bool:
+    """Whether a client's address is this machine's own."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

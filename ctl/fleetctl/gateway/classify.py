@@ -52,6 +52,7 @@ class _Body(msgspec.Struct):
     stream_options: msgspec.Raw = _EMPTY
     max_tokens: msgspec.Raw = _EMPTY
     max_completion_tokens: msgspec.Raw = _EMPTY
+    stop: msgspec.Raw = _EMPTY
     n: msgspec.Raw = _EMPTY
     tools: msgspec.Raw = _EMPTY
     logprobs: msgspec.Raw = _EMPTY
@@ -68,6 +69,8 @@ class ParsedRequest(msgspec.Struct):
     stream_options: bytes = b""  # as JSON wrote them
     output_tokens_max: int | None = None  # as asked; None: not said
     is_plain: bool = True  # one choice of text: no tools, no log probabilities
+    has_length: bool = True  # it has a key for the answer's length, whatever it holds
+    has_stop: bool = True  # and one for stop sequences
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
@@ -105,6 +108,8 @@ def parse_request(body: bytes) -> ParsedRequest:
             and (read.tools is _EMPTY or bytes(read.tools) in _NONE)
             and (read.logprobs is _EMPTY or bytes(read.logprobs) in _NONE)
         ),
+        has_length=read.max_tokens is not _EMPTY or read.max_completion_tokens is not _EMPTY,
+        has_stop=read.stop is not _EMPTY,
     )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
-from fleetctl.gateway.answer import ReceivedAnswer
+from fleetctl.gateway.assembly import streamed_body
+from fleetctl.gateway.bounded_answer import BoundedAnswer
 from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import asking_for_counts, shown_usage
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import Resumption
-    from fleetctl.gateway.classify import ParsedRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.measure import MeasuredRequest
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fleetctl.gateway.upstreams import Upstreams
 
 _log = logging.getLogger("fleetctl.gateway")
-
-CHAT_PATH = b"/v1/chat/completions"
 
 _FAILURES = {
     RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
@@ -46,13 +44,13 @@ _FAILURES = {
 }
 
 
-class Exchange(ReceivedAnswer):
+class Exchange(BoundedAnswer):
     """One request at its replica: the dispatcher's ExchangePort and the client connection's ClientEvents.
 
     It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
     """
 
-    __slots__ = ("_body", "_connecting", "_ended", "_first_body", "_received", "_upstreams")
+    __slots__ = ("_body", "_connecting", "_ended", "_upstreams")
 
     def __init__(  # whom it speaks with, and what about
         self,
@@ -66,10 +64,12 @@ class Exchange(ReceivedAnswer):
         super().__init__(dispatcher, limits, client, lane.route.name)
         self._upstreams = upstreams
         self._received = received
+        self._assembly, self._is_assembled, self._tracks_choices = None, False, False
         self._connecting: asyncio.Task[None] | None = None
         self._first_body, self._response.degraded = degrade(
             received.body, lane.degradation, messages_cut=received.messages_cut
         )
+        self._response.limited = received.limited
         self._body = self._first_body  # for a replica that can go on with another one's stream
 
     def submit(
@@ -78,8 +78,11 @@ class Exchange(ReceivedAnswer):
         """Ask the dispatcher for a replica; once it is over, `ended` remembers it."""
         self._ended = ended
         dispatcher, parsed = self._dispatcher, measured.parsed
-        if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
-            self._keep_text(parsed, lane.route.max_model_len)
+        bounds = self._received.bounds
+        is_timed = bounds is not None and bounds.max_duration_s is not None
+        if parsed.is_plain and (dispatcher.routes.any_continues if parsed.stream else is_timed):
+            self._keep_text(measured, lane.route.max_model_len)
+        self._tracks_choices = is_timed and parsed.stream and not parsed.is_plain
         self.request = ActiveRequest(
             self,
             lane,
@@ -91,6 +94,7 @@ class Exchange(ReceivedAnswer):
             tokens=measured.tokens,
             is_lane_named=b"x-fleetctl-lane" in self._received.headers,
             client=client_key,
+            bounds=bounds,
         )
         request, headers = self.request, self._received.headers
         named = headers.get(REQUEST_ID)
@@ -102,17 +106,25 @@ class Exchange(ReceivedAnswer):
         self._response.request_id = request.id
         request.traceparent = headers.get(TRACEPARENT)
         request.degraded = self._response.degraded
+        request.limited = self._response.limited
         self._client.exchange = self
         dispatcher.submit(self.request)
 
-    def _keep_text(self, parsed: ParsedRequest, max_model_len: int) -> None:
+    def _keep_text(self, measured: MeasuredRequest, max_model_len: int) -> None:
         """Get ready for the replica to be lost: its text will be kept, and it is asked to count its tokens."""
         limits = self._limits
-        bounds = (parsed.output_tokens_max, max_model_len, limits.output_tokens_max)
+        bounds = (measured.tokens.output, max_model_len, limits.output_tokens_max)
         tokens_max = min(bound for bound in bounds if bound)
         self._text_bytes_max = tokens_max * limits.text_bytes_per_token_max
-        self._shown = shown_usage(parsed.stream_options)
-        self._body = asking_for_counts(self._first_body, parsed.stream_options)
+        if measured.parsed.stream:
+            options = measured.parsed.stream_options
+            self._shown = shown_usage(options)
+            self._body = asking_for_counts(self._first_body, options)
+            return
+        is_chat, whole_body = self._is_chat, self._first_body
+        self._first_body = streamed_body(whole_body, is_chat=is_chat, counts=False) or whole_body
+        self._is_assembled = self._first_body is not whole_body
+        self._body = streamed_body(whole_body, is_chat=is_chat, counts=True) if self._is_assembled else whole_body
 
     # ExchangePort: what the dispatcher decides.
 
@@ -180,8 +192,7 @@ class Exchange(ReceivedAnswer):
 
     def resumption(self, *, may_continue: bool) -> Resumption:
         """Look at what was passed on of a lost stream; the next `send` asks for the rest."""
-        is_chat = self._received.path == CHAT_PATH
-        resumed = self._resume(self._first_body, is_chat=is_chat, may_continue=may_continue)
+        resumed = self._resume(self._first_body, is_chat=self._is_chat, may_continue=may_continue)
         self._body = resumed.body or self._body
         return resumed.found
 

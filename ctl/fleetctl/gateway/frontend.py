@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,13 @@ import msgspec
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway import metrics, wire
-from fleetctl.gateway.auth import Authenticator
+from fleetctl.gateway.auth import Authenticator, is_local
+from fleetctl.gateway.bounded_answer import CHAT_PATH
+from fleetctl.gateway.bounding import BoundsTable, bound
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.connections import OpenConnections
 from fleetctl.gateway.errors import EarlyRefusals
-from fleetctl.gateway.exchange import CHAT_PATH, Exchange
+from fleetctl.gateway.exchange import Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.pages import health, models
 from fleetctl.gateway.request_ids import REQUEST_ID
@@ -66,6 +67,7 @@ class Frontend:
         self.rested = self._clients.rested
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
+        self._bounds = BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
 
     def apply(self, table: RoutingTable) -> bool:
@@ -73,7 +75,8 @@ class Frontend:
         at_work = self.dispatcher.routes.table
         if at_work is not None and table.order < at_work.order:
             return False
-        self._authenticator.apply(table.api_key_hashes)
+        self._authenticator.apply(table.api_key_hashes, table.key_generation)
+        self._bounds.apply(table)
         self.body_bytes_max = table.body_bytes_max
         self.upstreams.apply(table)
         self.dispatcher.apply(table)
@@ -152,7 +155,7 @@ class Frontend:
             self.early.refuse(client, request, 404, f"no such route: {path.decode('latin-1')}")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
             self.early.refuse(client, request, 405, f"this route wants {allowed.decode()}")
-        elif path == b"/health" or (path == _METRICS and _is_local(client)):
+        elif path == b"/health" or (path == _METRICS and is_local(client.address)):
             # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
             self._serve_locally(client, request)
         else:
@@ -216,6 +219,10 @@ class Frontend:
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
+        bounds = self._bounds.of(lane.route, self._authenticator.bounded_hash(request))
+        if bounds is not None and (wrong := bound(request, found, bounds, max_model_len=lane.route.max_model_len)):
+            self.early.refuse(client, request, 400, wrong)
+            return
         exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found, self._authenticator.client_key(request, client.address), self.ended)
 
@@ -234,12 +241,3 @@ class Frontend:
         head = wire.lines(content_type, (REQUEST_ID, self.ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
         client.reply(status, head, b"" if request.method == b"HEAD" else body)
         client.answered()
-
-
-def _is_local(client: ClientConnection) -> bool:
-    try:
-        address = ipaddress.ip_address(client.address)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

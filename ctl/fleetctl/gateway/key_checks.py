@@ -18,7 +18,7 @@ _WAITING_MAX = 1024
 # After each check as long a rest: a flood of keys takes half a core at most.
 _REST_PER_CHECK_S = 1.0
 
-Waiting = tuple[bytes, tuple[str, ...], asyncio.Future[bool]]
+Waiting = tuple[bytes, tuple[str, ...], asyncio.Future[str]]
 
 
 class KeyChecks:
@@ -27,12 +27,12 @@ class KeyChecks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_address: OrderedDict[str, deque[Waiting]] = OrderedDict()
-        self._pending: dict[tuple[bytes, tuple[str, ...]], asyncio.Future[bool]] = {}
+        self._pending: dict[tuple[bytes, tuple[str, ...]], asyncio.Future[str]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._worker: asyncio.Task[None] | None = None
 
-    async def check(self, key: bytes, hashes: tuple[str, ...], *, address: str) -> bool | None:
-        """Return whether the key is one of these hashes'. None: too many wait already."""
+    async def check(self, key: bytes, hashes: tuple[str, ...], *, address: str) -> str | None:
+        """Return which of these hashes is the key's; "": none is. None: too many wait already."""
         pending = self._pending.get((key, hashes))
         if pending is None:
             queue = self._by_address.get(address, ())
@@ -47,9 +47,9 @@ class KeyChecks:
         if self._worker is not None:
             self._worker.cancel()
 
-    def _enqueue(self, key: bytes, hashes: tuple[str, ...], address: str) -> asyncio.Future[bool]:
+    def _enqueue(self, key: bytes, hashes: tuple[str, ...], address: str) -> asyncio.Future[str]:
         loop = asyncio.get_running_loop()
-        pending: asyncio.Future[bool] = loop.create_future()
+        pending: asyncio.Future[str] = loop.create_future()
         self._pending[key, hashes] = pending
         self._by_address.setdefault(address, deque()).append((key, hashes, pending))
         if self._worker is None or self._worker.done():
@@ -65,15 +65,17 @@ class KeyChecks:
             if queue:
                 self._by_address[address] = queue
             began_s = self._clock.monotonic_s()
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, _any_matches, key, hashes)
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, _matching, key, hashes)
             del self._pending[key, hashes]
             pending.set_result(found)
             await self._clock.sleep(_REST_PER_CHECK_S * (self._clock.monotonic_s() - began_s))
 
 
-def _any_matches(key: bytes, hashes: tuple[str, ...]) -> bool:
+def _matching(key: bytes, hashes: tuple[str, ...]) -> str:
+    """Return the first hash that is the key's. Every one is compared, so that time does not tell which it was."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
-        return False
-    return sum([matches(text, hashed) for hashed in hashes]) > 0
+        return ""
+    found = [hashed for hashed in hashes if matches(text, hashed)]
+    return found[0] if found else ""

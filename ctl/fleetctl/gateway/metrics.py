@@ -9,6 +9,7 @@ from fleetctl.core.slo.sketch import SketchReading
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.slo_gauges import SloGauges
 from fleetctl.gateway.stream_metrics import stream_families
+from fleetctl.model.generation import BoundReason
 from fleetctl.model.slo import BreachKind
 from fleetctl.telemetry.page import MetricsPage
 
@@ -116,6 +117,7 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
     good: list[Sample] = []
     breaches: list[Sample] = []
     sheds: list[Sample] = []
+    bounded: list[Sample] = []
     for name, lane in routes.lanes.items():
         stats = lane.accounts.windows.lifetime()
         requests += [({"lane": name, "ending": e}, n) for e, n in sorted(lane.accounts.endings.items())]
@@ -123,12 +125,15 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
         tokens.append(({"lane": name, "kind": "output"}, stats.output_tokens))
         good.append(({"lane": name}, stats.good))
         breaches += [({"lane": name, "kind": k}, n) for k, n in counters.breaches(name, lane.accounts).items()]
+        bounded += [({"lane": name, "reason": r.value}, lane.bounded[r]) for r in BoundReason]
         sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(stats.shed.items())]
     page.family("requests_total", "counter", "Requests that were answered, by how that ended.", requests)
     page.family("tokens_total", "counter", "Tokens in and out.", tokens)
     page.family("good_total", "counter", "Requests inside their lane's SLO.", good)
     page.family("breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
     page.family("shed_total", "counter", "Requests refused with 429.", sheds)
+    text = "Answers that a bound of the server's ended: of their length, of their time, a stop sequence, a loop."
+    page.family("bounded_total", "counter", text, bounded)
 
 
 def _lane_histograms(page: MetricsPage, routes: RoutingState) -> None:

@@ -31,9 +31,9 @@ class EventRelay:
     """
 
     __slots__ = (
-        "_counted", "_empty", "_finish_seen", "_is_counted", "_limits", "_looked", "_marker", "_pending", "_plain", "_previous",
-        "_shape", "_shown", "_text", "_text_bytes_max", "fault", "is_done", "is_usage_passed", "new_tokens", "splice", "transcript",
-        "usage",
+        "_counted", "_empty", "_is_counted", "_limits", "_looked", "_marker", "_pending", "_plain",
+        "_shape", "_shown", "_text", "_text_bytes_max", "ending", "fault", "is_done", "is_usage_passed", "last", "new_tokens",
+        "splice", "transcript", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -53,11 +53,11 @@ class EventRelay:
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
         self._counted = b""  # the last event with the engine's own count
         # How this engine spells the key before a token; what waits for the end of its event; what was fed last.
-        self._marker = self._empty = self._pending = self._previous = b""
+        self._marker = self._empty = self._pending = self.last = b""
         self.splice: Splicer | PromptCount | None = None  # rewrites a continuation's events
         self.fault: StreamFault | None = None
-        # Passed on: a finish_reason; [DONE]; the event that ends a stream with its usage.
-        self._finish_seen = self.is_done = self.is_usage_passed = False
+        # Passed on: events with a finish_reason; [DONE]; the event that ends a stream with its usage.
+        self.ending, self.is_done, self.is_usage_passed = b"", False, False
         self._plain = self._looked = self.new_tokens = 0  # content events: of the shape, all others, of the last feed
         self.usage: Usage | None = None
 
@@ -115,7 +115,7 @@ class EventRelay:
         new = data.count(marker) - data.count(self._empty) if marker else 0
         if new != data.count(b"\n\n") or not new:
             data, new = self._look(data)
-        self._previous = data
+        self.last = data
         self.new_tokens = new
         self._looked += new
         return data
@@ -138,7 +138,7 @@ class EventRelay:
     @property
     def is_finished(self) -> bool:
         """Whether a finish_reason was passed on; it may have come with the last content."""
-        return self._finish_seen or gives_finish(self._previous)
+        return bool(self.ending) or gives_finish(self.last)
 
     def _cut(self, data: bytes) -> bytes:
         end = wire.last_boundary(data)
@@ -167,12 +167,12 @@ class EventRelay:
 
     def _read(self, data: bytes, transcript: Transcript) -> bytes:
         """Take in events one by one, and learn the shape that the next ones will have."""
-        read = None if self._finish_seen or self.splice is not None else sole_event(data)
+        read = None if self.ending or self.splice is not None else sole_event(data)
         if read is not None and (passed_on := self._read_sole(data, read, transcript)):
             return passed_on
         data, self.new_tokens = self._look(data)
         self._looked += self.new_tokens
-        if self._finish_seen and data.find(b'"usage"') < 0 and not goes_on(data):
+        if self.ending and data.find(b'"usage"') < 0 and not goes_on(data):
             return data  # nothing but its end
         return b"".join([self._read_event(event, transcript) for event in wire.events(data)])
 
@@ -190,7 +190,7 @@ class EventRelay:
     def _read_event(self, event: bytes, transcript: Transcript) -> bytes:
         if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
             return event
-        if self._finish_seen and not goes_on(event):
+        if self.ending and not goes_on(event):
             return self._read_end(event, transcript)
         read = read_event(event)
         if read is None:
@@ -232,12 +232,12 @@ class EventRelay:
         if found is not None:
             self.fault, start = found
             data = data[:start]
-        if not self._finish_seen:
-            self._finish_seen = self.is_finished or gives_finish(data)
+        if not self.ending:
+            self.ending = self.last + data if self.is_finished or gives_finish(data) else b""
         self.usage = read_usage(data) or self.usage
         done = _DONE.search(data) if data.find(b"[DONE]") >= 0 else None
         if done is not None:
-            if self._finish_seen:
+            if self.ending:
                 self.is_done = True
             else:
                 # vLLM ends aborted streams so: with [DONE], but without a finish_reason.

@@ -11,6 +11,7 @@ import msgspec
 
 from fleetctl.gateway import wire
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
+from fleetctl.model.generation import BoundReason, GenerationSpec
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
@@ -39,6 +40,9 @@ class Request(msgspec.Struct, gc=False):
     keep_alive: bool
     http_1_0: bool
     messages_cut: int = 0  # of the body that came
+    bounds: GenerationSpec | None = None  # the server's, of its answer
+    length_bound: BoundReason | None = None  # which of them is in its body in place of a length of its own
+    limited: bytes = b""  # the same in the words of x-fleetctl-limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,15 @@ _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
 # What stands before the values of its own headers.
 _ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
 _REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
+_LIMITED = b"\r\nx-fleetctl-limit: "
 
 
 class ClientResponse:
     """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
 
     __slots__ = (
-        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "replica_id", "request_id",
-        "status",
+        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "limited", "replica_id",
+        "request_id", "status",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, lane_name: str, whole_bytes_max: int) -> None:
@@ -36,6 +37,7 @@ class ClientResponse:
         self._lane_name = lane_name.encode()
         self._whole_bytes_max = whole_bytes_max
         self.degraded = b""  # what the ladder cut
+        self.limited = b""  # the server's bounds that the request has in place of its own
         self.request_id = b""
         self.replica_id = b""
         self.status = 0
@@ -119,5 +121,7 @@ class ClientResponse:
             pieces += (_REPLICA, self.replica_id)
         if self.degraded:
             pieces += (_DEGRADED, self.degraded)
+        if self.limited:
+            pieces += (_LIMITED, self.limited)
         pieces.append(b"\r\n")
         return b"".join(pieces)

@@ -62,9 +62,7 @@ class Splicer:
 
     def finish(self, finish_reason: str, **more: str) -> bytes:
         """Return the event that says why the answer ended."""
-        content: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
-        choice = {"index": 0, **content, "finish_reason": finish_reason, **more}
-        return encode({**self._envelope, "object": kind_of(is_chat=self._is_chat), "choices": [choice]})
+        return finish_event(self._envelope, 0, is_chat=self._is_chat, finish_reason=finish_reason, **more)
 
     def _rewrite(self, line: bytes) -> bytes:
         event = read_event(line)
@@ -118,6 +116,12 @@ def end_of_stream(envelope: dict[str, Any], usage: Usage | None, *, is_chat: boo
         return wire.DONE_EVENT
     event = {**envelope, "object": kind_of(is_chat=is_chat), "choices": [], "usage": usage.as_openai()}
     return encode(event) + wire.DONE_EVENT
+
+
+def finish_event(envelope: dict[str, Any], index: int, *, is_chat: bool, **ends: str) -> bytes:
+    """Return the event that says why a choice ended."""
+    content: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
+    return encode({**envelope, "object": kind_of(is_chat=is_chat), "choices": [{"index": index, **content, **ends}]})
 
 
 def kind_of(*, is_chat: bool) -> str:

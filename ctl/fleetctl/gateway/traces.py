@@ -192,6 +192,8 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         attempts=attempts,
         continuations=ended.continuations,
         degraded=ended.degraded.decode("latin-1"),
+        limited=ended.limited.decode("latin-1"),
+        bounded_by=ended.bounded_by.value if ended.bounded_by is not None else "",
         refusal=ended.refused[0].value if ended.refused is not None else "",
         retry_after_s=ended.refused[1] if ended.refused is not None else None,
         predicted_wait_s=ended.refused[2] if ended.refused is not None else None,

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from fleetctl.model.budget import RequestTotals
+from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
@@ -72,6 +73,7 @@ class RoutingTable(RequestRules):
     epoch: int = 0
     generation: int = 0  # of the fleet's record it was made from
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
+    key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by hash: bounds beside the lane's
 
     @property
     def order(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.slo import LaneSlo
 
 
@@ -131,6 +132,7 @@ class LaneRules:
     spill_to: tuple[str, ...] = ()  # lanes whose idle replicas may serve this one, in order
     # Lanes of the same engine may use its replicas, request by request, while its own promise is kept.
     lends: bool = True
+    generation: GenerationSpec = field(default_factory=GenerationSpec)  # the bounds of its answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +259,7 @@ class GatewaySpec(RequestRules):
     port: int = 8080
     port_is_given: bool = False  # by an option at `up`, which outlasts what the profile's file says
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
+    key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by reference: bounds beside the lane's
 
     @property
     def url(self) -> str:

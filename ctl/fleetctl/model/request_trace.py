@@ -51,6 +51,8 @@ class RequestTrace:
     attempts: tuple[RequestAttempt, ...] = ()  # the last one answered it, unless it has a failure
     continuations: int = 0  # of its stream, by another replica
     degraded: str = ""  # what a ladder step cut, in the words of x-fleetctl-degraded
+    limited: str = ""  # the server's bounds that it had in place of its own, in the words of x-fleetctl-limit
+    bounded_by: str = ""  # which of the server's bounds ended its answer, in the words of model/generation; empty: none
     refusal: str = ""  # why it was turned away, in the words of x-fleetctl-reason
     retry_after_s: float | None = None  # as it was told; None: it was not refused
     predicted_wait_s: float | None = (

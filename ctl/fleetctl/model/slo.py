@@ -89,6 +89,7 @@ class BreachKind(StrEnum):
     TIMEOUT = "timeout"
     ERROR = "error"
     REFUSED = "refused"
+    CAPPED = "capped"  # ended by a bound of the server's, in a lane that counts that as bad
 
 
 # Misses by gaps that were too long: an engine's steps, not its queue.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.load.trace import Arrival
+    from fleetctl.model.generation import BoundReason
     from fleetctl.sim.engine import SimulatedEngine
     from fleetctl.sim.event_heap import EventHeap, ScheduledCall
 
@@ -124,6 +125,11 @@ class SimulatedExchange:
     def end_stream(self) -> None:
         """Write the end of a stream that lacked only that."""
 
+    def end_early(self, reason: BoundReason) -> None:
+        """Write the end of an answer that its replica was not done with."""
+        if not self.request.is_stream:
+            self.request.output_tokens_uncounted = self.made
+
     def break_stream(self, reason: RequestEvent) -> None:
         """End an answer the client has part of, so that no client takes it for whole."""
 
@@ -139,6 +145,8 @@ class SimulatedExchange:
         request = self.request
         request.heard_s = now_s
         if not request.is_stream:
+            # The clock on its answer starts here, which a gateway sees because it asks the engine for a stream.
+            request.generating_s = request.generating_s or now_s
             return
         request.has_answer = True
         request.stopwatch.tokens(now_s, 1)

@@ -203,8 +203,19 @@ class SimulatedWorld:
             self.unrouted[lane.value] += 1
             return
         exchange = SimulatedExchange(self, row, attempt)
+        bounds = lane.route.generation
+        if bounds.max_tokens is not None and row.output_tokens > bounds.max_tokens:
+            needed, exchange.output_tokens = needed.bounded(bounds.max_tokens), bounds.max_tokens
         request = exchange.request = ActiveRequest(
-            exchange, lane, prompt, [], now_s, is_stream=row.stream, tokens=needed, is_lane_named=bool(row.lane)
+            exchange,
+            lane,
+            prompt,
+            [],
+            now_s,
+            is_stream=row.stream,
+            tokens=needed,
+            is_lane_named=bool(row.lane),
+            bounds=bounds if bounds.is_bounding else None,
         )
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1

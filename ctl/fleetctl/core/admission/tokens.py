@@ -50,6 +50,10 @@ class RequestTokens(msgspec.Struct, frozen=True, gc=False):
     prompt_most: int
     output: int = 0  # as asked, never negative; 0: whatever the engine has left
 
+    def bounded(self, output: int) -> RequestTokens:
+        """Return the same request with an answer of so many tokens."""
+        return RequestTokens(self.prompt, self.prompt_least, self.prompt_most, output)
+
     @property
     def expected(self) -> int:
         """Return the whole request; an answer of one token at least."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.model.generation import BoundReason
 from fleetctl.model.request_trace import EarlyRefusal, RequestTrace
 from fleetctl.model.slo import BreachKind
 from fleetctl.units import format_count, format_duration
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 _SHARE_SHOWN = 0.02
 # A first token this much later than predicted is the replica's doing, not the line's.
 _SURPRISE = 1.5
+_BOUNDS: dict[str, str] = {
+    BoundReason.DEFAULT_MAX_TOKENS: "the server's length for requests that name none (generation.default_max_tokens)",
+    BoundReason.MAX_TOKENS: "the server's longest answer (generation.max_tokens)",
+    BoundReason.STOP: "a stop sequence of the server's (generation.stop)",
+    BoundReason.MAX_DURATION: "the clock (generation.max_duration)",
+    BoundReason.LOOP: "the server, as it repeated itself,",
+}
 _PUNCTUALITY = {"good": "good", "ttft": "late"}
 
 
@@ -116,6 +124,10 @@ def _steps(trace: RequestTrace) -> Iterator[str]:
         yield _gaps(trace)
     if trace.degraded:
         yield f"the lane's step cut it down: {trace.degraded}"
+    if trace.limited:
+        yield f"the server set the length of its answer: {trace.limited}"
+    if trace.bounded_by:
+        yield f"{_BOUNDS.get(trace.bounded_by, trace.bounded_by)} ended its answer after {trace.output_tokens:,} tokens"
     if trace.rejected_status is not None:
         yield "its engine found fault with the request itself, so that it is no miss of the lane's; its client has the message, which is not kept"
     if trace.retry_after_s is not None:

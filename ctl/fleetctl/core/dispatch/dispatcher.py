@@ -14,6 +14,7 @@ from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.assignment import Assignment
 from fleetctl.core.dispatch.attribution import ErrorAttribution
 from fleetctl.core.dispatch.decode_watch import DecodeWatch
+from fleetctl.core.dispatch.early_end import EarlyEnds
 from fleetctl.core.dispatch.endings import Endings
 from fleetctl.core.dispatch.failover import could_continue, is_held_elsewhere
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Consequence, Retry
@@ -47,6 +48,7 @@ class Dispatcher:
         self.routes = RoutingState(rng)
         self._endings = Endings(clock, self.routes.ratio)
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
+        self.early = EarlyEnds(self._assignment, self._endings)
         self._limits = limits
         self._errors = ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
@@ -114,6 +116,7 @@ class Dispatcher:
     def first_token(self, request: ActiveRequest, now_s: float) -> None:
         """Note the first content event of this replica: its prefill is done."""
         request.awaits_token = False
+        request.generating_s = request.generating_s or now_s
         request.fruitless = 0
         request.displaced_until_s = None
         replica = request.replica
@@ -178,6 +181,7 @@ class Dispatcher:
 
     def _resend(self, request: ActiveRequest, failure: RequestEvent, consequence: Consequence) -> None:
         """Ask one more replica, while the budget lasts: the request may be what makes them fail."""
+        request.generating_s = None  # its answer begins anew
         if consequence.retry is Retry.NOW_OR_LATER:
             request.resends += 1
             self._assignment.place(request)
@@ -234,15 +238,9 @@ class Dispatcher:
     def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable, silent_s_min: float) -> None:
         """Count what is late, and end what takes too long at a replica. The time in a queue is the lane's to bound."""
         request.stopwatch.check(now_s, is_stream=request.is_stream)
-        # From its first dispatch, however many replicas it has had: the wait before that is the lane's to bound.
-        begun_s = request.stopwatch.started_s + (request.stopwatch.wait_s or 0.0)
-        if now_s - begun_s > table.request_timeout_s:
-            request.exchange.cancel()
-            self._assignment.release(request, failed=False)
-            self._endings.time_out(request)
-        elif request.replica is None:
+        if self.early.check(request, now_s, table.request_timeout_s) or request.replica is None:
             return
-        elif not request.is_paused and now_s - request.heard_s > silent_s_min:
+        if not request.is_paused and now_s - request.heard_s > silent_s_min:
             may_move = self._limits.let_move(request)
             failure = silence(request, request.replica, self.routes, now_s, may_move=may_move)
             if failure is not None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.core.slo.endings import Ending
+from fleetctl.model.generation import CappedIs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.core.admission.tokens import TokenRatio
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.model.generation import BoundReason
 
 
 class Endings:
@@ -78,6 +80,8 @@ class Endings:
     def finish(self, request: ActiveRequest, reason: RequestEvent, ending: Ending | None) -> None:
         """Count a request whose response is written, unless it was shed (None), and let go of it."""
         request.move(reason)
+        if request.bounded_by is not None and ending is Ending.COMPLETE:
+            ending = self._bounded(request, request.bounded_by)
         if request.ticket is not None:
             request.dequeue()
         self.active.pop(request, None)
@@ -98,3 +102,9 @@ class Endings:
                 output_tokens_uncounted=request.output_tokens_uncounted,
             )
         request.exchange.over()
+
+    def _bounded(self, request: ActiveRequest, by: BoundReason) -> Ending:
+        """Count an answer that a bound has ended; return how it counts."""
+        request.lane.bounded[by] += 1
+        is_bad = request.bounds is not None and request.bounds.capped_is is CappedIs.BAD
+        return Ending.CAPPED if is_bad else Ending.COMPLETE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fleetctl.core.admission.admit import Admission, LaneLoad, admit
@@ -20,6 +21,7 @@ from fleetctl.model.gateway import LaneSnapshot, RouteLane
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import Wakeup
     from fleetctl.core.routing.candidate import Candidate
+    from fleetctl.model.generation import BoundReason
 
 R = TypeVar("R")
 
@@ -37,6 +39,7 @@ class DispatchLane(Generic[R]):
         "always_takes_slot",
         "answers",
         "borrowed",
+        "bounded",
         "budget_s",
         "candidates",
         "degradation",
@@ -71,6 +74,7 @@ class DispatchLane(Generic[R]):
         self.service = ServiceTime()
         self.answers = AnswerLength(route.output_tokens)
         self.departures = Departures()
+        self.bounded: Counter[BoundReason] = Counter()  # answers that a bound of the server's ended, since the start
         self.returns = ReturnLine()
         self.probe = ProbeGate()
         self.candidates: list[Candidate] = []

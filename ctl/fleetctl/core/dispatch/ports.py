@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.state import RequestEvent
+    from fleetctl.model.generation import BoundReason
 
 
 class Wakeup(Protocol):
@@ -39,7 +40,7 @@ class Resumption(Enum):
 class ExchangePort(Protocol):
     """One request's bytes: its client on one side, a replica on the other.
 
-    `refuse`, `fail`, `pass_on`, `end_stream` and `break_stream` each write the end of the response; then comes `over`.
+    `refuse`, `fail`, `pass_on`, `end_stream`, `end_early` and `break_stream` each write the end of the response; then comes `over`.
     """
 
     def send(self, replica_id: str) -> None:
@@ -68,6 +69,10 @@ class ExchangePort(Protocol):
 
     def end_stream(self) -> None:
         """Write the end of a stream that lacked only that."""
+        ...
+
+    def end_early(self, reason: BoundReason) -> None:
+        """Write the end of an answer that its replica was not done with: what there is of it, and why no more."""
         ...
 
     def break_stream(self, reason: RequestEvent) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
     from fleetctl.core.routing.prefill_step import PrefillTurn
+    from fleetctl.model.generation import BoundReason, GenerationSpec
 
 _QUEUED = RequestState.QUEUED  # an enum's members are slow to look up
 _NOBODY: frozenset[str] = frozenset()
@@ -65,6 +66,8 @@ class ActiveRequest:
         "attempt",
         "avoided",
         "awaits_token",
+        "bounded_by",
+        "bounds",
         "client",
         "continuations",
         "degraded",
@@ -73,6 +76,7 @@ class ActiveRequest:
         "displaced_until_s",
         "exchange",
         "fruitless",
+        "generating_s",
         "has_answer",
         "hashes",
         "heard_s",
@@ -84,6 +88,7 @@ class ActiveRequest:
         "kv_share",
         "lane",
         "lane_continued",
+        "limited",
         "must_continue",
         "needed_tokens",
         "output_tokens_uncounted",
@@ -114,7 +119,12 @@ class ActiveRequest:
     id: bytes
     traceparent: bytes | None
     degraded: bytes
+    limited: bytes  # the server's bounds that it has in place of its own, in the words of x-fleetctl-limit
     seq: int
+
+    bounds: GenerationSpec | None  # the server's, of its answer; None: none
+    generating_s: float | None  # since when tokens of this answer have come
+    bounded_by: BoundReason | None  # which of the bounds ended it; the shell notes it of one that the engine kept to
 
     def __init__(  # noqa: PLR0913  # what a request is known by
         self,
@@ -129,6 +139,7 @@ class ActiveRequest:
         tokens: RequestTokens | None = None,
         is_lane_named: bool = False,
         client: int = 0,
+        bounds: GenerationSpec | None = None,
     ) -> None:
         self.exchange = exchange
         self.lane = lane
@@ -143,22 +154,17 @@ class ActiveRequest:
         self.is_stream = is_stream
         self.stopwatch = RequestStopwatch(lane.accounts, now_s)
         self.state = _QUEUED
-        # Waiting.
-        self.queue: LaneQueue[ActiveRequest] | None = None
+        self.queue: LaneQueue[ActiveRequest] | None = None  # where it waits
         self.ticket: Ticket[ActiveRequest] | None = None
         self.displaced_s = 0.0  # when it first had to
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
-        # At a replica.
-        self.replica: DispatchReplica | None = None
+        self.replica: DispatchReplica | None = None  # that has it; so far it has none
         self.turn: PrefillTurn | None = None  # in its replica's line
         self.kv_share: KvShare | None = None  # of its replica's KV cache
         self.prefill_tokens = 0  # counted at the replica until its first token comes
-        self.dispatched_s = 0.0
-        self.awaits_token = False
-        self.has_answer = False  # the shell notes: this replica's head has come
-        self.heard_s = 0.0  # the shell notes: when this replica last said something
+        self.awaits_token = self.has_answer = False  # the shell notes the second: this replica's head has come
+        self.dispatched_s = self.heard_s = 0.0  # the shell notes the second: when this replica last said something
         self.is_paused = False  # the shell notes: the client does not read, so the replica's silence is not its own
-        # What has become of it so far.
         self.is_committed = False  # the client has got a part of the answer
         self.must_continue = False  # only a replica that can go on with another one's stream may take it
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
@@ -168,6 +174,8 @@ class ActiveRequest:
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
         self.stale_at = ""  # the replica whose idle connection turned out to be closed
         self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
+        self.bounds = bounds
+        self.generating_s = self.bounded_by = None
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used: int | None = None
         self.output_tokens_uncounted = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.generation import most_tokens
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
@@ -39,6 +40,7 @@ class RoutingState:
         self.prefixes = PrefixIndex()
         self.any_continues = False  # some replica could go on with a lost stream
         self._all_ready = True  # no node is reported not ready
+        self._answer_max: int | None = None  # no lane lets an answer get longer
         self._choice: LaneChoice[RouteLane] = LaneChoice(())
         self._picker = Picker(RoutingRules())
         self.served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
@@ -58,6 +60,7 @@ class RoutingState:
             else:
                 lane.apply(row)
         self._wire_lanes(table)
+        self._answer_max = most_tokens(row.generation for row in table.lanes)
         self.any_continues = any(row.continues for row in table.replicas)
         self._all_ready = all(row.node_ready for row in table.replicas)
 
@@ -113,6 +116,8 @@ class RoutingState:
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
+        if self._answer_max is not None and tokens.output > self._answer_max:
+            tokens = tokens.bounded(self._answer_max)
         chosen = self._choice.choose_holding(
             tokens, header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
         )

@@ -29,6 +29,7 @@ class RequestEvent(StrEnum):
     EXPIRED = "expired"  # it has waited as long as it may
     GIVEN_UP = "given-up"  # no replica may, or ever could, take it after the one that failed it
     TIMED_OUT = "timed-out"  # it has taken longer than a request may, from its first replica on
+    BOUNDED = "bounded"  # a bound of the server's ends its answer: what there is of it is whole
     # What happens on the way to a replica and back.
     CONNECTED = "connected"  # its bytes are on their way
     PASSED_ON = "passed-on"  # the client gets the first bytes of this replica's answer
@@ -60,6 +61,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     },
     RequestState.CONNECTING: {
         RequestEvent.CONNECTED: RequestState.SENT,
+        RequestEvent.BOUNDED: _OVER,
         RequestEvent.UNREACHABLE: _DISPLACED,
         RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.TIMED_OUT: _OVER,
@@ -68,6 +70,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     RequestState.SENT: {
         RequestEvent.PASSED_ON: RequestState.STREAMING,
         RequestEvent.ANSWERED: _OVER,
+        RequestEvent.BOUNDED: _OVER,
         RequestEvent.STALE_CONNECTION: _DISPLACED,
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.PROTOCOL_ERROR: _DISPLACED,
@@ -82,6 +85,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     },
     RequestState.STREAMING: {
         RequestEvent.ANSWERED: _OVER,
+        RequestEvent.BOUNDED: _OVER,
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.PROTOCOL_ERROR: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
@@ -93,6 +97,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
     RequestState.DISPLACED: {
         RequestEvent.DISPATCHED: RequestState.CONNECTING,
         RequestEvent.ANSWERED: _OVER,  # nothing but the end of its stream had been missing
+        RequestEvent.BOUNDED: _OVER,
         RequestEvent.EXPIRED: _OVER,
         RequestEvent.TIMED_OUT: _OVER,
         RequestEvent.GIVEN_UP: _OVER,

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.generation import most_tokens
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens, TokenRatio
 from fleetctl.core.lanes import LaneChoice
@@ -123,6 +124,7 @@ class _Shares:
         self._choice = LaneChoice(profile.lanes)
         self._miss = 1.0 - _hit(profile)
         self._ratio = TokenRatio()
+        self._answer_max = most_tokens(lane.generation for lane in profile.lanes) or math.inf
         self._lengths = sorted({lane.max_model_len for lane in profile.lanes if lane.max_model_len})
         self._by_output: dict[int, tuple[tuple[float, ...], list[dict[str, float]]]] = {}
 
@@ -141,7 +143,7 @@ class _Shares:
         return by_interval[bisect_right(edges, uncached_tokens) - 1]
 
     def _table(self, output_tokens: float) -> tuple[tuple[float, ...], list[dict[str, float]]]:
-        output = round(output_tokens) if self.by_output else 0
+        output = round(min(output_tokens, self._answer_max)) if self.by_output else 0
         if output not in self._by_output:
             edges = self._edges(output)
             ends = (*edges[1:], 2.0 * edges[-1] + 2.0)
@@ -206,12 +208,13 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
         name: LaneDemand(
             rps=workload.peak_rps * math.fsum(s[2] for s in parts),
             prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, sorted(parts) or [(0.0, 1.0, 1.0)]))),
-            output=_weighted(outputs[name]) if shares.by_output and parts else output,
+            output=_bounded(profile, name, _weighted(outputs[name]) if shares.by_output and parts else output),
             prefix_hit=_lane_hit(profile, name),
             burst_cv=workload.burst_cv,
             average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
             source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak"
-            + (_ASKED_FOR if shares.by_output else ""),
+            + (_ASKED_FOR if shares.by_output else "")
+            + _bound_clause(profile, name),
         )
         for name, parts in segments.items()
     }
@@ -296,14 +299,26 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
         demands[name] = LaneDemand(
             rps=rps,
             prompt=_empirical(found or everyone, lambda row: row[1]),
-            output=_empirical(found or everyone, lambda row: row[2]),
+            output=_bounded(profile, name, _empirical(found or everyone, lambda row: row[2])),
             prefix_hit=_lane_hit(profile, name),
             burst_cv=cv,
             average_rps=rps * average,
             source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's"
-            + (_ASKED_FOR if shares.by_output else ""),
+            + (_ASKED_FOR if shares.by_output else "")
+            + _bound_clause(profile, name),
         )
     return demands
+
+
+def _bounded(profile: Profile, lane: str, output: Lengths) -> Lengths:
+    """Return answers as long as the lane's maximum lets them get."""
+    most = profile.lane(lane).generation.max_tokens
+    return output if most is None else Lengths(points=tuple(min(tokens, float(most)) for tokens in output.points))
+
+
+def _bound_clause(profile: Profile, lane: str) -> str:
+    most = profile.lane(lane).generation.max_tokens
+    return "" if most is None else f"; no answer longer than generation.max_tokens ({most:,})"
 
 
 def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TraceRow], int]) -> Lengths:

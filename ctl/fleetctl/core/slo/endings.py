@@ -19,6 +19,7 @@ class Ending(StrEnum):
     """How a request ended."""
 
     COMPLETE = "complete"
+    CAPPED = "capped"  # a bound of the server's ended it, and its lane counts that as bad
     INCOMPLETE = "incomplete"  # the stream stopped before its end
     TIMEOUT = "timeout"  # ours, total or stall
     ERROR = "error"  # a 5xx, or no answer at all
@@ -49,6 +50,7 @@ class Counting(StrEnum):
 
 COUNTED: Final[Mapping[Ending, Counting]] = {
     Ending.COMPLETE: Counting.BY_LIMITS,
+    Ending.CAPPED: Counting.MISS,
     Ending.INCOMPLETE: Counting.MISS,
     Ending.TIMEOUT: Counting.MISS,
     Ending.ERROR: Counting.MISS,
@@ -59,6 +61,7 @@ COUNTED: Final[Mapping[Ending, Counting]] = {
 
 # What a miss is called.
 MISSES: Final[Mapping[Ending, BreachKind]] = {
+    Ending.CAPPED: BreachKind.CAPPED,
     Ending.INCOMPLETE: BreachKind.INCOMPLETE,
     Ending.TIMEOUT: BreachKind.TIMEOUT,
     Ending.ERROR: BreachKind.ERROR,

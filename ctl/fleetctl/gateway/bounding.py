@@ -1,0 +1,119 @@
+"""Writes the server's bounds of an answer into the request's body: a length where it names none, a lower one, stop sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fleetctl.core.admission.generation import default_reason, default_tokens, stricter
+from fleetctl.model.generation import BoundReason, GenerationSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.gateway.measure import MeasuredRequest
+    from fleetctl.gateway.requests import Request
+    from fleetctl.model.gateway import RouteLane, RoutingTable
+
+_LENGTHS = ("max_completion_tokens", "max_tokens")  # as engines rank them
+_MIN_TOKENS = b'"min_tokens"'
+
+
+class AnswerBounds:
+    """What holds for the answers of one lane to one key; made once for each, and shared by their requests."""
+
+    __slots__ = ("spec", "stop_member")
+
+    def __init__(self, spec: GenerationSpec) -> None:
+        self.spec = spec
+        self.stop_member = b'"stop":%b,' % msgspec.json.encode(spec.stop) if spec.stop else b""
+
+
+class BoundsTable:
+    """The bounds of every lane and key of a routing table."""
+
+    def __init__(self) -> None:
+        self._keys: Mapping[str, GenerationSpec] = {}
+        self._known: dict[tuple[str, str], AnswerBounds | None] = {}
+
+    def apply(self, table: RoutingTable) -> None:
+        """Forget what held under the table before."""
+        self._keys = table.key_generation
+        self._known = {}
+
+    def of(self, lane: RouteLane, key_hash: str) -> AnswerBounds | None:
+        """Return what holds for a lane's answers to a key; "": to no key that has bounds of its own. None: nothing does."""
+        known = (lane.name, key_hash)
+        if known not in self._known:
+            own = self._keys.get(key_hash)
+            spec = lane.generation if own is None else stricter(lane.generation, own)
+            self._known[known] = AnswerBounds(spec) if spec.is_bounding else None
+        return self._known[known]
+
+
+def bound(request: Request, found: MeasuredRequest, bounds: AnswerBounds, *, max_model_len: int) -> str:
+    """Put the bounds into a request: into its body, its notes and the length it is expected to have.
+
+    Return what is wrong with the length it names, where that is no number of tokens: empty, as a rule.
+    """
+    spec, parsed, body = bounds.spec, found.parsed, request.body
+    request.bounds = spec
+    named = parsed.output_tokens_max
+    is_lawful = named is not None and named > 0 and (spec.max_tokens is None or named <= spec.max_tokens)
+    needs_stop = bool(spec.stop)
+    # Most bodies are only added to; those that say what the server says otherwise are written anew.
+    if not parsed.prompt or (needs_stop and parsed.has_stop) or (parsed.has_length and not is_lawful):
+        return _rewrite(request, found, spec, max_model_len)
+    members = bounds.stop_member
+    if not parsed.has_length:
+        if body.find(_MIN_TOKENS) >= 0:
+            return _rewrite(request, found, spec, max_model_len)
+        tokens = default_tokens(spec, prompt_tokens=found.prompt.prompt_tokens, max_model_len=max_model_len)
+        if tokens is not None:
+            members = b'"max_tokens":%d,%b' % (tokens, members)
+            _note(request, found, default_reason(spec, tokens), tokens)
+    if members:
+        at = body.find(b"{") + 1
+        request.body = body[:at] + members + body[at:]
+    return ""
+
+
+def _rewrite(request: Request, found: MeasuredRequest, spec: GenerationSpec, max_model_len: int) -> str:
+    """Do the same by reading the whole body."""
+    body: dict[str, Any] = msgspec.json.decode(request.body)
+    named = [key for key in _LENGTHS if body.get(key) is not None]
+    for key in named:
+        if not isinstance(body[key], int) or isinstance(body[key], bool) or body[key] < 1:
+            return f"`{key}` must be a whole number of tokens, 1 or more"
+    least = body.get("min_tokens")
+    least = least if isinstance(least, int) else 0
+    if not named:
+        prompt_tokens = found.prompt.prompt_tokens
+        tokens = default_tokens(spec, prompt_tokens=prompt_tokens, max_model_len=max_model_len, least=least)
+        if tokens is not None:
+            body["max_tokens"] = tokens
+            _note(request, found, default_reason(spec, tokens), tokens)
+    elif spec.max_tokens is not None and body[named[0]] > spec.max_tokens:
+        body |= {key: min(body[key], spec.max_tokens) for key in named}
+        _note(request, found, BoundReason.MAX_TOKENS, spec.max_tokens)
+    if spec.max_tokens is not None and least > spec.max_tokens:
+        body["min_tokens"] = spec.max_tokens  # an engine refuses more of these than it may generate
+    if spec.stop:
+        own = _own_stops(body.get("stop"))
+        body["stop"] = [*own, *(stop for stop in spec.stop if stop not in own)]
+    request.body = msgspec.json.encode(body)
+    return ""
+
+
+def _own_stops(stop: object) -> list[Any]:
+    """Return a client's stop sequences; what is neither text nor a list is for the engine to refuse."""
+    if stop is None:
+        return []
+    return stop if isinstance(stop, list) else [stop]
+
+
+def _note(request: Request, found: MeasuredRequest, reason: BoundReason, tokens: int) -> None:
+    request.length_bound = reason
+    request.limited = b"%b=%d" % (reason.value.encode(), tokens)
+    found.tokens = found.tokens.bounded(tokens)
