@@ -389,3 +389,14 @@ def test_replicas_are_not_given_up_before_it_is_known_what_requests_cost():
     assert "0.8 rps offered needs 1 of 2, maybe 2: too few requests have finished" in reason_of(decision, "short")
     # That it might have been more is no burst to keep anything for.
     assert step(fleet, decision.memory, 3900, *TWO, rps=0.8).memory.lanes["short"].wanted == 1
+
+
+def test_a_lane_at_its_minimum_counts_no_more_replicas_of_fewer():
+    fleet = worlds.one_lane(2)
+    spec = fleet.profile.lanes[0]
+    bounds = replace(spec, replicas=replace(spec.replicas, min=2))
+    fleet = replace(fleet, profile=replace(fleet.profile, lanes=(bounds, *fleet.profile.lanes[1:])))
+    assert reason_of(step(fleet, PLANNED, 3600, *TWO, rps=2.0), "short").startswith("2 ready of 2, the lane's minimum")
+    three = (*TWO, observed("r3"))
+    more = reason_of(step(fleet, PLANNED, 3600, *three, rps=2.0), "short")
+    assert more.startswith("3 ready, 2 wanted, the lane's minimum")

@@ -284,7 +284,9 @@ def _kept(view: LaneView, memory: LaneMemory, peak: NeedPeak, calm: float) -> Ta
     need = now.replicas
     if need >= memory.wanted:
         is_minimum = memory.wanted <= view.spec.replicas.min
-        reason = f"{view.counts.ready} ready of {memory.wanted}, the lane's minimum"
+        ready, wanted = view.counts.ready, memory.wanted
+        count = f"{ready} ready of {wanted}" if ready <= wanted else f"{ready} ready, {wanted} wanted"
+        reason = f"{count}, the lane's minimum"
         if not is_minimum:
             reason = f"{now.why} needs {need} of {memory.wanted}"
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
