@@ -18,7 +18,7 @@ from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.core.reconcile import reconcile
 from fleetctl.errors import UnavailableError
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaSnapshot, RoutingTable, SignalFeed
+from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaCuts, ReplicaSnapshot, RoutingTable, SignalFeed
 from fleetctl.model.node import NodeState
 from fleetctl.model.slo_feed import SloFeed
 from fleetctl.paths import FleetPaths
@@ -122,6 +122,9 @@ class FakeGateway:
     failures: dict[str, int] = field(default_factory=dict)
     good: dict[str, int] = field(default_factory=dict)  # replica -> requests that ended there inside their SLO
     breached: dict[str, dict[str, int]] = field(default_factory=dict)
+    cuts: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # replica -> requests cut there, and those lost of them
     errors: dict[str, int] = field(default_factory=dict)  # replica -> answered with nothing else since
     silent_since: dict[str, float] = field(default_factory=dict)  # replica -> nothing was heard of its requests since
     stalled: set[str] = field(default_factory=set)  # replicas all of whose requests stood still
@@ -179,6 +182,7 @@ class FakeGateway:
             table_version=self.table.version if self.table else 0,
             pid=4242,
             lanes=self.lanes,
+            cuts=tuple(ReplicaCuts(id=name, cut=cut, lost=lost) for name, (cut, lost) in self.cuts.items()),
             replicas=tuple(
                 ReplicaSnapshot(
                     id=route.id,

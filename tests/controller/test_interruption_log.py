@@ -82,3 +82,51 @@ def test_what_had_long_ended_when_a_node_was_taken_is_not_counted(on_rig):
         assert (record.in_flight, record.in_flight_at_end) == (0, 0)
 
     on_rig(scenario)
+
+
+def test_requests_that_a_node_cut_are_counted_from_when_it_was_last_whole_until_they_are_over(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(10)
+            spot = next(r for r in rig.replicas(ReplicaState.READY) if r.market is Market.SPOT)
+            rig.gateway.cuts[spot.id] = (3, 1)  # an hour ago, say
+            await rig.clock.sleep(3)
+            rig.gateway.failures[spot.id] = 5
+            rig.gateway.cuts[spot.id] = (7, 2)
+            await rig.provider.interrupt(spot.node_id, notice_s=0)
+            await rig.clock.sleep(30)
+            (record,) = kept(rig)
+            assert (record.cut, record.lost) == (4, 1)
+            rig.gateway.cuts[spot.id] = (8, 3)  # two that had gone on elsewhere are over
+            await rig.clock.sleep(30)
+            (record,) = kept(rig)
+            assert (record.cut, record.lost) == (5, 2)
+            await rig.clock.sleep(120)
+            rig.gateway.cuts[spot.id] = (9, 4)
+            await rig.clock.sleep(5)
+        (record,) = kept(rig)
+        assert (record.cut, record.lost) == (5, 2)
+
+    on_rig(scenario)
+
+
+def test_a_gateway_that_was_restarted_meanwhile_has_counted_nothing(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(10)
+            spot = next(r for r in rig.replicas(ReplicaState.READY) if r.market is Market.SPOT)
+            await rig.provider.interrupt(spot.node_id, notice_s=20)
+            await rig.clock.sleep(5)
+            (record,) = kept(rig)
+            assert (record.cut, record.lost) == (0, 0)
+            rig.gateway.kill()
+            await rig.clock.sleep(5)
+            rig.gateway.cuts[spot.id] = (2, 2)
+            await rig.clock.sleep(60)
+        (record,) = kept(rig)
+        assert record.ended_at is not None
+        assert (record.cut, record.lost) == (None, None)
+
+    on_rig(scenario)

@@ -176,6 +176,30 @@ async def test_a_request_that_was_sent_elsewhere_tells_of_both_replicas(rig):
     assert trace.attempts[0].failure
 
 
+def cuts(rig: GatewayRig) -> dict[str, tuple[int, int]]:
+    return {each.id: (each.cut, each.lost) for each in rig.frontend.snapshot(1).cuts or ()}
+
+
+async def test_a_request_that_a_replica_broke_off_and_another_answered_is_cut_and_not_lost(rig):
+    await rig.add("r1", dies)
+    answered = asyncio.ensure_future(rig.post(stream=True))
+    await SYSTEM_CLOCK.sleep(0.05)
+    assert cuts(rig) == {}  # it is not over yet
+    await rig.add("r2")
+    assert (await answered).status == 200
+    assert cuts(rig) == {"r1": (1, 0)}
+
+
+async def test_an_answer_that_broke_off_and_went_on_nowhere_is_lost_and_an_error_is_no_cut(rig):
+    await rig.add("r1", answers(["a", "b", "c"], die_after=1))
+    await rig.post(stream=True)
+    assert cuts(rig) == {"r1": (1, 1)}
+    async with GatewayRig() as other:
+        await other.add("r1", rejects(500))
+        await other.post()
+        assert cuts(other) == {}
+
+
 async def test_who_asks_again_after_a_number_misses_no_request(rig):
     await rig.add("r1")
     seen, after = [], 0

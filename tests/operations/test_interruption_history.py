@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from fleetctl.cli.main import main
 from fleetctl.model.catalogue import Market
@@ -29,6 +32,30 @@ def test_rates_are_by_zone_type_and_offering(site, fleet, store, clock):
     assert [rate.name for rate in found.types] == [offering.instance_type]
     assert found.offerings[0].hazard_per_h is not None
     assert len(interruptions(site, "demo", since=clock.now() - timedelta(hours=1)).interruptions) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"cut": 5, "lost": 2, "in_flight_at_end": 6}, "5, 2 lost"),
+        ({"cut": 5, "lost": 0, "in_flight_at_end": 6}, "5, none lost"),
+        ({"cut": 0, "lost": 0, "in_flight_at_end": 6}, "0"),
+        ({"in_flight_at_end": 6}, "~6 lost"),
+        ({"in_flight_at_end": 6, "continues_streams": True}, "~6 continued"),
+        ({"in_flight_at_end": 0}, "0"),
+        ({"cut": 0, "lost": 0, "ended_at": None}, "-"),
+    ],
+)
+def test_what_was_cut_is_told_as_counted_and_else_as_about(site, fleet, store, capsys, given, shown):
+    usual = {"ended_at": samples.EPOCH} | given
+    record = InterruptionRecord(
+        at=samples.EPOCH, fleet="demo", replica_id="r1", lane="short", node_id="n-1", offering=samples.offering().key,
+        zone="a", instance_type="t", market=Market.SPOT, in_flight=777, **usual,
+    )  # fmt: skip
+    store.put_record(StoredRecord.of(Collection.INTERRUPTIONS, "k", record, at=record.at, fleet="demo"))
+    assert main(["interruptions", "demo"], site=site) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if "777" in line)
+    assert re.split(r"\s{2,}", row.partition("777")[2].strip())[0] == shown
 
 
 def test_two_notices_in_ten_minutes_tell_no_rate_and_twenty_in_a_day_do(site, fleet, store, clock, capsys):

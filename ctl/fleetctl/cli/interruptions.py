@@ -28,6 +28,9 @@ def interruptions(
 ) -> None:
     """Show which nodes were taken, with what warning, and how soon they were replaced; and rates by zone and type.
 
+    CUT is what the node's end broke off, as the gateway counted it, and how much of that nobody answered in full: "5, 2
+    lost". "~5 lost" was not counted (the gateway was restarted then): it is what was last in flight there.
+
     Node-hours and losses weigh less as they age, as placement weighs them. A rate is shown with the interval that holds
     it in nine cases of ten; where that spans more than a factor of ten, too little was seen to tell. EXPECTED is what placement
     goes by. A fleet that is gone keeps its history.
@@ -51,8 +54,6 @@ def _view(found: InterruptionHistory, *, now: datetime) -> View:
 
 
 def _row(record: InterruptionRecord, now: datetime) -> tuple[str, ...]:
-    how = "continued" if record.continues_streams else "lost"
-    cut = "-" if record.in_flight_at_end is None else f"{record.in_flight_at_end} {how}"
     return (
         format_clock_time(record.at, now),
         record.replica_id,
@@ -63,10 +64,20 @@ def _row(record: InterruptionRecord, now: datetime) -> tuple[str, ...]:
         "none" if record.notice is None else record.notice + (", after a hint" if record.was_hinted else ""),
         "-" if record.warning_s is None else format_duration(record.warning_s),
         str(record.in_flight),
-        cut if record.in_flight_at_end else cut.partition(" ")[0],
+        _cut(record),
         "-" if record.replaced_s is None else format_duration(record.replaced_s),
         record.node_id,
     )
+
+
+def _cut(record: InterruptionRecord) -> str:
+    """Return "5, 2 lost" as counted; "~5 lost" by what was in flight there, and by whether the engine goes on with streams."""
+    if record.ended_at is None:
+        return "-"
+    if record.cut is not None and record.lost is not None:
+        return f"{record.cut}, {record.lost or 'none'} lost" if record.cut else "0"
+    how = "continued" if record.continues_streams else "lost"
+    return f"~{record.in_flight_at_end} {how}" if record.in_flight_at_end else "0"
 
 
 def _rate_row(rate: InterruptionRate) -> tuple[str, ...]:

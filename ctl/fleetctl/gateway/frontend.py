@@ -111,6 +111,7 @@ class Frontend:
             lanes=tuple(lane.snapshot(now_s) for lane in self.dispatcher.routes.lanes.values()),
             replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
             loop=self.gauges.loop.read(),
+            cuts=self.ended.cuts.counts(),
         )
 
     def sweep(self) -> None:

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.endings import Ending
+from fleetctl.gateway.cut_requests import CutRequests
 from fleetctl.gateway.request_ids import RequestIds, trace_id
 from fleetctl.model.request_trace import RequestAttempt, RequestTrace, RequestTraces, TraceQuery
 
@@ -72,6 +73,7 @@ class EndedRequests:
         self._lanes: dict[str, LaneRings] = {}
         self._seq = 0
         self.ids = RequestIds(started_at)
+        self.cuts = CutRequests()
 
     def note(self, request: ActiveRequest) -> None:
         """Remember a request that is over, without its exchange, which holds what its client wrote."""
@@ -83,7 +85,9 @@ class EndedRequests:
         del request.exchange
         request.hashes = _NO_HASHES
         rings.recent.append(request)
-        stopwatch = request.stopwatch
+        stopwatch, attempt = request.stopwatch, request.attempt
+        if attempt is not None and (attempt.failure is not None or attempt.before is not None):
+            self.cuts.note(request)
         if not stopwatch.is_good:
             _keep_missed(rings, request)
         slow_s = stopwatch.ttft_s or stopwatch.ended_s - stopwatch.started_s

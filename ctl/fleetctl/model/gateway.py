@@ -190,6 +190,14 @@ class ReplicaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     breached: dict[str, int] = {}  # those outside of it, by BreachKind
 
 
+class ReplicaCuts(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that a replica had and that nothing came of any more, as where its node is gone; counted as they end."""
+
+    id: str
+    cut: int
+    lost: int  # of these, those that nobody answered in full: neither sent elsewhere with success nor ended by their client
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLoopLoad:
     """How busy the gateway's one event loop was over the last ten seconds."""
@@ -212,6 +220,7 @@ class GatewaySnapshot:
     uptime_s: float | None = None  # on a clock that nobody sets; None: it does not say
     table_generation: int = 0  # of the fleet's record that its table was made from; 0: it has none
     loop: EventLoopLoad | None = None  # None: not known yet
+    cuts: tuple[ReplicaCuts, ...] | None = None  # since its start, gone replicas too; None: it counts none
 
     def age_s(self, now: datetime) -> float:
         """Return how long the gateway has run: its windows hold no more than that."""

@@ -26,7 +26,9 @@ class InterruptionRecord:
     was_hinted: bool = False  # an earlier hint had said that it was likely
     warning_s: float | None = None  # from the notice to the end that it named; None: it named none
     in_flight: int = 0  # requests on it when the notice came, or last seen before it was gone
-    in_flight_at_end: int | None = None  # last seen before its end: cut then; None: it has not ended yet
+    in_flight_at_end: int | None = None  # last seen before its end; None: it has not ended yet
+    cut: int | None = None  # requests that broke off there, as the gateway has counted them; None: it has not
+    lost: int | None = None  # of these, those that nobody answered in full
     continues_streams: bool = False  # what was cut goes on elsewhere
     ended_at: datetime | None = None
     replaced_at: datetime | None = None  # its lane had all the ready replicas it wanted again
