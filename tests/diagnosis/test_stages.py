@@ -57,6 +57,11 @@ def mixed(rng: random.Random) -> tuple[int, int]:
     return (7500, 20) if rng.random() < 0.12 else (rng.randint(100, 300), rng.randint(50, 150))
 
 
+def ballooning(rng: random.Random) -> tuple[int, int]:
+    """Chats, and now and then an answer that does not stop."""
+    return rng.randint(600, 1500), 4000 if rng.random() < 0.08 else rng.randint(40, 120)
+
+
 def hogging(row: Arrival) -> int:
     """Have eight requests of ten come of one client."""
     return 99 if row.output_tokens % 10 < 8 else row.output_tokens % 10
@@ -135,6 +140,10 @@ STAGES = {
     ),
     Cause.BATCH_CROWDS: Stage(trace=crowded),
     Cause.PREFIX_MISSES: Stage(desired=with_prefixes, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
+    Cause.BALLOONING_ANSWERS: Stage(
+        profile={"long_max": 4}, lengths=ballooning, rps=lambda at_s: 10.0,
+    ),
+    Cause.CAPPED_ANSWERS: Stage(trace=answered_so(4, bounded_by="max_tokens")),
     Cause.BAD_REQUESTS: Stage(trace=answered_so(3, verdict="rejected", ending="rejected")),
     Cause.OVERLOAD: Stage(rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
     Cause.AT_LIMIT: Stage(profile={"long_max": 4, "max_nodes": 6}, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),

@@ -137,3 +137,39 @@ def test_requests_that_its_death_broke_off_are_explained_by_it():
     found = named(diagnosed(broken, (died(30.0),)), Cause.REPLICA_LOST)
     assert found is not None
     assert "on their way" not in found.remedy
+
+
+def test_answers_as_long_as_those_of_public_conversations_balloon_none():
+    for seed in range(20):
+        rng = random.Random(seed)
+        tokens = [max(1, round(rng.lognormvariate(4.86, 0.66))) for _ in range(200)]  # P50 129, P99 600
+        both = [
+            (uneven if rng.random() < 0.3 else ended)(
+                100 - n / 2, f"r{1 + n % 2}", output_tokens=many, total_s=many / 30
+            )
+            for n, many in enumerate(tokens)
+        ]
+        assert named(diagnosed(both), Cause.BALLOONING_ANSWERS) is None
+
+
+def test_an_answer_that_began_long_ago_and_balloons_is_named_with_what_came_beside_it():
+    well = [ended(100 - n / 2, f"r{1 + n % 2}") for n in range(150)]
+    balloon = ended(400.0, "r1", output_tokens=8000, total_s=390.0, client="endless")
+    found = named(diagnosed([*well, balloon, *(uneven(90 - n * 5, "r1") for n in range(9))]), Cause.BALLOONING_ANSWERS)
+    assert found is not None
+    assert found.share == 1.0
+    assert "the longest has 8,000, the median 50" in found.evidence
+    assert "1 of them are client endless's" in found.evidence
+    # At another replica it is nothing to what missed.
+    elsewhere = [*well, balloon, *(uneven(90 - n * 5, "r2") for n in range(9))]
+    assert named(diagnosed(elsewhere), Cause.BALLOONING_ANSWERS) is None
+
+
+def test_bounds_that_end_many_answers_are_named_though_nothing_is_missed():
+    capped = [ended(100 - n, bounded_by="default_max_tokens" if n % 3 else "", client="greedy") for n in range(60)]
+    found = diagnosed(capped)
+    assert [each.cause for each in found.causes] == [Cause.CAPPED_ANSWERS]
+    assert found.causes[0].evidence[0] == "40 of 60 answers in 2m, 40 of them by default_max_tokens"
+    assert "lanes.long.generation.default_max_tokens" in found.causes[0].remedy
+    few = [ended(100 - n, bounded_by="" if n % 10 else "max_tokens") for n in range(60)]
+    assert diagnosed(few).causes == ()

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     GATEWAY_CPU = "gateway-cpu"  # its one event loop is late with everything
     ENGINE_ERRORS = "engine-errors"
     SLOW_REPLICA = "slow-replica"  # a straggler
+    BALLOONING_ANSWERS = "ballooning-answers"  # few that do not stop take what all others need
     NOISY_CLIENT = "noisy-client"
     LONG_PROMPTS_AHEAD = "long-prompts-ahead"  # interference: the lanes are cut in the wrong place
     KV_CACHE_FULL = "kv-cache-full"
@@ -34,6 +35,7 @@ class Cause(StrEnum):
     OVERLOAD = "overload"  # more arrives than is served; more replicas are not there yet
     PROMPTS_TOO_LONG = "prompts-too-long"  # for the TTFT promised, even alone
     TOO_MANY_STREAMS = "too-many-streams"  # their steps are longer than the ITL promised
+    CAPPED_ANSWERS = "capped-answers"  # a bound of the server's ends many: too low, or clients that ask for too much
     BAD_REQUESTS = "bad-requests"  # clients' own doing
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.diagnosis.capacity_causes import capacity_causes
 from fleetctl.core.diagnosis.findings import CAUSE_ORDER, Cause, CauseFound, Diagnosis
 from fleetctl.core.diagnosis.fleet_causes import fleet_causes
+from fleetctl.core.diagnosis.length_causes import length_causes
 from fleetctl.core.diagnosis.load_causes import load_causes
 from fleetctl.core.diagnosis.traffic_causes import traffic_causes
 from fleetctl.units import format_duration
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # Causes that explain the others: while one of them stands, what requests met is its consequence.
 _ROOTS = CAUSE_ORDER[Cause.STEP_PINNED]
+_WITHOUT_TROUBLE = frozenset(
+    (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS)
+)  # worth knowing though the lane keeps its objective
 _SHARE_STEP = 0.25  # shares this close are alike
 
 
@@ -48,8 +52,8 @@ def _unexplained(found: list[CauseFound], lanes: list[LaneEvidence]) -> Iterator
 def _of_lane(lane: LaneEvidence) -> Iterator[CauseFound]:
     yield from capacity_causes(lane)
     in_trouble = lane.is_in_trouble
-    for cause in (*traffic_causes(lane), *(load_causes(lane) if in_trouble else ())):
-        if in_trouble or cause.cause is Cause.BAD_REQUESTS:
+    for cause in (*traffic_causes(lane), *length_causes(lane), *(load_causes(lane) if in_trouble else ())):
+        if in_trouble or cause.cause in _WITHOUT_TROUBLE:
             yield cause
 
 
