@@ -736,3 +736,26 @@ def test_no_canary_waits_because_replicas_of_the_revision_before_die_early(tmp_p
             assert len(fleet.rig.replicas()) == 5
 
     run_virtual(scenario())
+
+
+def test_a_replica_whose_drain_is_taken_back_after_a_rollout_is_replaced_as_the_others_were(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path)
+        async with fleet.rig.controller():
+            await fleet.settle()
+            drained = next(r.id for r in fleet.rig.replicas(STATE.READY) if r.lane == "long")
+            fleet.rig.gateway.in_flight = {drained: 1}
+            fleet.rig.store.request_drain(FLEET, drained, now=fleet.rig.clock.now())
+            await fleet.until(10)
+            desired = fleet.put(fleet_plan("--new"))
+            await fleet.until(75)
+            assert fleet.rollout.is_over
+            back = replace(desired.overrides, undrained=(drained,), replicas={"long": 3})
+            fleet.rig.store.set_overrides(FLEET, back, now=fleet.rig.clock.now())
+            await fleet.until(2)
+            assert fleet.ready("long") == [OLD, NEW, NEW]
+            least = await fleet.until(60)
+            assert fleet.ready("long") == [NEW, NEW, NEW]
+            assert ("long", 3) in least
+
+    run_virtual(scenario())

@@ -29,7 +29,12 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
     """Return what the rollout asks of a lane; None where it asks nothing now."""
     found = rollout.lanes.get(lane)
     spec = view.desired.profile.control
-    if found is None or found.phase not in _AT_WORK or rollout.is_over or spec.mode is Mode.SHADOW:
+    if found is None or spec.mode is Mode.SHADOW:
+        return None
+    if found.phase is LanePhase.COMPLETE and view.desired.revision and view.outdated(lane):
+        # A drain that was taken back has brought one into rotation that had been counted as gone.
+        found = replace(found, phase=LanePhase.ROLLING)
+    if found.phase not in _AT_WORK:
         return None
     is_canary = found.phase is LanePhase.CANARY
     overrides = view.desired.overrides
