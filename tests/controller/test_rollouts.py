@@ -578,7 +578,7 @@ def shadowed(profile: Profile, mode: Mode = Mode.SHADOW) -> Profile:
 
 def test_a_revision_asked_for_in_shadow_mode_that_nothing_runs_is_none_to_go_back_to(tmp_path: Path) -> None:
     async def scenario() -> None:
-        fleet = Fleet(tmp_path)
+        fleet = Fleet(tmp_path, replace(ROLLOUT, timeout_s=300.0))
         async with fleet.rig.controller():
             await fleet.settle()
             fleet.rig.engines.cold = set(range(20_000, 60_000)) - {r.port for r in fleet.rig.replicas()}
