@@ -35,10 +35,9 @@ _CHAT = "/v1/chat/completions"
 _WHOLE = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_WHOLE), _WHOLE)
 _EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
-_BEGIN = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (
-    len(_EVENT),
-    _EVENT,
-)
+_EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n"
+_BEGIN = _EVENTS % (len(_EVENT), _EVENT)
+_LOOP = _EVENTS % (300 * len(_EVENT), 300 * _EVENT)
 _WATCHED_S, _SWEEP_S = 700, 0.5  # longer than any deadline of the profile's defaults
 
 
@@ -160,6 +159,14 @@ async def _stall(table: RoutingTable) -> list[object]:
     return [gateway.seen, gateway.frontend.dispatcher.routes.lanes["short"].accounts.totals()]
 
 
+async def _repetition(table: RoutingTable) -> list[object]:
+    """A stream that says the same for three hundred tokens."""
+    gateway = RunningGateway(table, _LOOP)
+    gateway.send("stream", body=_turns(1, 2) | {"stream": True})
+    await gateway.watch(1.0)
+    return gateway.seen
+
+
 async def _answers(table: RoutingTable) -> list[object]:
     """Replicas that answer: what is sent to them of long and short prompts, and which of the two is sent it."""
     gateway = RunningGateway(table, _ANSWER)
@@ -186,4 +193,5 @@ async def _answers(table: RoutingTable) -> list[object]:
 def behaviour(desired: Desired) -> object:
     """Return all that clients and replicas of a running gateway see, normal and while its ladder caps context."""
     calm, capped = (_table(desired, step) for step in (LadderStep.NORMAL, LadderStep.CAP_CONTEXT))
-    return [run_virtual(case) for case in (_silence(calm), _stall(calm), _answers(calm), _answers(capped))]
+    cases = (_silence(calm), _stall(calm), _repetition(calm), _answers(calm), _answers(capped))
+    return [run_virtual(case) for case in cases]

@@ -197,6 +197,8 @@ PROBES: dict[str, Probe] = {
     "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=served),
     **_PROMISES,
     **{f"{where}.{key}": Probe(value=value, effect=served) for key, value in _BOUNDS.items() for where in ("generation", "lanes.*.generation")},
+    "generation.loop": Probe(value="stop", effect=served),
+    "lanes.*.generation.loop": Probe(value="stop", effect=served),
     "generation.capped_is": Probe(value="bad", effect=served, base={"generation": _TIMED}),
     "lanes.*.generation.capped_is": Probe(value="bad", effect=served, base={"lanes.short.generation": _TIMED}),
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},

@@ -63,6 +63,8 @@ def test_a_key_may_have_bounds_of_its_own() -> None:
         ({"generation": {"stop": [""]}}, "generation.stop"),
         ({"generation": {"stop": list("abcde")}}, "generation.stop"),
         ({"generation": {"capped_is": "fine"}}, "generation.capped_is.*good, bad"),
+        ({"generation": {"loop": "cut"}}, "generation.loop.*off, observe, stop"),
+        ({"keys": [{"key": "env:A", "generation": {"loop": "off"}}]}, "loop"),
         ({"generation": {"max_token": 3}}, "max_tokens"),
         ({"keys": ["sk-secret"]}, "gateway.api_keys"),
         ({"keys": [{"key": "sk-secret"}]}, "gateway.api_keys"),

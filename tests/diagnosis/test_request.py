@@ -93,3 +93,8 @@ def test_the_servers_bounds_of_an_answer_are_named_and_which_of_them_ended_it():
     assert "the server's longest answer (generation.max_tokens) ended its answer after 129 tokens" in found.steps
     # A gateway of a later version may know bounds that this one does not.
     assert any("other ended its answer" in step for step in explain_request(replace(LATE, bounded_by="other")).steps)
+
+
+def test_an_answer_that_looped_says_from_where_and_with_what_period():
+    found = explain_request(replace(LATE, loop_begin_token=1310, loop_period_tokens=12))
+    assert "its answer looped from about token 1,310 on, with a period of 12 tokens" in found.steps

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fleetctl.load.trace import Arrival
     from fleetctl.model.desired import Desired
     from fleetctl.model.request_trace import RequestTrace
-    from fleetctl.model.status import FleetStatus
+    from fleetctl.model.status import FleetStatus, LaneStatus
 
 
 def disturbed(kind: DisturbanceKind, **how: object) -> SimulationSpec:
@@ -75,6 +75,19 @@ def answered_so(share: int, **how: Any) -> Callable[[RequestTrace], RequestTrace
         return replace(trace, **how) if is_meant else trace
 
     return change
+
+
+def with_loops(status: FleetStatus) -> FleetStatus:
+    """Have one of nine answers of `long` repeat itself, as the gateway's figures show it."""
+
+    def looping(lane: LaneStatus) -> LaneStatus:
+        traffic = lane.traffic
+        if lane.name != "long" or traffic is None:
+            return lane
+        windows = tuple(replace(window, looped=window.finished // 9) for window in traffic.windows)
+        return replace(lane, traffic=replace(traffic, windows=windows))
+
+    return replace(status, lanes=tuple(looping(lane) for lane in status.lanes))
 
 
 def failed_or_uneven(failed: int, uneven: int) -> Callable[[RequestTrace], RequestTrace]:
@@ -144,6 +157,7 @@ STAGES = {
         profile={"long_max": 4}, lengths=ballooning, rps=lambda at_s: 10.0,
     ),
     Cause.CAPPED_ANSWERS: Stage(trace=answered_so(4, bounded_by="max_tokens")),
+    Cause.ANSWERS_LOOP: Stage(status=with_loops, trace=answered_so(1, loop_begin_token=20, loop_period_tokens=3)),
     Cause.BAD_REQUESTS: Stage(trace=answered_so(3, verdict="rejected", ending="rejected")),
     Cause.OVERLOAD: Stage(rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
     Cause.AT_LIMIT: Stage(profile={"long_max": 4, "max_nodes": 6}, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
@@ -191,6 +205,24 @@ def test_the_cause_is_named_first(cause):
 def test_nothing_is_wrong_with_a_fleet_that_is_well(seed):
     found = Stage(settled={"short": 2, "long": 8, "batch": 1}, spec=SimulationSpec(seed=seed)).diagnosis()
     assert found.causes == ()
+
+
+@pytest.mark.parametrize("is_one", [False, True])
+def test_loops_of_one_replica_are_its_engines_and_others_are_the_lanes(is_one: bool) -> None:  # a case
+    """Nobody misses a promise for it, and it is named all the same."""
+    stage, where = STAGES[Cause.ANSWERS_LOOP], set[str]()
+
+    def trace(each: RequestTrace) -> RequestTrace:
+        looping = stage.trace(each)
+        if looping.loop_begin_token is not None and not where:
+            where.add(each.replica)
+        return looping if not is_one or each.replica in where else each
+
+    [found] = replace(stage, trace=trace).diagnosis().causes
+    assert found.cause is Cause.ANSWERS_LOOP
+    assert (f"fleetctl drain {where.pop()}" if is_one else "generation.loop: stop") in found.remedy
+    assert "repeat themselves" in found.message
+    assert "tokens of the last 2m are repetition" in found.evidence[1]
 
 
 def test_a_busy_gateway_that_is_late_with_nobody_is_no_cause():

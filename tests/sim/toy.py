@@ -40,6 +40,7 @@ from fleetctl.model.decision import (
 )
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
+from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
@@ -358,7 +359,15 @@ class Toy:
                 self.gateway_up_at = None
             case StopOrphanedNode():
                 self.nodes[action.node_id].ends_at = self.now_s + 1.0
-            case SetStep() | ReportBreach() | ReportAlert() | ReportStreamUnit() | ReportRollout() | RollBack():
+            case (
+                SetStep()
+                | ReportBreach()
+                | ReportAlert()
+                | ReportStreamUnit()
+                | ReportLoops()
+                | ReportRollout()
+                | RollBack()
+            ):
                 pass
             case LeaveUnverified():
                 raise AssertionError("its listings are complete")

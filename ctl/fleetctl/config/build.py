@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
-_COUNTED_BY_LANE = GenerationSpec().capped_is  # a key does not say how its answers count
+_OF_LANES = GenerationSpec()  # a key does not say how its answers count, nor what becomes of those that loop
 
 
 def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSummary | None) -> Profile:
@@ -66,7 +66,9 @@ def _value(kind: Any, value: object) -> object:  # noqa: ANN401  # annotations h
 def _gateway(section: shape.GatewayShape) -> GatewaySpec:
     keys = section.api_keys
     bounded = {
-        key.key: build(GenerationSpec, key.generation, capped_is=_COUNTED_BY_LANE) for key in keys if key.generation
+        key.key: build(GenerationSpec, key.generation, capped_is=_OF_LANES.capped_is, loop=_OF_LANES.loop)
+        for key in keys
+        if key.generation
     }
     references = tuple(key.key for key in keys)
     return build(GatewaySpec, section, port_is_given=False, api_keys=references, key_generation=bounded)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from fleetctl.config.fields import REFERENCE_SCHEMA, Duration, Reference, choice, choice_schema, reference
 from fleetctl.config.section import Count, ProfileSection
-from fleetctl.model.generation import CappedIs, GenerationSpec
+from fleetctl.model.generation import CappedIs, GenerationSpec, LoopAction
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -21,6 +21,11 @@ _STOP_CHARS_MAX = 256
 
 CappedIsChoice = Annotated[
     CappedIs, BeforeValidator(choice(CappedIs, "how such an answer counts")), WithJsonSchema(choice_schema(CappedIs))
+]
+LoopChoice = Annotated[
+    LoopAction,
+    BeforeValidator(choice(LoopAction, "what becomes of answers that repeat themselves")),
+    WithJsonSchema(choice_schema(LoopAction)),
 ]
 StopText = Annotated[str, Field(min_length=1, max_length=_STOP_CHARS_MAX)]
 
@@ -60,6 +65,11 @@ class AnswerBoundsShape(ProfileSection):
 class GenerationShape(AnswerBoundsShape):
     """How long an answer may get, whatever its request says, and how one counts that was ended so."""
 
+    loop: LoopChoice = Field(
+        default=_GENERATION.loop,
+        description="What becomes of an answer that only repeats itself: off (nobody looks), observe (it is counted and "
+        "shown), or stop (a stream is ended as well, with finish_reason length).",
+    )
     capped_is: CappedIsChoice = Field(
         default=_GENERATION.capped_is,
         description="How an answer counts that one of these bounds ended: good (as any other, by its lane's limits) or bad.",

@@ -35,6 +35,7 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
+from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -169,7 +170,15 @@ class Applier:
 
     def _do(self, desired: Desired, action: AnyAction) -> None:
         match action:
-            case LaunchReplica() | SetStep() | ReportBreach() | ReportAlert() | ReportStreamUnit() | ReportRollout():
+            case (
+                LaunchReplica()
+                | SetStep()
+                | ReportBreach()
+                | ReportAlert()
+                | ReportStreamUnit()
+                | ReportLoops()
+                | ReportRollout()
+            ):
                 # Launches are ordered together when all else is done; the table is built from the decision's memory, and
                 # of a breach or an alert there is no more to do than to write it down.
                 pass

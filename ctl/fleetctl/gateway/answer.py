@@ -10,21 +10,25 @@ from fleetctl.core.dispatch.failure import MALFORMED_STATUSES, failure_of
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import wire
+from fleetctl.gateway.loop_watch import note_loop, watch_of
 from fleetctl.gateway.opening import only_open
-from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.response import ClientResponse
 from fleetctl.gateway.resuming import Resumed, resume
-from fleetctl.gateway.stream_fault import STOPPED, StreamFault, truncated
+from fleetctl.gateway.stream_fault import LOOPED, STOPPED, StreamFault, truncated
 from fleetctl.gateway.transcript import Transcript
 from fleetctl.gateway.usage import SHOWS_NONE, read_usage
+from fleetctl.gateway.watched_relay import relay_of
+from fleetctl.model.generation import BoundReason
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.relay import EventRelay
     from fleetctl.gateway.upstream_connection import UpstreamConnection
     from fleetctl.gateway.usage import Usage
+    from fleetctl.model.generation import LoopAction
 
 # A reused connection closed this soon after it was written to was already closing: the replica saw nothing.
 _STALE_S = 0.25
@@ -38,7 +42,7 @@ class ReceivedAnswer:
     """
 
     __slots__ = (
-        "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_obstacle", "_relay",
+        "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_loops", "_obstacle", "_relay",
         "_response", "_shown", "_text_bytes_max", "request",
     )  # fmt: skip
 
@@ -57,6 +61,7 @@ class ReceivedAnswer:
         self._text_bytes_max = 0  # of a stream kept so that another replica can go on with it; 0: none could
         self._is_counted = False  # the replica was asked for counts that the client did not ask for
         self._shown = SHOWS_NONE
+        self._loops: LoopAction | None = None  # what becomes of an answer that repeats itself; None: it is not watched
 
     # Receiver: what the replica answers.
 
@@ -70,8 +75,9 @@ class ReceivedAnswer:
         self._response.take_head(status, headers)
         self._relay = None
         if status == 200 and wire.is_event_stream(headers):
-            self._relay = EventRelay(
+            self._relay = relay_of(
                 self._limits,
+                watch_of(self.request, self._loops),
                 transcript=Transcript(self._text_bytes_max) if self._text_bytes_max else None,
                 is_counted=self._is_counted,
                 shown=self._shown,
@@ -158,6 +164,8 @@ class ReceivedAnswer:
         self._response.whole(body)
         if status < 300:
             self._note_usage(read_usage(body))
+            if self._loops is not None:
+                note_loop(self.request, body)
             self._answered()
         else:
             self.request.rejected_status = status
@@ -180,6 +188,9 @@ class ReceivedAnswer:
         if self._connection is not None:
             self._connection.cancel()
             self._connection = None
+        if fault is LOOPED:
+            self._dispatcher.early.end(self.request, BoundReason.LOOP)
+            return
         if fault is STOPPED:
             self._complete_pieces()
             return

@@ -8,6 +8,7 @@ from fleetctl.gateway import wire
 from fleetctl.gateway.answer import ReceivedAnswer
 from fleetctl.gateway.assembly import AnswerAssembly
 from fleetctl.gateway.early_end import FINISH_REASON, ChoicesRelay, bound_of, last_events
+from fleetctl.gateway.loop_watch import note_loop, watch_of
 from fleetctl.gateway.stream_fault import truncated
 from fleetctl.gateway.usage import Usage
 
@@ -45,7 +46,7 @@ class BoundedAnswer(ReceivedAnswer):
         if self._relay is None:
             return
         if self._tracks_choices:
-            self._relay = ChoicesRelay(self._limits)
+            self._relay = ChoicesRelay(self._limits, watch_of(self.request, self._loops))
             return
         self._relay = None
         self._assembly = AnswerAssembly(is_chat=self._is_chat, bytes_max=self._text_bytes_max)
@@ -85,6 +86,8 @@ class BoundedAnswer(ReceivedAnswer):
         body = assembly.body(self.request.prompt.prompt_tokens)
         self._note_bound(body)
         self._write_assembled(assembly, body)
+        if self._loops is not None:
+            note_loop(self.request, body)
         self._answered()
 
     def end_early(self, reason: BoundReason) -> None:

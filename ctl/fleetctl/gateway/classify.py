@@ -68,6 +68,7 @@ class ParsedRequest(msgspec.Struct):
     batch_hint: bool
     stream_options: bytes = b""  # as JSON wrote them
     output_tokens_max: int | None = None  # as asked; None: not said
+    is_single: bool = True  # one choice
     is_plain: bool = True  # one choice of text: no tools, no log probabilities
     has_length: bool = True  # it has a key for the answer's length, whatever it holds
     has_stop: bool = True  # and one for stop sequences
@@ -89,8 +90,10 @@ def parse_request(body: bytes) -> ParsedRequest:
         read = _decode_body(body)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+    is_single = read.n is _EMPTY or bytes(read.n) in _ONE
     if read.prompt is not _EMPTY and (raw := bytes(read.prompt)):
-        text, size, longest = _completion_prompt(raw)
+        text, size, longest, prompts = _completion_prompt(raw)
+        is_single = is_single and prompts == 1
     else:
         text, size = _chat_prompt(read)
         longest = size
@@ -103,6 +106,7 @@ def parse_request(body: bytes) -> ParsedRequest:
         stream_options=bytes(read.stream_options) if read.stream_options is not _EMPTY else b"",
         output_tokens_max=(read.max_completion_tokens is not _EMPTY and _count(read.max_completion_tokens))
         or _count(read.max_tokens),
+        is_single=is_single,
         is_plain=(
             (read.n is _EMPTY or bytes(read.n) in _ONE)
             and (read.tools is _EMPTY or bytes(read.tools) in _NONE)
@@ -189,16 +193,16 @@ def _count(raw: msgspec.Raw) -> int | None:
         return None
 
 
-def _completion_prompt(raw: bytes) -> tuple[bytes, PromptSize, PromptSize]:
-    """Return the text of one or several prompts, their size together, and that of the longest."""
+def _completion_prompt(raw: bytes) -> tuple[bytes, PromptSize, PromptSize, int]:
+    """Return the text of one or several prompts, their size together, that of the longest, and how many they are."""
     size = PromptSize(len(raw))
     if not raw.startswith(b"["):
-        return raw, size, size
+        return raw, size, size, 1
     prompts = _decode_prompts(raw)
     texts = [len(p.encode()) for p in prompts if isinstance(p, str)]
     if texts:
-        return raw, size, PromptSize(max(texts))
+        return raw, size, PromptSize(max(texts)), len(texts)
     listed = [len(p) for p in prompts if isinstance(p, list)]
     alone = len(prompts) - len(listed)  # one prompt, as token ids
     size = PromptSize(len(raw), token_ids=sum(listed) + alone)
-    return raw, size, PromptSize(len(raw), token_ids=max([alone, *listed]))
+    return raw, size, PromptSize(len(raw), token_ids=max([alone, *listed])), max(1, len(listed))

@@ -9,14 +9,16 @@ import msgspec
 
 from fleetctl.gateway import wire
 from fleetctl.gateway.prompt_count import PromptCount
-from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.splicer import end_of_stream, finish_event
 from fleetctl.gateway.transcript import gives_finish, read_event
 from fleetctl.gateway.usage import Usage, shown_usage
+from fleetctl.gateway.watched_relay import WatchedRelay
 from fleetctl.model.generation import BoundReason
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
+    from fleetctl.gateway.loop_watch import LoopWatch
+    from fleetctl.gateway.relay import EventRelay
     from fleetctl.model.generation import GenerationSpec
 
 # As where max_tokens is reached: of OpenAI's reasons the one that says that the answer would have gone on.
@@ -26,13 +28,13 @@ _STOP_REASON = re.compile(rb'"(?:stop_reason|matched_stop)"\s*:\s*("(?:[^"\\]|\\
 _ENVELOPE = ("id", "created", "model")
 
 
-class ChoicesRelay(EventRelay):
+class ChoicesRelay(WatchedRelay):
     """A relay that knows, of an answer of several choices or more than text, which choices have ended."""
 
     __slots__ = ("envelope", "finished")
 
-    def __init__(self, limits: GatewayLimits) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: GatewayLimits, watch: LoopWatch | None = None) -> None:
+        super().__init__(limits, watch)
         self.finished: set[int] = set()
         self.envelope: dict[str, Any] = {}
 

@@ -14,6 +14,7 @@ from fleetctl.gateway.bounded_answer import BoundedAnswer
 from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import asking_for_counts, shown_usage
+from fleetctl.model.generation import LoopAction
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
@@ -82,6 +83,8 @@ class Exchange(BoundedAnswer):
         is_timed = bounds is not None and bounds.max_duration_s is not None
         if parsed.is_plain and (dispatcher.routes.any_continues if parsed.stream else is_timed):
             self._keep_text(measured, lane.route.max_model_len)
+        if lane.route.generation.loop is not LoopAction.OFF and parsed.is_single:
+            self._loops = lane.route.generation.loop
         self._tracks_choices = is_timed and parsed.stream and not parsed.is_plain
         self.request = ActiveRequest(
             self,

@@ -118,12 +118,14 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
     breaches: list[Sample] = []
     sheds: list[Sample] = []
     bounded: list[Sample] = []
+    loops: list[Sample] = []
     for name, lane in routes.lanes.items():
         stats = lane.accounts.windows.lifetime()
         requests += [({"lane": name, "ending": e}, n) for e, n in sorted(lane.accounts.endings.items())]
         tokens.append(({"lane": name, "kind": "prompt"}, stats.prompt_tokens))
         tokens.append(({"lane": name, "kind": "output"}, stats.output_tokens))
         good.append(({"lane": name}, stats.good))
+        loops.append(({"lane": name}, stats.looped))
         breaches += [({"lane": name, "kind": k}, n) for k, n in counters.breaches(name, lane.accounts).items()]
         bounded += [({"lane": name, "reason": r.value}, lane.bounded[r]) for r in BoundReason]
         sheds += [({"lane": name, "reason": r}, n) for r, n in sorted(stats.shed.items())]
@@ -131,6 +133,7 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
     page.family("tokens_total", "counter", "Tokens in and out.", tokens)
     page.family("good_total", "counter", "Requests inside their lane's SLO.", good)
     page.family("breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
+    page.family("loops_total", "counter", "Answers found to repeat themselves.", loops)
     page.family("shed_total", "counter", "Requests refused with 429.", sheds)
     text = "Answers that a bound of the server's ended: of their length, of their time, a stop sequence, a loop."
     page.family("bounded_total", "counter", text, bounded)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.gateway.splicer import Splicer
 
 # `find` comes before a pattern that needs its letters, and stands for `in`, which first tries bytes as a number.
-# A non-empty text of a delta. Inside JSON strings quotes are escaped, so an answer that talks about these keys does
-# not match.
+# A non-empty text of a delta. Inside JSON strings quotes are escaped, so no answer about these keys matches.
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
 _DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
 _LF = 10
@@ -32,8 +31,8 @@ class EventRelay:
 
     __slots__ = (
         "_counted", "_empty", "_is_counted", "_limits", "_looked", "_marker", "_pending", "_plain",
-        "_shape", "_shown", "_text", "_text_bytes_max", "ending", "fault", "is_done", "is_usage_passed", "last", "new_tokens",
-        "splice", "transcript", "usage",
+        "_shape", "_shown", "_text", "_text_bytes_max", "_text_bytes_seen", "ending", "fault", "is_done", "is_usage_passed", "last",
+        "new_tokens", "splice", "transcript", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +47,8 @@ class EventRelay:
         self._limits = limits
         self.transcript = transcript
         self._text = transcript.text if transcript is not None else bytearray()
-        self._text_bytes_max = transcript.text_bytes_max if transcript is not None else 0
+        # Nothing need be done about the text until there is as much as was seen.
+        self._text_bytes_max = self._text_bytes_seen = transcript.text_bytes_max if transcript is not None else 0
         self._is_counted, self._shown = is_counted, shown or SHOWS_NONE
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
         self._counted = b""  # the last event with the engine's own count
@@ -85,7 +85,7 @@ class EventRelay:
             ):
                 text = self._text
                 text += data[start:at]
-                if len(text) <= self._text_bytes_max:
+                if len(text) <= self._text_bytes_seen or self._holds_more():
                     if not tail_bytes:
                         self._counted = data
                         data = data[:at] + shape.plain_tail
@@ -98,10 +98,8 @@ class EventRelay:
         if not data.endswith(b"\n\n"):
             data = self._cut(data)
         self.new_tokens = 0
-        if self._shape is not None and data:
-            several = self._several(data, self._shape)
-            if several:
-                return several
+        if self._shape is not None and data and (several := self._several(data, self._shape)):
+            return several
         if self.splice is not None and data:
             data = self.splice(data)
             self.fault = STOPPED if self.splice.is_over else self.fault
@@ -133,12 +131,15 @@ class EventRelay:
     def counts(self) -> tuple[int | None, int]:
         """Return prompt tokens, if they are known, and the tokens generated so far, as the engine counts where it does."""
         kept = self.transcript
-        return kept.usage(self._counted, plain_events=self._plain) if kept is not None else (None, self.tokens)
+        return kept.usage(self._counted, plain_events=self._plain) if kept and kept.is_fit else (None, self.tokens)
 
     @property
     def is_finished(self) -> bool:
         """Whether a finish_reason was passed on; it may have come with the last content."""
         return bool(self.ending) or gives_finish(self.last)
+
+    def _holds_more(self) -> bool:
+        return len(self._text) <= self._text_bytes_max
 
     def _cut(self, data: bytes) -> bytes:
         end = wire.last_boundary(data)
@@ -156,12 +157,13 @@ class EventRelay:
             return b""
         text = self._text
         text += joined
-        if len(text) > self._text_bytes_max:
+        self._plain += len(pieces)
+        if len(text) > self._text_bytes_seen and not self._holds_more():
+            self._plain -= len(pieces)
             return b""
         if shape.strips:
             self._counted = data
             data = shape.head + shape.between.join(pieces) + shape.plain_tail
-        self._plain += len(pieces)
         self.new_tokens = len(pieces)
         return data
 
@@ -228,15 +230,13 @@ class EventRelay:
         return without_usage(event)
 
     def _look(self, data: bytes) -> tuple[bytes, int]:
-        found = find_fault(data)
-        if found is not None:
+        if (found := find_fault(data)) is not None:
             self.fault, start = found
             data = data[:start]
         if not self.ending:
             self.ending = self.last + data if self.is_finished or gives_finish(data) else b""
         self.usage = read_usage(data) or self.usage
-        done = _DONE.search(data) if data.find(b"[DONE]") >= 0 else None
-        if done is not None:
+        if data.find(b"[DONE]") >= 0 and (done := _DONE.search(data)) is not None:
             if self.ending:
                 self.is_done = True
             else:

@@ -33,6 +33,8 @@ class StreamFault:
 
 # The answer is over though its replica would go on: a continuation came upon the client's stop string.
 STOPPED = StreamFault(200, {})
+# It repeats itself, in a lane that ends such answers.
+LOOPED = StreamFault(200, {})
 
 
 def truncated() -> StreamFault:

@@ -201,6 +201,8 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         refusal=ended.refused[0].value if ended.refused is not None else "",
         retry_after_s=ended.refused[1] if ended.refused is not None else None,
         predicted_wait_s=ended.refused[2] if ended.refused is not None else None,
+        loop_begin_token=ended.loop.begin_token if ended.loop is not None else None,
+        loop_period_tokens=ended.loop.period_tokens if ended.loop is not None else None,
         rejected_status=ended.rejected_status or None,
         ending=ending,
         verdict=watch.breach.value if watch.breach is not None else "good" if watch.is_good else ending,

@@ -24,6 +24,7 @@ from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.rollout import Rollout
 from fleetctl.model.stream import StreamUnit
@@ -299,6 +300,7 @@ AnyAction = (
     | ReportBreach
     | ReportAlert
     | ReportStreamUnit
+    | ReportLoops
     | ReportRollout
     | RollBack
     | StartGateway
@@ -345,6 +347,7 @@ class LaneMemory:
     breach: BreachRecord | None = None  # of its SLO, while it goes on and for a minute after
     reported: ReportedBreach | None = None  # what the journal last said of one
     alerts: tuple[AlertRecord, ...] = ()  # that are pending or fire
+    looped_at: datetime | None = None  # the journal last said that answers repeat themselves
     substitute_at: datetime | None = None  # spot was last ordered in place of an on-demand fallback
     left_at: tuple[datetime, ...] = ()  # when replicas left rotation by choice, within the last minute
     unit: StreamUnit | None = None  # the tokens of a chunk, as the journal has it; None: not measured yet

@@ -112,6 +112,7 @@ class LaneWindow:
     breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, refusals among them
     shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
     finished: int = 0
+    looped: int = 0  # answers that were found to repeat themselves, whatever became of them
     prompt_tokens: int = 0
     output_tokens: int = 0  # as they came, those of requests that still run among them
     finished_output_tokens: int = 0  # of requests that finished, as `prompt_tokens` are

@@ -23,6 +23,14 @@ class BoundReason(StrEnum):
     LOOP = "loop"  # it repeated itself
 
 
+class LoopAction(StrEnum):
+    """What the gateway does about an answer that only repeats itself."""
+
+    OFF = "off"  # nobody looks
+    OBSERVE = "observe"  # it is counted, and shown
+    STOP = "stop"  # it is ended as well
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSpec:
     """The bounds of a lane's answers, or of a key's. None: the engine's own."""
@@ -31,9 +39,11 @@ class GenerationSpec:
     max_tokens: int | None = None  # of one choice; a request for more is answered up to here
     stop: tuple[str, ...] = ()  # beside the client's own
     max_duration_s: float | None = None  # from the first token to the last
+    loop: LoopAction = LoopAction.OBSERVE  # a lane's; a key does not say
     capped_is: CappedIs = CappedIs.GOOD
 
     @property
     def is_bounding(self) -> bool:
         """Whether it asks anything of the gateway."""
-        return bool(self.default_max_tokens or self.max_tokens or self.stop or self.max_duration_s)
+        ends_loops = self.loop is LoopAction.STOP
+        return bool(self.default_max_tokens or self.max_tokens or self.stop or self.max_duration_s or ends_loops)

@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     ALERT_FIRING = "alert-firing"
     ALERT_RESOLVED = "alert-resolved"
     STREAM_UNIT = "stream-unit"  # tokens leave in larger or smaller chunks
+    ANSWERS_LOOP = "answers-loop"
     BUDGET_BURN = "budget-burn"  # held, as the error budget burns fast or too many requests wait
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life

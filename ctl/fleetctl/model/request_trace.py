@@ -53,6 +53,8 @@ class RequestTrace:
     degraded: str = ""  # what a ladder step cut, in the words of x-fleetctl-degraded
     limited: str = ""  # the server's bounds that it had in place of its own, in the words of x-fleetctl-limit
     bounded_by: str = ""  # which of the server's bounds ended its answer, in the words of model/generation; empty: none
+    loop_begin_token: int | None = None  # about the first of what its answer repeated; None: it was not found to
+    loop_period_tokens: int | None = None  # of one round
     refusal: str = ""  # why it was turned away, in the words of x-fleetctl-reason
     retry_after_s: float | None = None  # as it was told; None: it was not refused
     predicted_wait_s: float | None = (

@@ -19,6 +19,7 @@ def stricter(lane: GenerationSpec, key: GenerationSpec) -> GenerationSpec:
         max_tokens=_least(lane.max_tokens, key.max_tokens),
         stop=tuple(dict.fromkeys((*lane.stop, *key.stop))),
         max_duration_s=_least(lane.max_duration_s, key.max_duration_s),
+        loop=lane.loop,
         capped_is=lane.capped_is,
     )
 

@@ -36,6 +36,7 @@ class Cause(StrEnum):
     PROMPTS_TOO_LONG = "prompts-too-long"  # for the TTFT promised, even alone
     TOO_MANY_STREAMS = "too-many-streams"  # their steps are longer than the ITL promised
     CAPPED_ANSWERS = "capped-answers"  # a bound of the server's ends many: too low, or clients that ask for too much
+    ANSWERS_LOOP = "answers-loop"  # models that do not stop take the steps of others
     BAD_REQUESTS = "bad-requests"  # clients' own doing
 
 

@@ -122,6 +122,9 @@ def _steps(trace: RequestTrace) -> Iterator[str]:
         yield f"its stream was continued elsewhere {format_count(trace.continuations, 'time')}"
     if trace.gaps:
         yield _gaps(trace)
+    if trace.loop_begin_token is not None and trace.loop_period_tokens is not None:
+        period = format_count(trace.loop_period_tokens, "token")
+        yield f"its answer looped from about token {trace.loop_begin_token:,} on, with a period of {period}"
     if trace.degraded:
         yield f"the lane's step cut it down: {trace.degraded}"
     if trace.limited:

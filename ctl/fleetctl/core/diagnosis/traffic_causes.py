@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.core.diagnosis.overlap import Meeting
 from fleetctl.core.diagnosis.slow_replica import slow_replica
-from fleetctl.units import format_fraction
+from fleetctl.model.generation import LoopAction
+from fleetctl.units import format_count, format_duration, format_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,8 @@ _LONG_TIMES = 4.0  # a prompt is long beside one that is a fourth of it
 _LONG_WORK, _LONG_FEW = 0.4, 0.3  # few requests, and much of the work
 _PREFIX_SHARE = 0.5  # of the share of cached tokens that was planned with
 _BAD_SHARE = 0.2
+# A healthy model loops now and then; from a hundredth on its users talk of it.
+_LOOPS_MIN, _LOOPED_SHARE = 3, 0.01
 _ENGINE_FAILURES = frozenset(("error", "closed", "protocol-error", "busy", "unreachable"))
 _STALLS = frozenset(("stalled", "unhealthy"))
 
@@ -186,6 +189,33 @@ def _prompts_too_long(lane: LaneEvidence) -> CauseFound | None:
     )
 
 
+def _loops(lane: LaneEvidence) -> CauseFound | None:
+    """Name answers that repeat themselves: they keep their seats until a bound ends them, and nobody wants the tokens."""
+    window = lane.window
+    if window.looped < _LOOPS_MIN or window.looped < _LOOPED_SHARE * window.finished:
+        return None
+    looped = [trace for trace in lane.requests if trace.loop_begin_token is not None]
+    wasted = sum(max(0, trace.output_tokens - (trace.loop_begin_token or 0)) for trace in looped)
+    where, count = Counter(trace.replica for trace in looped).most_common(1)[0] if looped else ("", 0)
+    is_one = count >= _LOOPS_MIN and count == len(looped) and len(lane.replicas) > 1
+    remedy = "a penalty (repetition_penalty) or another temperature in the requests, and a bound: see docs/loops.md"
+    if is_one:
+        remedy = f"its engine may compute nonsense: fleetctl logs {where}; replace it: fleetctl drain {where}"
+    elif lane.spec.generation.loop is not LoopAction.STOP:
+        remedy = f"end them: lanes.{lane.name}.generation.loop: stop; or {remedy}"
+    return CauseFound(
+        cause=Cause.ANSWERS_LOOP,
+        lane=lane.name,
+        message=f"{format_count(window.looped, 'answer')} repeat themselves" + (f", all on {where}" if is_one else ""),
+        evidence=(
+            f"{window.looped} in {format_duration(window.seconds)}, in which {window.finished} requests finished",
+            f"{wasted:,} of {sum(trace.output_tokens for trace in lane.requests):,} tokens of the last 2m are repetition",
+        ),
+        remedy=remedy,
+        share=lane.share(trace for trace in lane.missed if trace.loop_begin_token is not None),
+    )
+
+
 def _bad_requests(lane: LaneEvidence) -> CauseFound | None:
     bad = [trace for trace in lane.requests if trace.verdict == "rejected"]
     if len(bad) < _REQUESTS_COMPARED_MIN or len(bad) < _BAD_SHARE * len(lane.requests):
@@ -202,5 +232,5 @@ def _bad_requests(lane: LaneEvidence) -> CauseFound | None:
 
 
 _FINDERS: tuple[Callable[[LaneEvidence], CauseFound | None], ...] = (
-    _errors, _straggler, _noisy_client, _long_prompts_ahead, _prefix_misses, _prompts_too_long, _bad_requests,
+    _errors, _straggler, _noisy_client, _long_prompts_ahead, _prefix_misses, _prompts_too_long, _loops, _bad_requests,
 )  # fmt: skip

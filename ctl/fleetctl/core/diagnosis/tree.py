@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Causes that explain the others: while one of them stands, what requests met is its consequence.
 _ROOTS = CAUSE_ORDER[Cause.STEP_PINNED]
 _WITHOUT_TROUBLE = frozenset(
-    (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS)
+    (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS, Cause.ANSWERS_LOOP)
 )  # worth knowing though the lane keeps its objective
 _SHARE_STEP = 0.25  # shares this close are alike
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import ExchangePort
+    from fleetctl.core.repetition.detector import Loop
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
     from fleetctl.core.routing.prefill_step import PrefillTurn
@@ -89,6 +90,7 @@ class ActiveRequest:
         "lane",
         "lane_continued",
         "limited",
+        "loop",
         "must_continue",
         "needed_tokens",
         "output_tokens_uncounted",
@@ -168,8 +170,7 @@ class ActiveRequest:
         self.is_committed = False  # the client has got a part of the answer
         self.must_continue = False  # only a replica that can go on with another one's stream may take it
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
-        self.resends = self.continuations = 0
-        self.fruitless = 0  # continuations without a token since
+        self.resends = self.continuations = self.fruitless = 0  # the last: continuations without a token since
         self.tried = _NOBODY  # replicas that have seen the request and failed it
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
         self.stale_at = ""  # the replica whose idle connection turned out to be closed
@@ -185,6 +186,7 @@ class ActiveRequest:
         # Why, the seconds after which it was told to come back, and those it would have waited, where that was predicted.
         self.refused: tuple[Refusal, float, float | None] | None = None
         self.rejected_status = 0  # the shell notes: with what a replica rejected it
+        self.loop: Loop | None = None  # and what its answer was found to repeat
 
     def move(self, event: RequestEvent) -> None:
         """Change the state as the table in `state` has it. Raises IllegalTransitionError."""

@@ -13,7 +13,7 @@ from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99, notice_of
 from fleetctl.core.drains import cordoned_zones, surging, with_drains
 from fleetctl.core.hazard import Hazards, learned
-from fleetctl.core.lane_view import LaneView, lane_views
+from fleetctl.core.lane_view import LaneView, current_traffic, lane_views
 from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.overload import StepDecision, decide_step
@@ -29,6 +29,7 @@ from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketVi
 from fleetctl.core.reconcile.late import late_ids
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
+from fleetctl.core.reconcile.loop_report import report_loops
 from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
@@ -52,6 +53,7 @@ from fleetctl.model.decision import (
     SetStep,
 )
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.profile import CapacitySpec, Mode
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -70,7 +72,7 @@ class _LaneAim:
     ladder: StepDecision
     target: Target
     memory: LaneMemory
-    reports: tuple[ReportBreach | ReportAlert | ReportStreamUnit, ...]
+    reports: tuple[ReportBreach | ReportAlert | ReportStreamUnit | ReportLoops, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +209,7 @@ def _lanes(
     views = with_borrowed_need(lane_views(desired, observation, context.memory, context.now, counts))
     gateway_age_s = observation.gateway.age_s(context.now) if observation.gateway else 0.0
     aims = {
-        spec.name: _aim(views[spec.name], scaling, desired.overrides.freeze_of(spec.name), gateway_age_s=gateway_age_s)
+        spec.name: _aim(views[spec.name], scaling, desired.overrides.freeze_of(spec.name), observation, gateway_age_s)
         for spec in specs
     }
     states = {
@@ -239,14 +241,17 @@ def _late(
     return late_ids(desired.plan.lane(lane), memory, steps, boot_s=observation.boot_s, now=context.now)
 
 
-def _aim(view: LaneView, scaling: Scaling, frozen: Terms | None, *, gateway_age_s: float) -> _LaneAim:
+def _aim(
+    view: LaneView, scaling: Scaling, frozen: Terms | None, observation: Observation, gateway_age_s: float
+) -> _LaneAim:
     ladder = decide_step(view)
     view = changed(view, memory=ladder.memory)
     aim = held_still(view, scaling(view), frozen)
     memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, view.now, gateway_age_s=gateway_age_s)
     memory, alerts = report_alerts(view.spec.name, memory, view.alert_signals, view.now)
     memory, units = report_unit(view.spec.name, memory, view.streams, view.now)
-    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts, *units))
+    memory, loops = report_loops(view.spec.name, memory, current_traffic(observation, view.spec.name), view.now)
+    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts, *units, *loops))
 
 
 def _lane_state(  # a lane's decision, from what each of them says

@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from fleetctl.core.repetition.units import tokens_needed
+from fleetctl.core.repetition.units import LOOP_TOKENS, tokens_needed
 
 PERIOD_TOKENS_MAX = 64
 # A period is estimated from bytes: one of 64 tokens may come out a few longer.
@@ -30,7 +30,7 @@ _STEP_BYTES_MIN, _STEP_BYTES_MAX = 8, 128
 # Looks remembered, to know how many tokens some bytes were: 512 tokens of text.
 _MARKS = 16
 # More than most tokens have: bytes stand in for tokens where several come in an event that does not count them.
-_TOKEN_BYTES_MAX = 8
+_TOKEN_BYTES_MAX = 12
 NEVER = 2**62  # bytes: no text gets so long
 
 
@@ -45,12 +45,14 @@ class Loop(msgspec.Struct, frozen=True, gc=False):
 class LoopDetector:
     """Watches one text. Whoever feeds it looks once the text has grown to `next_bytes`, and no more once it is found."""
 
-    __slots__ = ("_begin", "_marks", "_needed", "_period", "_size", "loop", "next_bytes")
+    __slots__ = ("_before", "_begin", "_is_text", "_marks", "_needed", "_period", "_size", "loop", "next_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: int = 0, *, is_text: bool = True) -> None:
+        """`tokens` came before what is watched. Not `is_text`: it is figures that stand for tokens, and no data."""
+        self._before, self._is_text = tokens, is_text
         self.next_bytes = 2 * _NEEDLE_BYTES  # of the whole text
         self.loop: Loop | None = None
-        self._marks: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_MARKS)  # (bytes, tokens) of the last looks
+        self._marks: deque[tuple[int, int]] = deque([(0, tokens)], maxlen=_MARKS)  # (bytes, tokens) of the last looks
         self._size = 0  # bytes that were there at the last look
         # What repeats at the moment: bytes of a round (0: nothing does), where it began, tokens it takes to be a loop.
         self._period = self._begin = self._needed = 0
@@ -113,7 +115,8 @@ class LoopDetector:
         if period_tokens > PERIOD_TOKENS_MAX + _PERIOD_TOKENS_SLACK:
             return float(_STEP_BYTES_MAX)
         if not self._needed:
-            self._needed = tokens_needed(_decoded(text[-min(repeated // period, _ROUNDS_MIN) * period :]))
+            rounds = text[-min(repeated // period, _ROUNDS_MIN) * period :]
+            self._needed = tokens_needed(_decoded(rounds)) if self._is_text else LOOP_TOKENS
         needed = max(self._needed * token_bytes, _ROUNDS_MIN * period)
         if repeated >= needed:
             self.loop = Loop(max(1, round(tokens - repeated_tokens) + 1), max(1, round(period_tokens)), tokens)
@@ -127,7 +130,7 @@ class LoopDetector:
                 break
             later_bytes, later_tokens = at, count
         else:
-            at, count = 0, 0
+            at, count = 0, self._before
         if size - later_bytes >= _NEEDLE_BYTES and tokens > later_tokens:
             # What repeats may be of longer tokens, or shorter ones, than what came right before.
             return (tokens - later_tokens) * (size - position) / (size - later_bytes)

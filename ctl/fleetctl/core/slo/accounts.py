@@ -98,6 +98,10 @@ class LaneAccounts:
         """Count why a request was refused; the miss itself is counted by `missed`."""
         self.windows.open_cell(now_s).shed[reason] += 1
 
+    def looped(self, now_s: float) -> None:
+        """Count an answer that was found to repeat itself, at the moment that it was."""
+        self.windows.open_cell(now_s).looped += 1
+
     def first_token(self, now_s: float, ttft_s: float, tokens: int) -> None:
         """Count the first content event of a stream, and those that came with it."""
         cell = self.windows.open_cell(now_s)

@@ -20,8 +20,8 @@ class LaneStats:
     """Counts; merges; becomes a LaneWindow."""
 
     __slots__ = (
-        "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "offered", "output_tokens",
-        "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
+        "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "looped", "offered",
+        "output_tokens", "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,6 +29,7 @@ class LaneStats:
         self.dispatched = 0
         self.finished = 0
         self.good = 0
+        self.looped = 0
         # Not Counters: two are made for every window of every snapshot, and one of those takes a microsecond.
         self.breached: defaultdict[str, int] = defaultdict(int)
         self.shed: defaultdict[str, int] = defaultdict(int)
@@ -49,6 +50,7 @@ class LaneStats:
         self.dispatched += other.dispatched
         self.finished += other.finished
         self.good += other.good
+        self.looped += other.looped
         if other.breached:
             _add(self.breached, other.breached)
         if other.shed:
@@ -71,6 +73,7 @@ class LaneStats:
             self.dispatched -= each.dispatched
             self.finished -= each.finished
             self.good -= each.good
+            self.looped -= each.looped
             _subtract(self.breached, each.breached)
             _subtract(self.shed, each.shed)
             self.prompt_tokens -= each.prompt_tokens
@@ -108,6 +111,7 @@ class LaneStats:
             breached=dict(self.breached),
             shed=dict(self.shed),
             finished=self.finished,
+            looped=self.looped,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             finished_output_tokens=self.finished_output_tokens,

@@ -1,0 +1,42 @@
+"""What the journal says of answers that repeat themselves: that a lane has some, and again after a while if it still has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from fleetctl.model.loop_report import ReportLoops
+from fleetctl.model.reason import ReasonCode
+from fleetctl.units import format_duration
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fleetctl.model.decision import LaneMemory
+    from fleetctl.model.gateway import LaneSnapshot
+
+# Loops come in storms: a model or a template that loops does so for many. Once in so long says it.
+_AGAIN_AFTER = timedelta(minutes=10)
+_NEWS_S, _SHOWN_S = 60.0, 300.0
+
+
+def report_loops(
+    lane: str, memory: LaneMemory, traffic: LaneSnapshot | None, now: datetime
+) -> tuple[LaneMemory, tuple[ReportLoops, ...]]:
+    """Return what is to be journalled of a lane's answers that repeat themselves, and the memory that it was."""
+    if traffic is None or not traffic.window(_NEWS_S).looped:
+        return memory, ()
+    if memory.looped_at is not None and now - memory.looped_at < _AGAIN_AFTER:
+        return memory, ()
+    window = traffic.window(_SHOWN_S)
+    reported = ReportLoops(
+        lane=lane,
+        code=ReasonCode.ANSWERS_LOOP,
+        reason=f"{window.looped} answers were found to repeat themselves in {format_duration(_SHOWN_S)}, in which "
+        f"{window.finished} requests finished; which: fleetctl requests --lane {lane}",
+        looped=window.looped,
+        finished=window.finished,
+        window_s=_SHOWN_S,
+    )
+    return replace(memory, looped_at=now), (reported,)
