@@ -37,7 +37,8 @@ _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:
 _EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
 _EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n"
 _BEGIN = _EVENTS % (len(_EVENT), _EVENT)
-_LOOP = _EVENTS % (300 * len(_EVENT), 300 * _EVENT)
+_AGAIN = 300 * _EVENT.replace(b"Hi", b" and so on")
+_LOOP = _EVENTS % (len(_AGAIN), _AGAIN)
 _WATCHED_S, _SWEEP_S = 700, 0.5  # longer than any deadline of the profile's defaults
 
 

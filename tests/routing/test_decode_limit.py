@@ -11,7 +11,9 @@ from fleetctl.core.routing.borrowed import BorrowedAnswers
 from fleetctl.core.routing.decode_limit import DecodeLimit
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 20.0), st.integers(1, 200)), max_size=100), st.integers(1, 128))
+@given(
+    st.lists(st.tuples(st.just(0.0) | st.floats(0.01, 20.0), st.integers(1, 200)), max_size=100), st.integers(1, 128)
+)
 def test_the_limit_lies_between_one_and_what_the_engine_was_started_with(seconds, ceiling):
     limit = DecodeLimit()
     for ratio, in_flight in seconds:

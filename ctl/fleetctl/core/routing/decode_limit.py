@@ -56,7 +56,8 @@ class DecodeLimit:
             return
         may_raise = ratio <= _STREAMS_FROM or self.missed_share <= _RAISED_MISSED_MOST * allowed_share
         if may_raise and ratio < _RAISED_BELOW and in_flight >= _LOWERED_MOST * self.of(ceiling):
-            factor = max(_RAISED_BY, min(_RAISED_MOST, _RAISED_BELOW / ratio))
+            # Tokens that all came at once have no gap at all.
+            factor = max(_RAISED_BY, _RAISED_BELOW / max(ratio, _RAISED_BELOW / _RAISED_MOST))
             raised = max(self.streams * factor, self.streams + 0.5)
             self.streams = raised if raised < ceiling else math.inf
 
