@@ -20,6 +20,8 @@ from tests.sites import FakeSite
         ),
         (("scale", "short", "auto"), 0, "demo/short: replicas automatic, unchanged\n"),
         (("scale", "short"), 3, "is not a number of replicas"),
+        (("scale", "short=3", "long=3"), 3, "'long=3' is too much; nothing was changed"),
+        (("scale", "short=3", "4"), 3, "one lane at a time: fleetctl scale short=3"),
         (("scale", "short=99"), 3, "takes 1 to 8 replicas"),
         (("shed", "long", "--step", "cap-tokens"), 0, "demo/long: ladder step automatic -> cap-tokens\n"),
         (("shed", "long"), 2, "pass --yes"),

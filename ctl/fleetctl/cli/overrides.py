@@ -47,6 +47,11 @@ def scale(
     It holds until the next `up`, `scale LANE auto`, or the end that is given.
     """
     name, _, count = lane.partition("=")
+    if count and replicas:
+        raise ConfigError(
+            f"{lane} is one lane and its replicas, and {replicas!r} is too much; nothing was changed",
+            hint=f"one lane at a time: fleetctl scale {lane}",
+        )
     wanted = count or replicas
     if not (wanted == _AUTOMATIC or wanted.isdecimal()):
         raise ConfigError(
