@@ -115,15 +115,21 @@ class WideChecks:
     # Rollouts
 
     def draining_outdated(self, replica_id: str) -> None:
-        """Check that a rollout takes nobody from rotation without whom the lane has none."""
+        """Check that a rollout takes nobody from rotation without whom the lane has none.
+
+        At the caps, with nobody leaving, there is no room for another beside it: then the profile may let it be missing
+        while the next one starts.
+        """
         run = self._checks.run
         records = {record.id: record for record in run.records()}
         leaving = records.get(replica_id)
         # A line that had to wait says nothing of what is so now.
         if leaving is None or run.injector.is_open_since(STORE_FAULTS, ROTATION_S):
             return
-        others = [r.id for r in records.values() if r.lane == leaving.lane and r.state is ReplicaState.READY]
-        if not {*others} - {replica_id}:
+        others = [r.state for r in records.values() if r.lane == leaving.lane and r.id != replica_id]
+        makes_room = ReplicaState.DRAINING in others or ReplicaState.STOPPING in others
+        is_let_go = run.setting.rollout.max_unavailable.of(1) and run.is_at_cap() and not makes_room
+        if ReplicaState.READY not in others and not is_let_go:
             self._checks.violated("outage", f"a rollout drains {replica_id}, the last ready one of {leaving.lane}")
 
     def open_at_the_end(self, desired: Desired, memory: Memory, live: list[Replica]) -> Iterator[str]:
