@@ -148,9 +148,6 @@ class ReceivedAnswer:
     def _complete_pieces(self) -> None:
         self._response.end()
         self._note_usage(self._relay.usage if self._relay is not None else None)
-        self._answered()
-
-    def _answered(self) -> None:
         self._dispatcher.answered(self.request, Ending.COMPLETE)
 
     def _complete_whole(self, status: int) -> None:
@@ -166,7 +163,7 @@ class ReceivedAnswer:
             self._note_usage(read_usage(body))
             if self._loops is not None:
                 note_loop(self.request, body)
-            self._answered()
+            self._dispatcher.answered(self.request, Ending.COMPLETE)
         else:
             self.request.rejected_status = status
             self._dispatcher.answered(self.request, Ending.of_status(status))

@@ -36,11 +36,13 @@ class BoundsTable:
     def __init__(self) -> None:
         self._keys: Mapping[str, GenerationSpec] = {}
         self._known: dict[tuple[str, str], AnswerBounds | None] = {}
+        self.has_any = False
 
     def apply(self, table: RoutingTable) -> None:
         """Forget what held under the table before."""
         self._keys = table.key_generation
         self._known = {}
+        self.has_any = bool(self._keys) or any(lane.generation.is_bounding for lane in table.lanes)
 
     def of(self, lane: RouteLane, key_hash: str) -> AnswerBounds | None:
         """Return what holds for a lane's answers to a key; "": to no key that has bounds of its own. None: nothing does."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
-from fleetctl.gateway.assembly import streamed_body
-from fleetctl.gateway.bounded_answer import BoundedAnswer
+from fleetctl.gateway.answer import ReceivedAnswer
 from fleetctl.gateway.degrade import degrade, renamed
+from fleetctl.gateway.early_end import last_events
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
-from fleetctl.gateway.usage import asking_for_counts, shown_usage
+from fleetctl.gateway.usage import Usage, asking_for_counts, shown_usage
 from fleetctl.model.generation import LoopAction
 
 if TYPE_CHECKING:
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from fleetctl.gateway.upstream import Upstream
     from fleetctl.gateway.upstream_connection import UpstreamConnection
     from fleetctl.gateway.upstreams import Upstreams
+    from fleetctl.model.generation import BoundReason
 
 _log = logging.getLogger("fleetctl.gateway")
+
+CHAT_PATH = b"/v1/chat/completions"
 
 _FAILURES = {
     RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
@@ -45,13 +48,13 @@ _FAILURES = {
 }
 
 
-class Exchange(BoundedAnswer):
+class Exchange(ReceivedAnswer):
     """One request at its replica: the dispatcher's ExchangePort and the client connection's ClientEvents.
 
     It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
     """
 
-    __slots__ = ("_body", "_connecting", "_ended", "_upstreams")
+    __slots__ = ("_body", "_connecting", "_ended", "_first_body", "_received", "_upstreams")
 
     def __init__(  # whom it speaks with, and what about
         self,
@@ -65,12 +68,10 @@ class Exchange(BoundedAnswer):
         super().__init__(dispatcher, limits, client, lane.route.name)
         self._upstreams = upstreams
         self._received = received
-        self._assembly, self._is_assembled, self._tracks_choices = None, False, False
         self._connecting: asyncio.Task[None] | None = None
         self._first_body, self._response.degraded = degrade(
             received.body, lane.degradation, messages_cut=received.messages_cut
         )
-        self._response.limited = received.limited
         self._body = self._first_body  # for a replica that can go on with another one's stream
 
     def submit(
@@ -79,13 +80,14 @@ class Exchange(BoundedAnswer):
         """Ask the dispatcher for a replica; once it is over, `ended` remembers it."""
         self._ended = ended
         dispatcher, parsed = self._dispatcher, measured.parsed
-        bounds = self._received.bounds
-        is_timed = bounds is not None and bounds.max_duration_s is not None
-        if parsed.is_plain and (dispatcher.routes.any_continues if parsed.stream else is_timed):
-            self._keep_text(measured, lane.route.max_model_len)
+        if parsed.stream and parsed.is_plain and dispatcher.routes.any_continues:
+            options = parsed.stream_options
+            self._text_bytes_max = self._kept_bytes_max(measured, lane.route.max_model_len)
+            # The replica may be lost: its text will be kept, and it is to count its tokens.
+            self._shown = shown_usage(options)
+            self._body = asking_for_counts(self._first_body, options)
         if lane.route.generation.loop is not LoopAction.OFF and parsed.is_single:
             self._loops = lane.route.generation.loop
-        self._tracks_choices = is_timed and parsed.stream and not parsed.is_plain
         self.request = ActiveRequest(
             self,
             lane,
@@ -97,7 +99,7 @@ class Exchange(BoundedAnswer):
             tokens=measured.tokens,
             is_lane_named=b"x-fleetctl-lane" in self._received.headers,
             client=client_key,
-            bounds=bounds,
+            bounds=self._received.bounds,
         )
         request, headers = self.request, self._received.headers
         named = headers.get(REQUEST_ID)
@@ -109,25 +111,16 @@ class Exchange(BoundedAnswer):
         self._response.request_id = request.id
         request.traceparent = headers.get(TRACEPARENT)
         request.degraded = self._response.degraded
-        request.limited = self._response.limited
+        request.limited = self._response.limited = self._received.limited
         self._client.exchange = self
         dispatcher.submit(self.request)
 
-    def _keep_text(self, measured: MeasuredRequest, max_model_len: int) -> None:
-        """Get ready for the replica to be lost: its text will be kept, and it is asked to count its tokens."""
+    def _kept_bytes_max(self, measured: MeasuredRequest, max_model_len: int) -> int:
+        """Return how much text of an answer may be kept."""
         limits = self._limits
         bounds = (measured.tokens.output, max_model_len, limits.output_tokens_max)
         tokens_max = min(bound for bound in bounds if bound)
-        self._text_bytes_max = tokens_max * limits.text_bytes_per_token_max
-        if measured.parsed.stream:
-            options = measured.parsed.stream_options
-            self._shown = shown_usage(options)
-            self._body = asking_for_counts(self._first_body, options)
-            return
-        is_chat, whole_body = self._is_chat, self._first_body
-        self._first_body = streamed_body(whole_body, is_chat=is_chat, counts=False) or whole_body
-        self._is_assembled = self._first_body is not whole_body
-        self._body = streamed_body(whole_body, is_chat=is_chat, counts=True) if self._is_assembled else whole_body
+        return tokens_max * limits.text_bytes_per_token_max
 
     # ExchangePort: what the dispatcher decides.
 
@@ -195,9 +188,21 @@ class Exchange(BoundedAnswer):
 
     def resumption(self, *, may_continue: bool) -> Resumption:
         """Look at what was passed on of a lost stream; the next `send` asks for the rest."""
-        resumed = self._resume(self._first_body, is_chat=self._is_chat, may_continue=may_continue)
+        is_chat = self._received.path == CHAT_PATH
+        resumed = self._resume(self._first_body, is_chat=is_chat, may_continue=may_continue)
         self._body = resumed.body or self._body
         return resumed.found
+
+    def end_early(self, reason: BoundReason) -> None:
+        """Write the end of a stream that its replica was not done with."""
+        relay = self._relay
+        if relay is None:  # nothing of it can be told apart from a whole answer
+            self._response.cut()
+            return
+        is_chat, prompt_tokens = self._received.path == CHAT_PATH, self.request.prompt.prompt_tokens
+        self._response.end(last_events(relay, self._first_body, reason, is_chat=is_chat, prompt_tokens=prompt_tokens))
+        counted, tokens = relay.counts()
+        self._note_usage(Usage(counted, tokens) if counted is not None else None)
 
     def over(self) -> None:
         """Let the client go on to its next request."""

@@ -12,12 +12,12 @@ from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator, is_local
-from fleetctl.gateway.bounded_answer import CHAT_PATH
+from fleetctl.gateway.bounded_exchange import BoundedExchange
 from fleetctl.gateway.bounding import BoundsTable, bound
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.connections import OpenConnections
 from fleetctl.gateway.errors import EarlyRefusals
-from fleetctl.gateway.exchange import Exchange
+from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.pages import health, models
 from fleetctl.gateway.request_ids import REQUEST_ID
@@ -220,11 +220,15 @@ class Frontend:
             return
         if lane.degradation.context_tokens is not None:
             found = fit_context(request, found, lane.degradation, routes)
-        bounds = self._bounds.of(lane.route, self._authenticator.bounded_hash(request))
-        if bounds is not None and (wrong := bound(request, found, bounds, max_model_len=lane.route.max_model_len)):
-            self.early.refuse(client, request, 400, wrong)
-            return
-        exchange = Exchange(self.dispatcher, self.upstreams, self.limits, client, request, lane)
+        kind: type[Exchange] = Exchange
+        if self._bounds.has_any:
+            bounds = self._bounds.of(lane.route, self._authenticator.bounded_hash(request))
+            wrong = bound(request, found, bounds, max_model_len=lane.route.max_model_len) if bounds is not None else ""
+            if wrong:
+                self.early.refuse(client, request, 400, wrong)
+                return
+            kind = BoundedExchange if bounds is not None else Exchange
+        exchange = kind(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found, self._authenticator.client_key(request, client.address), self.ended)
 
     def _serve_locally(self, client: ClientConnection, request: Request) -> None:
