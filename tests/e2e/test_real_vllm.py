@@ -50,6 +50,8 @@ LONG = "the quick brown fox jumps over the lazy dog " * 40  # some 450 estimated
 REQUESTS = 200
 LONG_STREAM_TOKENS = 7000  # some ten seconds, three at once on one core
 
+LOOPING_TOKENS = 2000
+
 PROFILE = """\
 apiVersion: fleetctl/v1
 name: {fleet}
@@ -77,6 +79,7 @@ lanes:
     slo: {{ttft: {{p99: 10s}}, itl: {{p99: 5s}}}}
     max_wait: 60s
     replicas: 1
+    generation: {{loop: stop}}
     launch: *launch
 capacity: {{gpus: [L40S]}}
 gateway: {{port: {port}, stall_timeout: 4s}}
@@ -226,6 +229,29 @@ async def test_two_hundred_completions_of_the_official_client_are_answered_and_c
         assert traffic.window(300.0).finished >= sent
         assert traffic.window(300.0).ttft.count > 0
     assert "short" in fleet.home.fleetctl("lanes", FLEET)
+
+
+async def test_a_model_that_loops_is_seen_and_ended_where_its_lane_says_so(fleet: RealFleet) -> None:
+    """At temperature 0 a tiny model repeats itself sooner or later."""
+    answers = {}
+    async with fleet.client() as client:
+        for lane in ("short", "long"):
+            answers[lane] = await complete(
+                client, SHORT, stream=True, max_tokens=LOOPING_TOKENS, temperature=0.0, extra_body={"ignore_eos": True},
+                extra_headers={"x-fleetctl-lane": lane, "x-request-id": f"loops-in-{lane}"},
+            )  # fmt: skip
+    observed, stopped = answers["short"], answers["long"]
+    assert (observed.output_tokens, observed.finish_reason) == (LOOPING_TOKENS, "length")
+    assert stopped.finish_reason == "length"
+    assert stopped.output_tokens < LOOPING_TOKENS / 2
+    words = {lane: fleet.home.fleetctl("why", f"request/loops-in-{lane}", "--fleet", FLEET) for lane in answers}
+    assert all("its answer looped from about token" in each for each in words.values()), words
+    assert "as it repeated itself" in words["long"]
+    assert "as it repeated itself" not in words["short"]
+    for lane in answers:
+        traffic = lane_of(fleet.status(), lane).traffic
+        assert traffic is not None
+        assert traffic.window(3600.0).looped == 1
 
 
 async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(fleet: RealFleet) -> None:

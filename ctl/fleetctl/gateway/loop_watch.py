@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -45,7 +45,9 @@ _decode_body = msgspec.json.Decoder(_WholeBody).decode
 class LoopWatch:
     """One stream of one choice. What several choices say comes mixed, and is not watched."""
 
-    __slots__ = ("_detector", "_dropped", "_ids", "_is_kept", "_kept_bytes", "_request", "_stops", "_tail", "is_ending")
+    __slots__ = (
+        "_detector", "_dropped", "_ids", "_is_kept", "_kept_bytes", "_request", "_stops", "due", "is_ending", "shape", "tail",
+    )  # fmt: skip
 
     def __init__(self, request: ActiveRequest, *, stops: bool) -> None:
         """`stops`: the answer is to end at a loop."""
@@ -53,9 +55,16 @@ class LoopWatch:
         self.is_ending = False  # a loop was found, and is to end the answer
         self._detector = LoopDetector()
         self._is_kept, self._kept_bytes = True, 0  # all of the text, by the relay, when it was last looked at
-        self._tail = bytearray()  # of a text that is not
-        self._dropped = 0
-        self._ids: TokenIds | None = None  # since any text was seen
+        self.tail = bytearray()  # of a text that is not
+        self.due = self._dropped = 0  # look at it when it is so long
+        # Of a single event whose text is not kept: what comes before it, how long that is, what comes after it.
+        self.shape = (b"", 0, b"")
+        self._ids: TokenIds | Literal[False] | None = None  # None: not looked for yet
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to look for: a loop was found."""
+        return self._request.loop is not None
 
     def look(self, text: bytearray, tokens: int) -> int:
         """Look at a text that is kept, if it is time; return at how many bytes it is time again."""
@@ -69,8 +78,9 @@ class LoopWatch:
         """Take in complete events; `marker` comes before the text in each, which the relay keeps all of, or none."""
         if not is_kept:
             self._take_text(events, marker, tokens)
-        if self._ids is not None or events.find(b'"token_ids"') >= 0:
-            self._ids = self._ids or TokenIds()
+        if self._ids is None:  # all of a stream's events have them, or none
+            self._ids = TokenIds() if events.find(b'"token_ids"') >= 0 else False
+        if self._ids:
             self._note(self._ids.take(events))
 
     def _note(self, loop: Loop | None) -> None:
@@ -85,18 +95,22 @@ class LoopWatch:
             self._is_kept = False
         if not marker:
             return
-        tail, detector = self._tail, self._detector
-        at = events.find(marker)
-        while at >= 0:
-            start = at + len(marker)
-            end = _end_of_text(events, start)
-            tail += events[start:end]
-            at = events.find(marker, end)
+        pieces = events.split(marker)
+        self.tail += b"".join([_text_of(piece) for piece in pieces[1:]])
+        if len(pieces) == 2 and events.find(b"\n\n") == len(events) - 2:
+            end = pieces[1][len(_text_of(pieces[1])) :]
+            self.shape = (pieces[0] + marker, len(pieces[0]) + len(marker), end)
+        self.look_at_tail(tokens)
+
+    def look_at_tail(self, tokens: int) -> None:
+        """Look at the text that nobody else keeps, if it is time."""
+        tail, detector = self.tail, self._detector
         if self._dropped + len(tail) >= detector.next_bytes:
             self._note(detector.look(tail, tokens, dropped=self._dropped))
         if len(tail) > _TAIL_BYTES_HIGH:
             self._dropped += len(tail) - TAIL_BYTES
             del tail[:-TAIL_BYTES]
+        self.due = min(detector.next_bytes - self._dropped, _TAIL_BYTES_HIGH + 1)
 
 
 class TokenIds:
@@ -165,14 +179,12 @@ def _note(request: ActiveRequest, loop: Loop) -> None:
     request.lane.accounts.looped(request.heard_s)
 
 
-def _end_of_text(events: bytes, start: int) -> int:
-    """Return where the JSON string ends that begins at `start`."""
-    end = events.find(b'"', start)
-    while end > start and events[end - 1] == _BACKSLASH:
-        before = end - 1
-        while before > start and events[before - 1] == _BACKSLASH:
-            before -= 1
-        if (end - before) % 2 == 0:
-            break  # the backslash is itself escaped
-        end = events.find(b'"', end + 1)
-    return end if end >= 0 else len(events)
+def _text_of(piece: bytes) -> bytes:
+    """Return a JSON string from its beginning to where it ends."""
+    end = piece.find(b'"')
+    while end > 0 and piece[end - 1] == _BACKSLASH:
+        escaped = end - len(piece[:end].rstrip(b"\\"))
+        if escaped % 2 == 0:
+            break  # the backslashes are themselves escaped
+        end = piece.find(b'"', end + 1)
+    return piece[:end] if end >= 0 else piece

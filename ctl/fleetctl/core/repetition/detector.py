@@ -27,6 +27,8 @@ _TRIES = 4
 _LOOK_TOKENS = 32
 # Tokens of a byte may follow long ones: a look comes before they are a loop.
 _STEP_BYTES_MIN, _STEP_BYTES_MAX = 8, 128
+# Two rounds of the longest period, in tokens like the last ones; those before may have been longer.
+_ROUNDS_SEARCHED, _SEARCHED_BYTES_MIN = 3 * PERIOD_TOKENS_MAX, 768
 # Looks remembered, to know how many tokens some bytes were: 512 tokens of text.
 _MARKS = 16
 # More than most tokens have: bytes stand in for tokens where several come in an event that does not count them.
@@ -65,10 +67,10 @@ class LoopDetector:
         size = dropped + len(text)
         if self._period and not self._goes_on(text, dropped):
             self._period = 0
-        if not self._period:
-            self._search(text, size)
         before_bytes, before_tokens = self._marks[-1]
         token_bytes = (size - before_bytes) / max(1, tokens - before_tokens)
+        if not self._period:
+            self._search(text, size, int(_ROUNDS_SEARCHED * token_bytes) + 2 * _NEEDLE_BYTES)
         step = max(_NEEDLE_BYTES, _LOOK_TOKENS * token_bytes)
         if self._period:
             step = min(step, self._judge(text, size, tokens))
@@ -78,7 +80,8 @@ class LoopDetector:
             self.next_bytes = NEVER
             self._marks.clear()
         else:
-            self.next_bytes = size + min(max(int(step), _STEP_BYTES_MIN), _STEP_BYTES_MAX)
+            most = max(_STEP_BYTES_MAX, _LOOK_TOKENS * token_bytes / 2)
+            self.next_bytes = size + int(min(max(step, _STEP_BYTES_MIN), most))
         return self.loop
 
     def _goes_on(self, text: bytearray, dropped: int) -> bool:
@@ -87,9 +90,9 @@ class LoopDetector:
         before = start - self._period
         return before >= 0 and text[start:] == text[before : len(text) - self._period]
 
-    def _search(self, text: bytearray, size: int) -> None:
-        """Look for two rounds at the end of the text."""
-        tail = bytes(text[-TAIL_BYTES:])
+    def _search(self, text: bytearray, size: int, within: int) -> None:
+        """Look for two rounds at the end of the text, in so many bytes."""
+        tail = bytes(text[-min(max(within, _SEARCHED_BYTES_MIN), TAIL_BYTES) :])
         length = len(tail)
         needle = tail[-_NEEDLE_BYTES:]
         end = length - 1
