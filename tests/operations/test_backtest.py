@@ -11,13 +11,21 @@ import msgspec
 import pytest
 
 from fleetctl.cli.main import main
+from fleetctl.core.reconcile import reconcile
 from fleetctl.model.action import EntryKind
 from fleetctl.model.catalogue import Market
 from fleetctl.model.interruption import InterruptionRecord
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.node import NoticeKind
 from fleetctl.model.reason import ReasonCode
-from fleetctl.model.recording import GapKind, RecordedRequest, RecordingGap, RecordingHeader, RecordingRow
+from fleetctl.model.recording import (
+    GapKind,
+    RecordedRequest,
+    RecordingEnd,
+    RecordingGap,
+    RecordingHeader,
+    RecordingRow,
+)
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import Subject
 from fleetctl.operations.fidelity import fidelity
@@ -26,13 +34,14 @@ from fleetctl.operations.replayed import replay_spec, replayed
 from fleetctl.recordings.period import RecordedPeriod, read_period
 from fleetctl.recordings.reader import read_recording
 from fleetctl.recordings.writer import RecordingWriter
+from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind
 from fleetctl.sim.world import EPOCH
 from fleetctl.testing import samples
 from tests.cli.test_json_reference import differences
 from tests.recordings.simulated import record_simulated
 from tests.recordings.traces import desired
-from tests.sim.fleets import desired_for, three_lanes
+from tests.sim.fleets import desired_for, offerings, three_lanes
 from tests.sim.test_world import poisson
 from tests.sites import plugins_site
 
@@ -237,8 +246,52 @@ def test_a_simulation_that_is_off_says_by_what():
     assert fidelity((lane,), (near,))[0].is_near is True
     (far,) = fidelity((lane,), (replace(lane, good_share=0.9, replicas_mean=3.0),))
     assert (far.is_near, len(far.apart)) == (False, 2)
-    (few,) = fidelity((replace(lane, offered=20),), (lane,))
+    (few,) = fidelity((replace(lane, offered=20),), (replace(lane, offered=20),))
     assert few.is_near is None
+
+
+@pytest.mark.parametrize("offered", [199, 20])
+def test_a_lane_that_did_not_get_the_same_requests_is_apart_however_few_they_are(offered):
+    (lane, *_) = recorded_lanes(period(requests=[request(n / 10) for n in range(200)]))
+    (found,) = fidelity((lane,), (replace(lane, offered=offered),))
+    assert (found.is_near, found.apart) == (False, (f"200 offered against {offered}",))
+
+
+@pytest.fixture
+def cached_night(tmp_path):
+    """Prompts too long for `short`, most of which the replicas of `long` had cached; those of `short` had nothing of them."""
+    path = tmp_path / "cached.jsonl.gz"
+    header = RecordingHeader(fleet="demo", began_at=EPOCH, written_by="0", desired=desired_for(three_lanes()))
+    replicas = [
+        samples.replica(f"r{lane}", fleet="demo", lane=lane, state=ReplicaState.READY, changed_at=EPOCH)
+        for lane in SETTLED
+    ]
+    sent = [
+        request(lane="long", replica="rlong", prompt_tokens=4000, cached_tokens=3900, at=EPOCH + timedelta(seconds=n))
+        for n in range(30)
+    ]
+    with RecordingWriter(path) as writer:
+        writer.write([RecordingRow(header=header), *(RecordingRow(replica=each) for each in replicas)])
+        writer.write(RecordingRow(request=each) for each in sent)
+        writer.write([RecordingRow(end=RecordingEnd(at=EPOCH + timedelta(seconds=40), requests_open=0))])
+    return path
+
+
+def test_what_one_lane_had_cached_is_replayed_in_that_lane(cached_night, fleetctl):
+    """Under its own rules by what was recorded, under others by what each lane has cached, as its gateway matched it."""
+    code, out, err = fleetctl("backtest", str(cached_night), "-o", "json", "-q")
+    assert code == 0, err
+    for run in json.loads(out)["runs"]:
+        assert {lane["lane"]: lane["offered"] for lane in run["lanes"]} == {"short": 0, "long": 30, "batch": 0}, run
+    replay, wanted = replayed(read_period(cached_night)), desired_for(three_lanes())
+    short, *rest = wanted.profile.lanes
+    for limit, lane in ((3000, "long"), (5000, "short")):
+        moved = replace(short, match=replace(short.match, uncached_prompt_tokens_max=limit))
+        other = replace(wanted, profile=replace(wanted.profile, lanes=(moved, *rest)))
+        arrivals, _ = replay.arrivals_of(other.profile)
+        spec = replay_spec(other.profile, replay, settled=SETTLED, duration_s=40.0, seed=0)
+        found = simulate(other, arrivals, policy=reconcile, spec=spec, offerings=offerings())
+        assert {each.lane: each.offered for each in found.lanes if each.offered} == {lane: 30}
 
 
 def test_lanes_that_a_profile_has_not_are_chosen_by_its_own_rules():

@@ -35,6 +35,10 @@ class Arrival:
     lane: str = ""
     prefix_group: str = ""
     prefix_tokens: int = 0  # of the prompt, the same for the whole group
+    # Of a recorded request, whose `prompt_tokens` are those that were not cached:
+    lane_entered: str = ""  # enters it again, where it can; empty: the profile's rules choose
+    cached_tokens: int = 0  # of its prompt, beside `prompt_tokens`
+    cached_lane: str = ""  # whose replicas had them
 
 
 def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:

@@ -44,11 +44,18 @@ def _compared(recorded: BacktestLane, replayed: BacktestLane) -> FidelityLane:
     apart = tuple(_apart(recorded, replayed))
     is_few = min(recorded.offered, replayed.offered) < _REQUESTS_MIN
     return FidelityLane(
-        lane=recorded.lane, recorded=recorded, replayed=replayed, is_near=None if is_few else not apart, apart=apart
+        lane=recorded.lane,
+        recorded=recorded,
+        replayed=replayed,
+        # Where not the same requests were served, however few, no figure of it compares.
+        is_near=None if is_few and recorded.offered == replayed.offered else not apart,
+        apart=apart,
     )
 
 
 def _apart(recorded: BacktestLane, replayed: BacktestLane) -> Iterator[str]:
+    if recorded.offered != replayed.offered:
+        yield f"{recorded.offered} offered against {replayed.offered}"
     was, computed = recorded.good_share, replayed.good_share
     if was is not None and computed is not None and abs(was - computed) > _SHARE_APART:
         yield f"good {format_fraction(was)} against {format_fraction(computed)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.load.trace import Arrival
 from fleetctl.model.catalogue import Market
+from fleetctl.model.profile import LaneMatch
 from fleetctl.model.replica import ReplicaState
 from fleetctl.operations.simulation import paced
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
@@ -30,7 +31,7 @@ class ReplayedPeriod:
     arrivals: tuple[Arrival, ...]
     lengths_drawn: int  # answers whose length nobody knows, as they were refused, cut or capped
     begun_with: dict[str, int]  # lane -> replicas in rotation as it began
-    batch_lanes: frozenset[str]  # of the recorded profile
+    matches: tuple[tuple[str, LaneMatch], ...]  # the recorded profile's lanes, and what each takes
     boots_s: dict[str, tuple[float, ...]]  # lane -> from order to rotation, of those that came into it, in that order
     disturbances: tuple[Disturbance, ...]  # nodes taken and engines that died, to the oldest of their lane
 
@@ -38,10 +39,20 @@ class ReplayedPeriod:
         """Return what a profile is offered, and the lanes that clients named and it has not: it chooses theirs itself."""
         known = {lane.name for lane in profile.lanes}
         unknown = tuple(sorted({each.lane for each in self.arrivals if each.lane} - known))
-        return (self._unnamed(each) if each.lane in unknown else each for each in self.arrivals), unknown
+        if lane_matches(profile) == self.matches:
+            return iter(self.arrivals), unknown
+        return (self._chosen_by_rules(each, unknown) for each in self.arrivals), unknown
 
-    def _unnamed(self, arrival: Arrival) -> Arrival:
-        return replace(arrival, lane="", batch=arrival.lane in self.batch_lanes)
+    def _chosen_by_rules(self, arrival: Arrival, unknown: tuple[str, ...]) -> Arrival:
+        if arrival.lane not in unknown:
+            return replace(arrival, lane_entered="")
+        is_batch = any(name == arrival.lane and match.batch for name, match in self.matches)
+        return replace(arrival, lane="", lane_entered="", batch=is_batch)
+
+
+def lane_matches(profile: Profile) -> tuple[tuple[str, LaneMatch], ...]:
+    """Return a profile's lanes in their order, and which requests each takes."""
+    return tuple((lane.name, lane.match) for lane in profile.lanes)
 
 
 def replayed(period: RecordedPeriod) -> ReplayedPeriod:
@@ -52,7 +63,7 @@ def replayed(period: RecordedPeriod) -> ReplayedPeriod:
         arrivals=arrivals,
         lengths_drawn=lengths.drawn,
         begun_with=_begun_with(period),
-        batch_lanes=frozenset(lane.name for lane in period.desired.profile.lanes if lane.match.batch),
+        matches=lane_matches(period.desired.profile),
         boots_s=_boots_s(period),
         disturbances=tuple(sorted(_disturbances(period), key=lambda each: each.at_s)),
     )
@@ -110,16 +121,21 @@ def _has_length(request: RecordedRequest) -> bool:
 
 def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
     is_batch = {lane.name: lane.match.batch for lane in period.desired.profile.lanes}
+    served_lanes = {name: records[-1].lane for name, records in period.replicas.items() if records}
     for request in period.requests:
         yield Arrival(
             at_s=_since_s(period, request.at),
             # Simulated engines have no prefix cache: what was cached was no work.
             prompt_tokens=max(1, request.prompt_tokens - request.cached_tokens),
+            cached_tokens=request.cached_tokens,
+            # One that had spilled over was served by another lane's replica.
+            cached_lane=served_lanes.get(request.replica, request.lane) if request.cached_tokens else "",
             output_tokens=lengths.of(request),
             stream=request.is_stream,
             # Nobody else enters such a lane unnamed.
             batch=is_batch.get(request.lane, False) and not request.is_lane_named,
             lane=request.lane if request.is_lane_named else "",
+            lane_entered="" if request.is_lane_named else request.lane if request.lane in is_batch else "",
         )
 
 

@@ -32,6 +32,7 @@ from fleetctl.sim.tail import tail_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.load.trace import Arrival
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.desired import Desired
@@ -194,11 +195,11 @@ class SimulatedWorld:
         self._arrive(row, attempt)
 
     def _arrive(self, row: Arrival, attempt: int = 0) -> None:
-        routes, now_s = self.dispatcher.routes, self.heap.now_s
+        now_s = self.heap.now_s
         tokens = row.prompt_tokens
         prompt = PromptLoad(tokens, _NOTHING_CACHED)
         needed = RequestTokens(tokens, tokens, tokens, row.output_tokens)
-        lane = routes.lane_of(prompt, needed, header=row.lane or None, batch_hint=row.batch, stream=row.stream)
+        lane = self._lane_of(row, needed)
         if isinstance(lane, Refusal):
             self.unrouted[lane.value] += 1
             return
@@ -222,6 +223,21 @@ class SimulatedWorld:
         recorder.came_again += attempt > 0
         self._open[exchange] = None
         self.dispatcher.submit(request)
+
+    def _lane_of(self, row: Arrival, needed: RequestTokens) -> DispatchLane[ActiveRequest] | Refusal:
+        """Return the lane an arrival enters: the one it was recorded in, where that is given and holds it; else by the rules.
+
+        A gateway matches prompts by what each lane has cached, so what was cached in one lane is work in the others.
+        """
+        routes = self.dispatcher.routes
+        known = routes.lanes.get(row.cached_lane) if row.cached_tokens else None
+        cached = {each.id: row.cached_tokens for each in known.candidates} if known is not None else _NOTHING_CACHED
+        prompt = PromptLoad(row.prompt_tokens + row.cached_tokens, cached)
+        if row.lane_entered:
+            found = routes.lane_of(prompt, needed, header=row.lane_entered, batch_hint=row.batch, stream=row.stream)
+            if not isinstance(found, Refusal):
+                return found
+        return routes.lane_of(prompt, needed, header=row.lane or None, batch_hint=row.batch, stream=row.stream)
 
     def _node_ended(self, node: SimulatedNode) -> None:
         for sequence in node.engine.end():
