@@ -15,6 +15,7 @@ from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.pacing import ChunkPace
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.core.rollout.in_force import digests
 from fleetctl.core.slo.breach import Limits
@@ -106,6 +107,17 @@ def waits_from_zero(profile: Profile) -> object:
     exchange.submit("short")
     heap.run()
     return heap.now_s, exchange.ends
+
+
+def pacing(profile: Profile) -> object:
+    """Return when the next chunk of a stream of `short` leaves, by how many tokens are held."""
+    rule = table(profile).lanes[0].coalesce
+    if rule is None:
+        return None
+    pace = ChunkPace(tokens=rule.tokens, within_s=rule.within_s)
+    pace.came(0.0, 1)
+    pace.left(0.0)
+    return [pace.due_s(held, 0.01) for held in range(1, 17)]
 
 
 def choices(profile: Profile) -> object:

@@ -24,6 +24,7 @@ from tests.config.key_effects import (
     launch_digests,
     lenders,
     limits,
+    pacing,
     plan_or_refusal,
     profile_of,
     rollouts,
@@ -149,6 +150,13 @@ PROBES: dict[str, Probe] = {
     "lanes.*.interruptible": Probe(value=True, effect=decisions),
     "lanes.*.spill_to": Probe(value=["long"], effect=decisions),
     "lanes.*.lends": Probe(value=False, effect=lenders),
+    "lanes.*.coalesce": Probe(value={"tokens": 4, "within": "60ms"}, effect=pacing),
+    "lanes.*.coalesce.tokens": Probe(
+        value=8, effect=pacing, base={"lanes.short.coalesce": {"tokens": 4, "within": "60ms"}}
+    ),
+    "lanes.*.coalesce.within": Probe(
+        value="90ms", effect=pacing, base={"lanes.short.coalesce": {"tokens": 4, "within": "60ms"}}
+    ),
     "lanes.*.replicas": Probe(value=9, effect=plan_or_refusal),
     "lanes.*.replicas.min": Probe(value=7, effect=plan_or_refusal),
     "lanes.*.replicas.max": Probe(value=1, effect=plan_or_refusal),

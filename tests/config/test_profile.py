@@ -13,6 +13,7 @@ from fleetctl.config.use_cases import starter, use_cases
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import (
+    CoalesceSpec,
     Distribution,
     EmulatorSpec,
     LaneMatch,
@@ -142,6 +143,33 @@ def test_what_a_stream_promises_is_read_in_its_own_units() -> None:
 def test_a_wrong_promise_on_streams_says_what_to_write(promised: str, named: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse(SMALLEST.replace("{ttft: {p99: 1s}}", f"{{{promised}}}"))
+    assert named in str(refused.value)
+
+
+def test_a_lane_coalesces_as_it_is_written() -> None:
+    lane = parse(SMALLEST.replace("max_wait: 500ms", "max_wait: 500ms, coalesce: {tokens: 4, within: 60ms}")).lane(
+        "all"
+    )
+    assert lane.coalesce == CoalesceSpec(tokens=4, within_s=0.06)
+    assert parse(SMALLEST).lane("all").coalesce is None
+
+
+@pytest.mark.parametrize(
+    ("written", "promised", "named"),
+    [
+        ("{tokens: 4}", "ttft: {p99: 1s}", "within"),
+        ("{tokens: 1, within: 60ms}", "ttft: {p99: 1s}", "tokens"),
+        ("{tokens: 4, within: 2s}", "ttft: {p99: 1s}", "within"),
+        ("{tokens: 4, within: 1ms}", "ttft: {p99: 1s}", "within"),
+        ("{tokens: 4, within: 60}", "ttft: {p99: 1s}", "a number and a unit"),
+        ("{tokens: 4, within: 60ms}", "stream_gap: {p99: 50ms}", "coalesce.within (0.06 s) is above"),
+        ("{tokens: 4, within: 60ms}", "tokens_per_chunk: {p99: 3}", "coalesce.tokens (4) is above"),
+    ],
+)
+def test_a_wrong_coalescing_says_what_to_write(written: str, promised: str, named: str) -> None:
+    text = SMALLEST.replace("{ttft: {p99: 1s}}", f"{{{promised}}}")
+    with pytest.raises(ConfigError) as refused:
+        parse(text.replace("max_wait: 500ms", f"max_wait: 500ms, coalesce: {written}"))
     assert named in str(refused.value)
 
 

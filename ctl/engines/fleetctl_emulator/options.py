@@ -46,6 +46,7 @@ class EmulatorOptions:
     low_values_first: bool  # SGLang's order turned round
     prefix_caching: bool
     stream_interval: int
+    stream_burst_s: float
     watermark: float
     api_key: str
     faults: tuple[InjectedFault, ...]
@@ -88,6 +89,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         low_values_first=given.schedule_low_priority_values_first,
         prefix_caching=not given.no_prefix_caching,
         stream_interval=given.stream_interval,
+        stream_burst_s=given.stream_burst_s,
         watermark=given.watermark,
         api_key=os.environ.get(given.api_key_env, "") if given.api_key_env else "",
         faults=tuple(given.fault),
@@ -143,6 +145,12 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     add("--schedule-low-priority-values-first", action="store_true", help="SGLang: lower first, as vLLM")
     add("--no-prefix-caching", action="store_true")
     add("--stream-interval", type=_count, default=1, help="tokens an event of a stream carries; TGI always sends one")
+    add(
+        "--stream-burst-s",
+        type=_not_negative,
+        default=0.0,
+        help="hold a stream's events back, all but the first, and send them together every so many seconds",
+    )
     add("--watermark", type=_share, default=0.0, help="share of the KV cache kept free when admitting")
 
 

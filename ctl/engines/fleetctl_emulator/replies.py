@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from fleetctl_emulator.sequence import SequenceStatus
 from fleetctl_emulator.tokens import TOKEN_BYTES
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from fleetctl_emulator.requests import PredictedAnswer
@@ -182,6 +182,8 @@ class StreamReply(Reply):
         self.interval = interval
         self._is_chunked = is_chunked
         self._is_complete = False
+        self.burst_s = 0.0  # between two bursts of events; 0: each leaves at once
+        self._held: list[bytes] | None = None  # of the next burst; None: nothing was sent yet
         super().__init__(event_format, ended, broken)
 
     def keeps_up(self) -> bool:
@@ -196,8 +198,27 @@ class StreamReply(Reply):
         return b"%x\r\n%s" % (len(head) + TOKEN_BYTES + len(tail), head), tail + b"\r\n"
 
     def write(self, data: bytes) -> None:
-        """Put bytes on the wire."""
+        """Put bytes on the wire: now, or with the next burst."""
+        if self._held is not None:
+            self._held.append(data)
+            return
         self.transport.write(data)
+        if self.burst_s:
+            self._held = []
+            asyncio.get_running_loop().call_later(self.burst_s, self._burst)
+
+    def flush(self) -> None:
+        """Put what is held on the wire, and hold nothing back any more."""
+        held, self._held, self.burst_s = self._held, None, 0.0
+        if held:
+            self.transport.write(b"".join(held))
+
+    def _burst(self) -> None:
+        """Put a burst on the wire, and see to the next one."""
+        if self._held is not None and not self.ended.done():
+            self.transport.write(b"".join(self._held))
+            self._held = []
+            asyncio.get_running_loop().call_later(self.burst_s, self._burst)
 
     def write_events(self, events: bytes) -> None:
         """Put whole events on the wire."""
@@ -206,6 +227,7 @@ class StreamReply(Reply):
 
     def rest(self) -> bytes:
         """Return every event not sent yet; empty when the stream is complete."""
+        self.flush()
         if self._is_complete:
             return b""
         self._is_complete = True

@@ -57,6 +57,7 @@ class Server:
             max_model_len=instance.max_model_len,
             refuses_new=self._shutdown.refuses_new,
             stream_interval=options.stream_interval,
+            stream_burst_s=options.stream_burst_s,
             clock=clock,
         )
         self._stop_requested = asyncio.Event()

@@ -43,11 +43,13 @@ class EmulatorService:
         max_model_len: int,
         refuses_new: bool,
         stream_interval: int,
+        stream_burst_s: float,
         clock: Clock,
     ) -> None:
         self.engine, self.dialect, self.injector = engine, dialect, injector
         self._refuses_new = refuses_new  # while it drains
         self._stream_interval = stream_interval  # tokens of an event
+        self._stream_burst_s = stream_burst_s  # between two bursts of them; 0: each leaves at once
         self.max_model_len = max_model_len
         self.texts = AnswerTexts()
         self.is_draining = False
@@ -189,6 +191,7 @@ class EmulatorService:
             return response
         interval = self._stream_interval
         reply = StreamReply(event_format, ended, self._broken, transport, is_chunked=is_chunked, interval=interval)
+        reply.burst_s = self._stream_burst_s
         self._admit(reply, generation, planned, arrived_s)
         try:
             how = await reply.ended
@@ -203,6 +206,7 @@ class EmulatorService:
     async def _end_stream(self, response: web.StreamResponse, reply: StreamReply, how: End, *, is_chat: bool) -> None:
         if how is End.CUT:
             return
+        reply.flush()
         last = (
             reply.rest()
             if how is End.DONE

@@ -267,6 +267,15 @@ class LaunchShape(ProfileSection):
     )
 
 
+class CoalesceShape(ProfileSection):
+    """In which chunks a lane's streams leave."""
+
+    tokens: int = Field(ge=2, le=256, description="Tokens of a chunk.")
+    within_s: Annotated[Duration, Field(ge=0.005, le=1.0)] = Field(
+        description="How long a chunk waits for them, and how far apart chunks leave after a burst: 5ms to 1s."
+    )
+
+
 class LaneShape(ProfileSection):
     """One lane: who enters, what is promised, how long one may wait, what it runs on."""
 
@@ -306,3 +315,25 @@ class LaneShape(ProfileSection):
     generation: GenerationShape | None = Field(
         default=None, description="The bounds of this lane's answers; it changes only the keys it names."
     )
+    coalesce: CoalesceShape | None = Field(
+        default=None,
+        description="Streams leave in fewer and evener chunks; the first token is never held. Unset: as they come from the engine.",
+    )
+
+    @model_validator(mode="after")
+    def _promises_what_it_does(self) -> LaneShape:
+        if self.coalesce is None:
+            return self
+        tokens, within_s = self.coalesce.tokens, self.coalesce.within_s
+        promised = dict(self.slo.stream_gap.given()) if self.slo.stream_gap else {}
+        for percentile, limit_s in promised.items():
+            if limit_s < within_s:
+                raise ValueError(
+                    f"coalesce.within ({within_s:g} s) is above the promised stream_gap P{percentile * 100:g} ({limit_s:g} s)"
+                )
+        units = dict(self.slo.tokens_per_chunk.given()) if self.slo.tokens_per_chunk else {}
+        if units and max(units.values()) < tokens:
+            raise ValueError(
+                f"coalesce.tokens ({tokens}) is above the promised tokens_per_chunk ({max(units.values()):g} tokens)"
+            )
+        return self

@@ -12,7 +12,7 @@ from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway import wire
 from fleetctl.gateway.loop_watch import note_loop, watch_of
 from fleetctl.gateway.opening import only_open
-from fleetctl.gateway.response import ClientResponse
+from fleetctl.gateway.response import ClientResponse, PieceSink
 from fleetctl.gateway.resuming import Resumed, resume
 from fleetctl.gateway.stream_fault import LOOPED, STOPPED, StreamFault, truncated
 from fleetctl.gateway.transcript import Transcript
@@ -43,7 +43,7 @@ class ReceivedAnswer:
 
     __slots__ = (
         "_client", "_connection", "_dispatcher", "_fault", "_is_counted", "_last_events", "_limits", "_loops", "_obstacle", "_relay",
-        "_response", "_shown", "_text_bytes_max", "request",
+        "_response", "_shown", "_sink", "_text_bytes_max", "request",
     )  # fmt: skip
 
     request: ActiveRequest
@@ -52,12 +52,12 @@ class ReceivedAnswer:
         self._dispatcher = dispatcher
         self._limits = limits
         self._client = client
+        self._sink: PieceSink = client  # of events
         self._response = ClientResponse(client, lane_name, limits.whole_bytes_max)
         self._connection: UpstreamConnection | None = None
         self._relay: EventRelay | None = None  # of an answer in events
         self._fault: StreamFault | None = None  # the last one that a replica's events ended with
-        self._last_events = b""  # the end that a lost stream lacks
-        self._obstacle = ""  # why a lost stream cannot go on
+        self._last_events, self._obstacle = b"", ""  # the end that a lost stream lacks, and why it cannot go on
         self._text_bytes_max = 0  # of a stream kept so that another replica can go on with it; 0: none could
         self._is_counted = False  # the replica was asked for counts that the client did not ask for
         self._shown = SHOWS_NONE
@@ -98,7 +98,7 @@ class ReceivedAnswer:
                 self._dispatcher.first_token(request, now_s)
         if events:
             if request.state is _STREAMING:
-                self._client.write_piece(events)
+                self._sink.write_piece(events)
             else:
                 self._first_events(events, shows_content=new > 0)
         if relay.fault is not None:
@@ -107,7 +107,7 @@ class ReceivedAnswer:
     def _first_events(self, events: bytes, *, shows_content: bool) -> None:
         if self.request.is_committed:
             self._dispatcher.passed_on(self.request)
-            self._client.write_piece(events)
+            self._sink.write_piece(events)
         # Nor a comment nor a role is a reason yet to promise a 200: what is lost now can still start over elsewhere.
         elif shows_content or not only_open(events) or not self._response.hold(events):
             self._begin(events)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.dispatch.state import RequestEvent
+from fleetctl.core.slo.paced import PacedStopwatch
 from fleetctl.gateway import wire
 from fleetctl.gateway.answer import ReceivedAnswer
 from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.early_end import last_events
+from fleetctl.gateway.pacer import StreamPacer
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import Usage, asking_for_counts, shown_usage
 from fleetctl.model.generation import LoopAction
@@ -54,7 +56,7 @@ class Exchange(ReceivedAnswer):
     It moves bytes and reports what happens; where the request goes and how it ends is the dispatcher's to decide.
     """
 
-    __slots__ = ("_body", "_connecting", "_ended", "_first_body", "_received", "_upstreams")
+    __slots__ = ("_body", "_connecting", "_ended", "_first_body", "_pacer", "_received", "_upstreams")
 
     def __init__(  # whom it speaks with, and what about
         self,
@@ -69,6 +71,7 @@ class Exchange(ReceivedAnswer):
         self._upstreams = upstreams
         self._received = received
         self._connecting: asyncio.Task[None] | None = None
+        self._pacer: StreamPacer | None = None  # of a lane that coalesces
         self._first_body, self._response.degraded = degrade(
             received.body, lane.degradation, messages_cut=received.messages_cut
         )
@@ -102,6 +105,9 @@ class Exchange(ReceivedAnswer):
             bounds=self._received.bounds,
         )
         request, headers = self.request, self._received.headers
+        if lane.route.coalesce is not None and isinstance(request.stopwatch, PacedStopwatch):
+            self._pacer = StreamPacer(lane.route.coalesce, self._client, request.stopwatch, dispatcher.clock)
+            self._sink = self._response.sink = self._pacer
         named = headers.get(REQUEST_ID)
         if named is None:
             request.id = ended.ids.next_id()
@@ -207,6 +213,8 @@ class Exchange(ReceivedAnswer):
     def over(self) -> None:
         """Let the client go on to its next request."""
         request = self.request
+        if self._pacer is not None:
+            self._pacer.close()
         # Each knows the other: together they would wait for the garbage collector.
         del self.request
         self._ended.note(request)

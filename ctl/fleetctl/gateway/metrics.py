@@ -142,8 +142,10 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
 def _lane_histograms(page: MetricsPage, routes: RoutingState) -> None:
     lanes = {name: lane.accounts.windows.lifetime() for name, lane in routes.lanes.items()}
     _histogram(page, "ttft_seconds", "Submission to first content token.", {n: x.ttft for n, x in lanes.items()})
-    _histogram(page, "itl_seconds", "Gap between content events of a stream.", {n: x.itl for n, x in lanes.items()})
-    gaps = {n: (x.stream_gaps(), x.itl.sum_s) for n, x in lanes.items()}
+    _histogram(
+        page, "itl_seconds", "Gap between content events of a stream.", {n: x.token_gaps() for n, x in lanes.items()}
+    )
+    gaps = {n: (x.stream_gaps(), x.stream_gap_sum_s()) for n, x in lanes.items()}
     _readings(page, "stream_gap_seconds", "Gap between chunks of a stream, as they leave for its client.", gaps)
     _histogram(page, "queue_wait_seconds", "Submission to dispatch.", {n: x.queue_wait for n, x in lanes.items()})
     _histogram(page, "e2e_seconds", "Submission to last byte.", {n: x.e2e for n, x in lanes.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,16 +24,29 @@ _REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
 _LIMITED = b"\r\nx-fleetctl-limit: "
 
 
+class PieceSink(Protocol):
+    """What takes the pieces of a response: the client's connection, or what holds them back before it."""
+
+    def write_piece(self, data: bytes) -> None:
+        """Write a piece; not empty."""
+        ...
+
+    def end_pieces(self) -> None:
+        """Write the end of the response."""
+        ...
+
+
 class ClientResponse:
     """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
 
     __slots__ = (
         "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "limited", "replica_id",
-        "request_id", "status",
+        "request_id", "sink", "status",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, lane_name: str, whole_bytes_max: int) -> None:
         self._client = client
+        self.sink: PieceSink = client  # of pieces
         self._lane_name = lane_name.encode()
         self._whole_bytes_max = whole_bytes_max
         self.degraded = b""  # what the ladder cut
@@ -68,14 +81,14 @@ class ClientResponse:
     def begin(self, data: bytes) -> None:
         """Write the replica's head, what was held back and the next piece: there is no way back from here."""
         self._client.begin_pieces(self.status, self._passed_lines())
-        self._client.write_piece(b"".join((*self._held, data)))
+        self.sink.write_piece(b"".join((*self._held, data)))
         self._held = []
 
     def end(self, last: bytes = b"") -> None:
         """Write the end of a response in pieces."""
         if last:
-            self._client.write_piece(last)
-        self._client.end_pieces()
+            self.sink.write_piece(last)
+        self.sink.end_pieces()
 
     def cut(self) -> None:
         """Break off: an answer without events has no other honest end."""

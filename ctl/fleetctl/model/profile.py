@@ -117,6 +117,14 @@ class EmulatorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoalesceSpec:
+    """In which chunks a lane's streams leave for their clients."""
+
+    tokens: int  # of a chunk
+    within_s: float  # so long a chunk waits for them; after a burst chunks leave so far apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRules:
     """The part of a lane that the gateway keeps to; a key added here is in every routing table."""
 
@@ -133,6 +141,7 @@ class LaneRules:
     # Lanes of the same engine may use its replicas, request by request, while its own promise is kept.
     lends: bool = True
     generation: GenerationSpec = field(default_factory=GenerationSpec)  # the bounds of its answers
+    coalesce: CoalesceSpec | None = None  # None: what comes from an engine leaves as it comes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

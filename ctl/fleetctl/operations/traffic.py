@@ -13,7 +13,7 @@ from fleetctl.core.slo.wording import explain
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
-from fleetctl.model.slo import Metric, Quantiles
+from fleetctl.model.slo import LaneSlo, Metric, Quantiles
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
 from fleetctl.spelling import suggest
@@ -21,7 +21,7 @@ from fleetctl.spelling import suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.operations.site import Site
 
 __all__ = [
@@ -131,9 +131,16 @@ def fleet_spec(profile: Profile) -> LoadSpec:
         workload=profile.workload,
         model=profile.model.name,
         api_key=keys[0] if keys else "",
-        slos={lane.name: lane.slo for lane in profile.lanes},
+        slos={lane.name: _seen(lane) for lane in profile.lanes},
         objective=profile.objective.fraction,
     )
+
+
+def _seen(lane: LaneSpec) -> LaneSlo:
+    """Return what a client can hold a lane to: where the gateway coalesces, tokens no longer come as engines make them."""
+    if lane.coalesce is None:
+        return lane.slo
+    return LaneSlo(targets=tuple(target for target in lane.slo.targets if target.metric is not Metric.ITL))
 
 
 def run(spec: LoadSpec, *, on_progress: Callable[[LoadProgress], None]) -> tuple[LoadReport, bool]:

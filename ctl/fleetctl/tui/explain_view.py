@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.lane_figures import lane_streams
 from fleetctl.units import format_duration, format_usd
 from fleetctl.views.budget import format_budget
 from fleetctl.views.figures import format_input
+from fleetctl.views.streams import stream_line
 from fleetctl.views.table import Span, Tone
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Style
     lines: list[StyledLine] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
     if found.lane is not None and found.lane.budget is not None:
         lines += [(("budget   ", Tone.DIM), (format_budget(found.lane.budget, zone=zone), Tone.PLAIN)), _BLANK]
+    if found.lane is not None and (streams := stream_line(lane_streams(found.lane))):
+        lines += [(("streams  ", Tone.DIM), (streams, Tone.PLAIN)), _BLANK]
     if found.plan is not None:
         lines += [*_planned(found.plan), _BLANK]
     if not found.entries:

@@ -11,6 +11,7 @@ from fleetctl.core.admission.tokens import PromptSize, RequestTokens
 from fleetctl.core.dispatch.failure import Avoidance
 from fleetctl.core.dispatch.replica import DispatchReplica
 from fleetctl.core.dispatch.state import TRANSITIONS, IllegalTransitionError, RequestEvent, RequestState
+from fleetctl.core.slo.paced import PacedStopwatch
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class ActiveRequest:
         self.client = client  # an opaque key of whoever sent it
         self.hashes = hashes
         self.is_stream = is_stream
-        self.stopwatch = RequestStopwatch(lane.accounts, now_s)
+        self.stopwatch = _stopwatch(lane, now_s, is_stream=is_stream)
         self.state = _QUEUED
         self.queue: LaneQueue[ActiveRequest] | None = None  # where it waits
         self.ticket: Ticket[ActiveRequest] | None = None
@@ -223,3 +224,8 @@ class ActiveRequest:
         if self.ticket is not None and self.queue is not None:
             self.queue.cancel(self.ticket)
             self.ticket = None
+
+
+def _stopwatch(lane: DispatchLane[ActiveRequest], now_s: float, *, is_stream: bool) -> RequestStopwatch:
+    is_paced = is_stream and lane.route.coalesce is not None
+    return PacedStopwatch(lane.accounts, now_s) if is_paced else RequestStopwatch(lane.accounts, now_s)

@@ -106,11 +106,22 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
         f"max_model_len {settings.model_len}: {_longest(lane, result)}",
         memory,
+        *_coalesced(lane),
         *(
             f"{describe(target)}: measured and judged, not sized for"
             for target in lane.slo.targets
             if target.metric in _UNSIZED
         ),
+    )
+
+
+def _coalesced(lane: LaneSpec) -> tuple[str, ...]:
+    rule = lane.coalesce
+    if rule is None:
+        return ()
+    within = format_duration(rule.within_s)
+    return (
+        f"coalesce: chunks of {rule.tokens} tokens, or of what came within {within}; TTFT and sizing are as without",
     )
 
 

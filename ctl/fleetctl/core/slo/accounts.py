@@ -39,6 +39,8 @@ class LaneAccounts:
         "endings",
         "gap_limit_s",
         "limits",
+        "paced_gaps_s",
+        "paced_together",
         "slo",
         "stall_limit_s",
         "stream_gap_limit_s",
@@ -56,6 +58,8 @@ class LaneAccounts:
         self.stall_limit_s = stall_limit_s(None)
         self._paced_s = now_s  # when that was last brought up to date
         self.together = 0
+        self.paced_gaps_s: list[float] = []  # between tokens of answers whose chunks are held back, and such tokens
+        self.paced_together = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
         self._good = 0
         self.bad = 0  # requests that spend the error budget, since the start
@@ -124,14 +128,29 @@ class LaneAccounts:
             if streams.gaps_s:
                 cell = cell or self.windows.open_cell(now_s)
                 cell.output_tokens += len(streams.gaps_s)
-                cell.itl.merge(streams.fold(now_s))
+                cell.itl.merge(streams.fold(now_s, streams.gaps_s))
+            if streams.paced_gaps_s:
+                cell = cell or self.windows.open_cell(now_s)
+                cell.paced_gap.merge(streams.fold(now_s, streams.paced_gaps_s))
         if together and cell is not None:
             cell.itl.add(0.0, together)
             cell.together += together
             cell.output_tokens += together
             self.together = 0
+        if self.paced_gaps_s:
+            self._fold_paced(now_s)
         if now_s - self._paced_s >= _PACE_S:
             self._learn_pace(now_s)
+
+    def _fold_paced(self, now_s: float) -> None:
+        cell, together = self.windows.open_cell(now_s), self.paced_together
+        for gap_s in self.paced_gaps_s:
+            cell.paced_itl.add(gap_s)
+        if together:
+            cell.paced_itl.add(0.0, together)
+        cell.output_tokens += len(self.paced_gaps_s) + together
+        self.paced_gaps_s.clear()
+        self.paced_together = 0
 
     def _learn_pace(self, now_s: float) -> None:
         """Bring up to date what a stall is, and forget replicas that have been idle for long."""

@@ -21,7 +21,7 @@ class LaneStats:
 
     __slots__ = (
         "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "looped", "offered",
-        "output_tokens", "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
+        "output_tokens", "paced_gap", "paced_itl", "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,6 +38,9 @@ class LaneStats:
         self.finished_output_tokens = 0
         self.ttft = QuantileSketch()
         self.itl = QuantileSketch()
+        # Of answers whose chunks are held back: the gaps between their tokens as they come, and between their chunks.
+        self.paced_itl = QuantileSketch()
+        self.paced_gap = QuantileSketch()
         self.together = 0  # of the gaps, those of 0 before tokens that left with the one before
         self.e2e = QuantileSketch()
         self.queue_wait = QuantileSketch()
@@ -60,6 +63,8 @@ class LaneStats:
         self.finished_output_tokens += other.finished_output_tokens
         self.ttft.merge(other.ttft)
         self.itl.merge(other.itl)
+        self.paced_itl.merge(other.paced_itl)
+        self.paced_gap.merge(other.paced_gap)
         self.together += other.together
         self.streams.merge(other.streams)
         self.e2e.merge(other.e2e)
@@ -85,15 +90,25 @@ class LaneStats:
         self.itl.remove((each.itl for each in gone), (each.itl for each in rest))
         self.e2e.remove((each.e2e for each in gone), (each.e2e for each in rest))
         self.queue_wait.remove((each.queue_wait for each in gone), (each.queue_wait for each in rest))
+        self.paced_itl.remove((each.paced_itl for each in gone), (each.paced_itl for each in rest))
+        self.paced_gap.remove((each.paced_gap for each in gone), (each.paced_gap for each in rest))
         self.unit.remove((each.unit for each in gone), (each.unit for each in rest))
 
     def stream_gaps(self) -> SketchReading:
         """Return the gaps between chunks: those between tokens, but for the tokens that left together."""
-        return SketchReading(self.itl, without_zeros=self.together)
+        return SketchReading(_both(self.itl, self.paced_gap), without_zeros=self.together)
+
+    def stream_gap_sum_s(self) -> float:
+        """Return the sum of the gaps between chunks."""
+        return self.itl.sum_s + self.paced_gap.sum_s
+
+    def token_gaps(self) -> QuantileSketch:
+        """Return the gaps between tokens, not to be changed."""
+        return _both(self.itl, self.paced_itl)
 
     def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
         """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
-        ttft, itl, e2e, queue_wait = map(SketchReading, (self.ttft, self.itl, self.e2e, self.queue_wait))
+        ttft, itl, e2e, queue_wait = map(SketchReading, (self.ttft, self.token_gaps(), self.e2e, self.queue_wait))
         gap = self.stream_gaps()
         readings = {
             Metric.TTFT: ttft,
@@ -131,6 +146,15 @@ class LaneStats:
         return TargetCount(
             target=target, samples=answers, over=stalled, measured_s=stalled / answers if answers else 0.0
         )
+
+
+def _both(one: QuantileSketch, other: QuantileSketch) -> QuantileSketch:
+    if not other.count:
+        return one
+    both = QuantileSketch()
+    both.merge(one)
+    both.merge(other)
+    return both
 
 
 def _count(target: LatencyTarget, found: SketchReading) -> TargetCount:

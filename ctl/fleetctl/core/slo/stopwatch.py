@@ -206,7 +206,7 @@ class RequestStopwatch:
         output_tokens, chunks = self._counted_tokens + max(0, output_tokens_uncounted), 0
         if is_stream and self.ttft_s is not None:
             if ending is _COMPLETE:
-                chunks = self._gaps + 1 - self._together
+                chunks = self.chunk_count
             else:  # a silence that the end cut short was one all the same
                 self._note_stall(now_s)
             self._streams.ended(now_s, chunks, output_tokens, self.stalls)
@@ -222,7 +222,7 @@ class RequestStopwatch:
                 gaps_over=self._gaps_over,
                 chunks=chunks,
                 stalls=self.stalls,
-                stream_gaps=self._gaps - self._together,
+                stream_gaps=max(0, self.chunk_count - 1),
                 stream_gaps_over=self._stream_gaps_over,
                 tokens=output_tokens,
             ),

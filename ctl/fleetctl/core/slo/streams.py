@@ -97,22 +97,23 @@ class ReplicaStreams:
     Streams note their gaps in `gaps_s`, a hundred thousand a second; `fold` does the rest.
     """
 
-    __slots__ = ("_before", "_cell_ends_s", "_earlier", "_now", "gaps_s", "used_s")
+    __slots__ = ("_before", "_cell_ends_s", "_earlier", "_now", "gaps_s", "paced_gaps_s", "used_s")
 
     def __init__(self, now_s: float) -> None:
         self.gaps_s: list[float] = []
+        self.paced_gaps_s: list[float] = []  # those of chunks that the gateway held back
         self.used_s = now_s  # when a request was last sent there, or ended
         self._before, self._now = _Cell(), _Cell()
         self._earlier = StreamCounts()  # of all cells that are over
         self._cell_ends_s = now_s + _CELL_S
 
-    def fold(self, now_s: float) -> QuantileSketch:
-        """Return the gaps noted since the last call, and forget them."""
+    def fold(self, now_s: float, noted_s: list[float]) -> QuantileSketch:
+        """Return the gaps noted in one of its lists since the last call, and forget them."""
         gap = QuantileSketch()
         add = gap.add
-        for gap_s in self.gaps_s:
+        for gap_s in noted_s:
             add(gap_s)
-        self.gaps_s.clear()
+        noted_s.clear()
         self.used_s = now_s
         self._open_cell(now_s).gap.merge(gap)
         return gap
