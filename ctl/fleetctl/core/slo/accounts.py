@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fleetctl.model.stream import StreamFigures
 
 _PACE_S = 5.0
+_PACE_WINDOW_S = 60.0  # whose median says what a stall is
 # Longer than a stream may be silent, and than most scrapes are apart; whoever is idle for longer begins anew.
 _IDLE_S = 900.0
 
@@ -155,7 +156,7 @@ class LaneAccounts:
     def _learn_pace(self, now_s: float) -> None:
         """Bring up to date what a stall is, and forget replicas that have been idle for long."""
         self._paced_s = now_s
-        self.stall_limit_s = stall_limit_s(median_gap_s(self.streams.values(), now_s))
+        self.stall_limit_s = stall_limit_s(median_gap_s(self.windows.over(_PACE_WINDOW_S, now_s).stream_gaps()))
         for replica_id in [name for name, each in self.streams.items() if name and now_s - each.used_s > _IDLE_S]:
             del self.streams[replica_id]
 
