@@ -73,11 +73,11 @@ def test_batch_pays_first_and_somebody_hears_of_it_where_that_is_not_enough(
 
 
 def test_a_version_is_rolled_out_by_its_revision(fleet: Home) -> None:
-    assert called(fleet, "rotate-engine-version", "bake=1s", options=("--yes",)).code == 0
+    assert called(fleet, "rotate-engine-version", "profile=quickstart", "bake=1s", options=("--yes",)).code == 0
     assert set(statuses(last_run(fleet)).values()) == {"ok"}
 
 
 def test_a_spot_storm_is_sat_out_on_demand_and_left_once_somebody_says_so(fleet: Home) -> None:
-    assert called(fleet, "spot-storm").code == 16
+    assert called(fleet, "spot-storm", "profile=quickstart").code == 16
     assert fleet.run("runbook", "resume", last_run(fleet)["id"], "--approve").code == 0
     assert statuses(last_run(fleet)) == {"on-demand": "ok", "serves": "ok", "over": "ok", "back": "ok"}

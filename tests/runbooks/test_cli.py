@@ -113,7 +113,9 @@ def test_a_dry_run_names_cost_and_forecast_and_writes_nothing(fleetctl, file, ri
         ("steps:\n  - scale: {lane: nope, replicas: 2}\n", (), 8),
         ("steps:\n  - scale: {lane: nope, replicas: 2}\n    continue_on_error: true\n", (), 0),
         ("steps:\n  - scale: {lane: nope, replicas: 2}\n    if: 'false'\n", (), 0),
-        ("steps:\n  - check: {}\non_failure:\n  - scale: {lane: nope, replicas: 2}\n", (), 0),
+        ("steps:\n  - check: {that: 'true'}\non_failure:\n  - scale: {lane: nope, replicas: 2}\n", (), 0),
+        ("steps:\n  - check: {that: 'lanes.short.ready >= 99'}\n", (), 5),
+        ("steps:\n  - check: {}\n", (), 9),
     ],
 )
 def test_a_dry_run_exits_as_the_run_would_as_far_as_is_known(fleetctl, file, body, argv, code):

@@ -50,3 +50,22 @@ def test_a_frozen_fleet_is_said_unless_an_earlier_step_thaws_it(rig: Rig) -> Non
     scale = "  - scale: {lane: short, replicas: 3}\n"
     assert "frozen" in planned(rig, scale)[0].reason
     assert planned(rig, f"  - thaw: {{}}\n{scale}")[1].reason == ""
+
+
+@pytest.mark.parametrize(
+    ("steps", "codes"),
+    [
+        ("  - check: {that: 'lanes.short.ready >= 99'}\n", [5]),
+        ("  - check: {that: 'lanes.short.ready > 0'}\n", [0]),
+        ("  - check: {that: 'lanes.nope.ready > 0'}\n", [3]),
+        ("  - check: {}\n    if: lanes.nope.ready > 0\n", [3]),
+        ("  - check: {that: 'false'}\n    continue_on_error: true\n", [0]),
+        ("  - scale: {lane: short, replicas: 3}\n  - check: {that: 'lanes.short.ready >= 3'}\n", [0, 0]),
+        ("  - wait: {for: 5m}\n  - check: {that: 'lanes.short.ready >= 3'}\n", [0, 0]),
+        ("  - scale: {lane: short, replicas: 3}\n    if: 'false'\n  - check: {that: 'false'}\n", [0, 5]),
+    ],
+)
+def test_a_check_is_made_where_nothing_before_it_changes_what_it_sees(rig: Rig, steps: str, codes: list[int]) -> None:
+    found = planned(rig, steps)
+    assert [step.exit_code for step in found] == codes
+    assert all(step.reason for step in found if step.exit_code)

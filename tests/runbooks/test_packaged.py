@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.errors import ConfigError
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_profile
 from fleetctl.plugins import load_engine, load_provider
 from fleetctl.runbooks.dry_run import plan_run
 from fleetctl.runbooks.install import plan_crontab
 from fleetctl.runbooks.known_runbooks import find_runbook, find_runbook_reading, lint_faults, runbook_names
+from fleetctl.runbooks.run_log import runs_of
 from fleetctl.runbooks.runner import RunRequest, draft_run
 from fleetctl.runbooks.scheduled_command import ScheduledRunbook
 from fleetctl.testing import samples
@@ -26,6 +28,13 @@ NAMES = {
     "pre-warm", "nightly-scale-down", "spot-storm", "rotate-engine-version", "cost-guard", "freeze-for-launch",
     "drain-zone", "weekly-slo-report",
 }  # fmt: skip
+
+
+REQUIRED = {
+    "drain-zone": {"zone": "local-a"},
+    "spot-storm": {"profile": "quickstart"},
+    "rotate-engine-version": {"profile": "quickstart"},
+}
 
 
 class EmptyCrontab:
@@ -64,8 +73,8 @@ def test_each_is_without_a_fault_and_says_what_it_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_each_has_a_dry_run_on_the_quickstart(name: str, quickstart: Site) -> None:
-    required = {"zone": "local-a"} if name == "drain-zone" else {}
-    request = RunRequest(found=find_runbook(name), fleet="quickstart", parameters=required)
+    given = REQUIRED.get(name, {})
+    request = RunRequest(found=find_runbook(name), fleet="quickstart", parameters=given)
     planned = plan_run(quickstart, draft_run(quickstart, request))
     assert [step.name for step in planned.steps][: len(request.found.runbook.steps)] == [
         step.name for step in request.found.runbook.steps
@@ -79,3 +88,19 @@ def test_each_with_a_schedule_can_be_installed(name: str) -> None:
     crontab: UserCrontab = EmptyCrontab()  # type: ignore[assignment]  # all that a plan asks of one
     change = plan_crontab(book, crontab, environ={}, now=samples.EPOCH)
     assert f"# BEGIN fleetctl runbook {name} on quickstart" in change.diff()
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_what_a_runbook_cannot_know_of_a_fleet_must_be_given(name: str, quickstart: Site) -> None:
+    (missing,) = REQUIRED[name]
+    with pytest.raises(ConfigError, match=f"parameter '{missing}' must be given"):
+        draft_run(quickstart, RunRequest(found=find_runbook(name), fleet="quickstart"))
+    assert runs_of(quickstart.store) == ()
+
+
+@pytest.mark.parametrize("name", sorted(runbook_names()))
+def test_none_names_a_profile_by_itself(name: str) -> None:
+    runbook = find_runbook(name).runbook
+    profiles = [str(step.arguments["profile"]) for step in (*runbook.steps, *runbook.on_failure) if step.action == "up"]
+    assert all(profile == "${{ params.profile }}" for profile in profiles)
+    assert not profiles or runbook.parameter("profile").default is None

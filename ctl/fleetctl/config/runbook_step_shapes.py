@@ -108,6 +108,9 @@ class UpStepShape(ProfileSection):
     )
     wait: bool = Field(default=True, description="Whether to wait until it is ready.")
     override_freeze: bool = Field(default=False, description="Whether to do it though the fleet or a lane is frozen.")
+    drop_lanes: bool = Field(
+        default=False, description="Whether lanes of the running fleet that the profile has not are taken down."
+    )
 
 
 class DownStepShape(ProfileSection):

@@ -18,6 +18,7 @@ class UpStep:
     changes: Mapping[str, Json] = field(default_factory=dict)  # "lanes.short.replicas.max" -> value
     wait: bool = True
     override_freeze: bool = False
+    drop_lanes: bool = False  # though a lane of the running fleet is none of the profile's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,17 +107,37 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
     override_freeze: bool,
 ) -> UpResult:
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
-    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
-    refuse_failures(profile, planned_nodes(site, profile, plan), found)
-    refuse_orphaned_processes(site, profile.name)
     # Before the lock too, which leaves a directory: of a fleet that is refused for its port nothing is left.
-    _check_port(site, profile)
+    _refuse_machine(site, profile, plan, findings)
     with exclusive(site, profile.name):
         _check_port(site, profile)
         result = _record(site, profile, plan, override_freeze=override_freeze)
         _keep_environment(site, result)
         ensure_controller(site, profile.name)
     return result
+
+
+def rehearse_up(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool = False) -> None:
+    """Raise what `up` would refuse by the fleet and the machine as they are now; nothing is changed."""
+    check_plan(site, profile, plan)
+    _refuse_machine(site, profile, plan, None)
+    before = site.store.fleet(profile.name)
+    if before is not None and not _is_same(before, profile, plan):
+        _refuse_frozen_change(before, override=override_freeze)
+
+
+def _refuse_machine(site: Site, profile: Profile, plan: Plan, findings: tuple[Finding, ...] | None) -> None:
+    """Raise where the provider or this machine would not run it."""
+    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
+    refuse_failures(profile, planned_nodes(site, profile, plan), found)
+    refuse_orphaned_processes(site, profile.name)
+    _check_port(site, profile)
+
+
+def _refuse_frozen_change(before: Desired, *, override: bool) -> None:
+    if before.phase is DesiredPhase.UP:
+        lanes = tuple(spec.name for spec in before.profile.lanes)
+        refuse_frozen(before, lanes, "changing it is held back", override=override)
 
 
 def _check_port(site: Site, profile: Profile) -> None:
@@ -265,9 +285,8 @@ def _record(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool) 
     is_same = before is not None and _is_same(before, profile, plan)
     if before is not None and is_same and not _must_retry(status(site, profile.name)):
         return UpResult(desired=before, change=Change.UNCHANGED)
-    if before is not None and before.phase is DesiredPhase.UP:
-        lanes = tuple(spec.name for spec in before.profile.lanes)
-        refuse_frozen(before, lanes, "changing it is held back", override=override_freeze)
+    if before is not None:
+        _refuse_frozen_change(before, override=override_freeze)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now(), by=site.actor.name)
     if before is None or before.phase is not DesiredPhase.UP:
         change = Change.CREATED

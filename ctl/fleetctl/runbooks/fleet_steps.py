@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import NotFoundError
+from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import lifecycle
 from fleetctl.operations.changed_profiles import find_changed
 from fleetctl.operations.planning import plan_profile
@@ -16,7 +17,9 @@ from fleetctl.runbooks.rollout_steps import follow, refuse_rolled_back
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
+    from fleetctl.model.profile import Profile
     from fleetctl.model.runbook import Json
+    from fleetctl.model.runbook_run import RunbookRun
     from fleetctl.model.runbook_steps import DownStep, UpStep
     from fleetctl.operations.profiles import FoundProfile
     from fleetctl.operations.site import Site
@@ -30,6 +33,7 @@ def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
         refuse_rolled_back(context)  # doing it again would roll out what has just failed
     found = profile_of(wanted, fleet=context.fleet, source=context.run.source)
     profile = as_brought_up(site, found.profile)
+    refuse_dropped_lanes(site, profile, wanted)
     plan = asyncio.run(plan_profile(site, profile, source=found.source))
     result = lifecycle.up(
         site, profile, plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
@@ -63,6 +67,31 @@ def profile_of(wanted: UpStep, *, fleet: str, source: str) -> FoundProfile:
     beside = Path(source).parent / wanted.profile if source else Path(wanted.profile)
     name = str(beside) if beside.is_file() else wanted.profile
     return find_changed(name, wanted.changes, fleet=fleet)
+
+
+def refuse_dropped_lanes(site: Site, profile: Profile, wanted: UpStep) -> None:
+    """Raise ConfigError where the running fleet has lanes that the profile has not: most likely it is another fleet's."""
+    before = site.store.fleet(profile.name)
+    if before is None or before.phase is not DesiredPhase.UP or wanted.drop_lanes:
+        return
+    kept = [lane.name for lane in profile.lanes]
+    if dropped := [lane.name for lane in before.profile.lanes if lane.name not in kept]:
+        raise ConfigError(
+            f"profile {wanted.profile} would take {_lanes(dropped)} of {profile.name} down, and has {_lanes(kept)}",
+            hint="name the fleet's own profile; where they are to go, write drop_lanes: true into the step",
+        )
+
+
+def other_name(site: Site, run: RunbookRun, wanted: UpStep) -> str:
+    """Return in words that a running fleet would be changed by a profile of another name; empty: it is its own."""
+    name = profile_of(wanted, fleet="", source=run.source).profile.name
+    if name == run.fleet or site.store.fleet(run.fleet) is None:
+        return ""
+    return f"the profile {wanted.profile} is of fleet {name}, not of {run.fleet}"
+
+
+def _lanes(names: list[str]) -> str:
+    return f"{'lane' if len(names) == 1 else 'lanes'} {', '.join(names)}"
 
 
 def planned_up(site: Site, wanted: UpStep, *, fleet: str, source: str) -> Plan:

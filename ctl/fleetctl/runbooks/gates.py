@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.codec import to_plain
 from fleetctl.errors import (
@@ -24,12 +24,14 @@ from fleetctl.schedules.time_zones import zone_of
 from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from fleetctl.model.runbook import Json
     from fleetctl.model.runbook_steps import ApproveStep, CheckStep, NotifyStep, WaitStep
     from fleetctl.model.status import LaneStatus
+    from fleetctl.operations.site import Site
     from fleetctl.runbooks.context import StepContext
+    from fleetctl.runbooks.expressions import Expressions
 
 
 def wait(context: StepContext, wanted: WaitStep) -> dict[str, Json]:
@@ -42,12 +44,18 @@ def wait(context: StepContext, wanted: WaitStep) -> dict[str, Json]:
 
 def check(context: StepContext, wanted: CheckStep) -> dict[str, Json]:
     """Return if the fleet serves inside its SLO, or a condition holds. Raises SloBreachError, UnavailableError."""
+    refuse_unmet(context.site, context.fleet, wanted, context.expressions, context.values())
+    return {} if wanted.that is None else {"that": wanted.that}
+
+
+def refuse_unmet(
+    site: Site, fleet: str, wanted: CheckStep, expressions: Expressions, values: Mapping[str, Any]
+) -> None:
+    """Raise what a check of the fleet as it is now does: SloBreachError, UnavailableError, NotFoundError, ConfigError."""
     if wanted.that is None:
-        check_service([fleets.status(context.site, context.fleet)])
-        return {}
-    if not context.expressions.holds(wanted.that, context.values()):
+        check_service([fleets.status(site, fleet)])
+    elif not expressions.holds(wanted.that, values):
         raise SloBreachError(wanted.message or f"{wanted.that!r} does not hold")
-    return {"that": wanted.that}
 
 
 def approve(context: StepContext, wanted: ApproveStep) -> dict[str, Json]:
@@ -58,7 +66,7 @@ def approve(context: StepContext, wanted: ApproveStep) -> dict[str, Json]:
     answer = context.company.approves(wanted.message)
     if answer is None:
         raise ApprovalPendingError(
-            f"{context.run.id} waits for an approval until {expires_at:%Y-%m-%d %H:%M} UTC: {wanted.message}",
+            f"{context.run.id} waits for an approval until {expires_at:%Y-%m-%d %H:%M:%S} UTC: {wanted.message}",
             expires_at=expires_at,
             hint=f"fleetctl runbook resume {context.run.id} --approve; or --reject",
         )

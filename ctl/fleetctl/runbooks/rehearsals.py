@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.drains import NODE, ZONE
 from fleetctl.model.desired import WHOLE_FLEET
-from fleetctl.operations import drains, freezing, interrupting, overrides, replicas
+from fleetctl.operations import drains, freezing, interrupting, lifecycle, overrides, replicas
 from fleetctl.operations.lookup import known_fleet, known_lane
+from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.profiles import as_brought_up
+from fleetctl.runbooks import fleet_steps
 
 if TYPE_CHECKING:
+    from fleetctl.model.runbook_run import RunbookRun
     from fleetctl.model.runbook_steps import (
         DrainStep,
         FreezeStep,
@@ -19,63 +24,73 @@ if TYPE_CHECKING:
         ShedStep,
         ThawStep,
         UndrainStep,
+        UpStep,
         WaitStep,
     )
     from fleetctl.operations.site import Site
 
 
-def scale(site: Site, fleet: str, wanted: ScaleStep) -> None:
+def up(site: Site, run: RunbookRun, wanted: UpStep) -> None:
+    """Raise what `up` would; the cost caps of the run are the planner's of the step."""
+    found = fleet_steps.profile_of(wanted, fleet=run.fleet, source=run.source)
+    profile = as_brought_up(site, found.profile)
+    fleet_steps.refuse_dropped_lanes(site, profile, wanted)
+    plan = asyncio.run(plan_profile(site, profile, source=found.source))
+    lifecycle.rehearse_up(site, profile, plan, override_freeze=wanted.override_freeze)
+
+
+def scale(site: Site, run: RunbookRun, wanted: ScaleStep) -> None:
     """Raise what `scale` would."""
     overrides.scale(
-        site, fleet, wanted.lane, wanted.replicas,
+        site, run.fleet, wanted.lane, wanted.replicas,
         until=_until(wanted.for_s), override_freeze=wanted.override_freeze, force=wanted.force, dry_run=True,
     )  # fmt: skip
 
 
-def shed(site: Site, fleet: str, wanted: ShedStep) -> None:
+def shed(site: Site, run: RunbookRun, wanted: ShedStep) -> None:
     """Raise what `shed` would."""
     overrides.shed(
-        site, fleet, wanted.lane, wanted.step,
+        site, run.fleet, wanted.lane, wanted.step,
         until=_until(wanted.for_s), override_freeze=wanted.override_freeze, dry_run=True,
     )  # fmt: skip
 
 
-def freeze(site: Site, fleet: str, wanted: FreezeStep) -> None:
+def freeze(site: Site, run: RunbookRun, wanted: FreezeStep) -> None:
     """Raise what `freeze` would."""
     lane = wanted.lane or WHOLE_FLEET
-    freezing.freeze(site, fleet, reason=wanted.reason, until=_until(wanted.for_s), lane=lane, dry_run=True)
+    freezing.freeze(site, run.fleet, reason=wanted.reason, until=_until(wanted.for_s), lane=lane, dry_run=True)
 
 
-def thaw(site: Site, fleet: str, wanted: ThawStep) -> None:
+def thaw(site: Site, run: RunbookRun, wanted: ThawStep) -> None:
     """Raise what `thaw` would."""
-    freezing.thaw(site, fleet, lane=wanted.lane or WHOLE_FLEET, dry_run=True)
+    freezing.thaw(site, run.fleet, lane=wanted.lane or WHOLE_FLEET, dry_run=True)
 
 
-def drain(site: Site, fleet: str, wanted: DrainStep) -> None:
+def drain(site: Site, run: RunbookRun, wanted: DrainStep) -> None:
     """Raise what `drain` would."""
     if wanted.zone is not None:
-        drains.drain_zone(site, fleet, wanted.zone, dry_run=True)
+        drains.drain_zone(site, run.fleet, wanted.zone, dry_run=True)
     elif wanted.node is not None:
-        drains.drain_node(site, fleet, wanted.node, dry_run=True)
+        drains.drain_node(site, run.fleet, wanted.node, dry_run=True)
     else:
-        replicas.drain(site, fleet, wanted.replica or "", dry_run=True)
+        replicas.drain(site, run.fleet, wanted.replica or "", dry_run=True)
 
 
-def undrain(site: Site, fleet: str, wanted: UndrainStep) -> None:
+def undrain(site: Site, run: RunbookRun, wanted: UndrainStep) -> None:
     """Raise what `undrain` would."""
     target = f"{ZONE}/{wanted.zone}" if wanted.zone is not None else f"{NODE}/{wanted.node}"
-    drains.undrain(site, fleet, target, dry_run=True)
+    drains.undrain(site, run.fleet, target, dry_run=True)
 
 
-def interrupt(site: Site, fleet: str, wanted: InterruptStep) -> None:
+def interrupt(site: Site, run: RunbookRun, wanted: InterruptStep) -> None:
     """Raise what `interrupt` would."""
-    interrupting.interrupt(site, fleet, wanted.replica, notice_s=wanted.notice_s, dry_run=True)
+    interrupting.interrupt(site, run.fleet, wanted.replica, notice_s=wanted.notice_s, dry_run=True)
 
 
-def wait(site: Site, fleet: str, wanted: WaitStep) -> None:
+def wait(site: Site, run: RunbookRun, wanted: WaitStep) -> None:
     """Raise NotFoundError for a lane that the fleet has not; how long it takes only the run will know."""
     if wanted.lane is not None:
-        known_lane(known_fleet(site, fleet), wanted.lane)
+        known_lane(known_fleet(site, run.fleet), wanted.lane)
 
 
 def _until(for_s: float | None) -> timedelta | None:

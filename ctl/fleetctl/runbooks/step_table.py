@@ -29,7 +29,7 @@ class StepKind:
     # What the fleet is after it, for the cost caps and the dry run; None: as before.
     effect: Callable[[Site, RunbookRun, FleetForecast, Any], FleetForecast] | None = None
     # Raises what its operation would refuse, for the dry run; None: nothing can be said before.
-    rehearse: Callable[[Site, str, Any], None] | None = None
+    rehearse: Callable[[Site, RunbookRun, Any], None] | None = None
     timeout_s: Callable[[Any], float] = lambda _: TIMEOUT_S  # where the step says none
     # Whether one that was cut is simply taken again: its operation leads to the same end, or it asks what happened.
     is_repeatable: bool = True
@@ -62,7 +62,7 @@ def _after_scale(site: Site, run: RunbookRun, before: FleetForecast, wanted: Sca
 
 
 STEPS: dict[str, StepKind] = {
-    "up": StepKind(take=fleet_steps.up, effect=_after_up),
+    "up": StepKind(take=fleet_steps.up, effect=_after_up, rehearse=rehearsals.up),
     "down": StepKind(take=fleet_steps.down, effect=_after_down),
     "rollout": StepKind(take=rollout_steps.rollout, effect=_after_rollout),
     "scale": StepKind(take=lane_steps.scale, effect=_after_scale, rehearse=rehearsals.scale),
