@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import sys
 import tempfile
@@ -305,6 +306,8 @@ def main() -> int:
     lives = [(given.first, (step,)) for step in range(1, _STEPS_MAX)] if given.every_step else [(n, ()) for n in seeds]
     for seed, steps in lives:
         with tempfile.TemporaryDirectory() as home:
+            # What a controller keeps in files is kept by fleet: else by that of whoever runs this, of the same name.
+            os.environ["XDG_STATE_HOME"] = home
             run = run_seed(seed, Path(home), steps=steps)
         kills += run.kills
         failed += bool(run.faults)
