@@ -49,6 +49,15 @@ def test_at_the_nodes_cap_what_a_rollout_comes_to_is_told(count: int, max_unavai
     (caution,) = surge_cautions(capped(count, max_unavailable=max_unavailable), planned(count))
     assert caution.startswith(f"lane short has no room to surge in a rollout, at capacity.max_nodes {count}: ")
     assert consequence in caution
+    instead = "health alone is judged" if count == 1 else "the first replacement is judged in its stead"
+    assert caution.endswith(instead)
+
+
+def test_of_a_canary_nothing_is_said_where_none_is_wanted() -> None:
+    profile = capped(2)
+    none = replace(profile.control.rollout, canary=ReplicaShare())
+    (caution,) = surge_cautions(replace(profile, control=replace(profile.control, rollout=none)), planned(2))
+    assert "canary" not in caution
 
 
 def test_at_the_cap_on_money_it_is_told_as_well() -> None:

@@ -136,7 +136,16 @@ def wait_ready(site: Site, desired: Desired, progress: Progress, *, timeout_s: f
                 progress.note(line)
         noted.update(failed_starts(seen, generation=desired.generation))
         progress.update(f"{fleet}: {_how_far(seen)}")
-    progress.note(f"{fleet}: ready after {site.clock.monotonic_s() - begun_s:.0f} s; watch it: fleetctl top {fleet}")
+    ready = f"ready after {site.clock.monotonic_s() - begun_s:.0f} s{_rolled_without_canary(seen, desired)}"
+    progress.note(f"{fleet}: {ready}; watch it: fleetctl top {fleet}")
+
+
+def _rolled_without_canary(seen: FleetStatus, desired: Desired) -> str:
+    """Return which lanes this revision's rollout had no canary in, a clause each; empty: all had, or none was rolled."""
+    rollout = seen.rollout
+    if rollout is None or rollout.revision != desired.revision:
+        return ""
+    return "".join(f"; lane {lane.lane}: {lane.note}" for lane in rollout.lanes if lane.note)
 
 
 def _how_far(seen: FleetStatus) -> str:

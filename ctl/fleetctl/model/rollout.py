@@ -102,6 +102,8 @@ class LaneRollout:
     failures_in_row: int = 0  # since one became ready; those that were ordered before the last one are part of it
     last_failure: datetime | None = None  # of those in a row
     is_bad: bool = False  # what its new replicas served says so
+    is_in_place: bool = False  # the caps left no room for canaries: the first replacement is judged in their stead
+    keeps: int = 0  # old replicas that serve on until it is judged
     note: str = ""  # what it waits for, or what the judge says
 
     @property
@@ -123,7 +125,7 @@ class Rollout:
     undoes: int | None = None  # the revision that failed, where this one takes its place by itself
     reason: str = ""  # why it failed, or why the one before did
     failed_at: datetime | None = None
-    lacks_room: bool = False  # the caps leave no room for a surge
+    lacks_room: bool = False  # the caps leave no room for a surge, and nothing is leaving that would make some
     waits: dict[str, str] = field(default_factory=dict)  # lane -> what keeps it from being replaced or started now
     rolled_back_at: datetime | None = None  # failed, and the earlier revision was asked for then
 

@@ -20,7 +20,8 @@ def surge_cautions(profile: Profile, plan: Plan) -> tuple[str, ...]:
     for lane in plan.lanes:
         cap = _cap_reached(profile, plan, lane)
         if cap and lane.replicas:
-            found.append(f"lane {lane.lane} has no room to surge in a rollout, at {cap}: {_what_then(profile, lane)}")
+            then = f"{_what_then(profile, lane)}{_without_canary(profile, lane)}"
+            found.append(f"lane {lane.lane} has no room to surge in a rollout, at {cap}: {then}")
     return tuple(found)
 
 
@@ -35,6 +36,15 @@ def _cap_reached(profile: Profile, plan: Plan, lane: LanePlan) -> str:
     if cap is not None and cost + price > cap + _ROUNDING_USD:
         return f"capacity.max_cost_per_hour {format_usd(cap)}"
     return ""
+
+
+def _without_canary(profile: Profile, lane: LanePlan) -> str:
+    rollout = profile.control.rollout
+    if not rollout.canary.of(lane.replicas):
+        return ""
+    if lane.replicas == 1:
+        return "; there is no room for a canary beside it either: health alone is judged"
+    return "; there is no room for a canary beside them either: the first replacement is judged in its stead"
 
 
 def _what_then(profile: Profile, lane: LanePlan) -> str:

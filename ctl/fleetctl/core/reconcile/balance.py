@@ -70,7 +70,11 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = drain_superseded(lane, context)
     notes += rolling + waiting + slow + held + late_note(lane, context.now)
     decided = _launch_lacking(lane, context, headroom, notes)
-    return _with_canaries(lane, context, replace(decided, lacks_room=bool(rolling)))
+    return _with_canaries(lane, context, replace(decided, lacks_room=bool(rolling) and not _room_comes(lane, headroom)))
+
+
+def _room_comes(lane: LaneState, headroom: Headroom) -> bool:
+    return headroom.frees(_next_price(lane), nodes=lane.plan.node_count)
 
 
 def _next_price(lane: LaneState) -> float:
@@ -98,7 +102,7 @@ def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDeci
         launches=(*decided.launches, *launches),
         headroom=headroom,
         notes=decided.notes + notes,
-        lacks_room=decided.lacks_room or bool(notes),
+        lacks_room=decided.lacks_room or (bool(notes) and not headroom.frees(price, nodes=lane.plan.node_count)),
     )
 
 

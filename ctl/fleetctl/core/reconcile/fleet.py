@@ -148,7 +148,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         memory=replace(
             memory,
             lanes={name: result.decided.memory for name, result in results.items()},
-            rollout=rolled.after({name: result.decided for name, result in results.items()}),
+            rollout=rolled.after({name: result.decided for name, result in results.items()}, retired),
             unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
         requeue_at=_look_again(observation, context),

@@ -52,6 +52,7 @@ class LaneRolling:
     canary_wait_s: float = 0.0  # until the next one is tried
     max_surge: int = 0
     max_unavailable: int = 0
+    keeps: int = 0  # outdated ones that stay until the first replacement is judged
     is_replacing: bool = False  # what is outdated leaves
     is_held: bool = False  # it would be replacing, and people or a failure hold it: nobody leaves and nobody comes
 
@@ -90,7 +91,7 @@ class LaneDecision:
     memory: LaneMemory
     headroom: Headroom
     notes: tuple[Reason, ...] = ()
-    lacks_room: bool = False  # the caps refused what a rollout wanted
+    lacks_room: bool = False  # the caps refused what a rollout wanted, and what is leaving makes no room for it
 
 
 def apart_ids(lane: LaneState) -> frozenset[str]:

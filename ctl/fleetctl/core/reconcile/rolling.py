@@ -50,6 +50,7 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
         # Neither would leave the lane as it is for ever; validation refuses that, and older records may have it.
         max_surge=surge if surge or unavailable else 1,
         max_unavailable=unavailable,
+        keeps=found.keeps,
         is_replacing=found.phase is LanePhase.ROLLING and not holds,
         is_held=found.phase is LanePhase.ROLLING and holds,
     )
@@ -60,14 +61,15 @@ def supersede(
 ) -> tuple[LaneState, tuple[Reason, ...]]:
     """Choose the outdated replicas that are replaced now: as many as may surge, or be missing, at once.
 
-    Where the caps leave no room for one more, one leaves first, if what is measured says that the rest carries the load.
+    Where the caps leave no room for one more, one leaves first, if what is measured says that the rest carries the load;
+    while something else is leaving, that makes the room.
     """
     rolling = lane.rolling
     if rolling is None or not rolling.is_replacing:
         return lane, ()
     serving, wanted = capacity_of(lane), lane.target.wanted
     old = sorted((o for o in serving if o.id in rolling.outdated), key=_leaves_first)
-    if not old:
+    if not old or len(old) <= rolling.keeps:
         return lane, ()
     new = len(serving) - len(old)
     lacking = min(wanted, wanted + rolling.max_surge - len(old)) - new
@@ -77,7 +79,9 @@ def supersede(
     leaving = sum(o.replica.record.state in _LEAVING for o in lane.steps)
     may_miss = _may_miss(lane, rolling, leaving=leaving, is_refused=bool(refusal))
     notes: tuple[Reason, ...] = ()
-    if refusal and kept == len(old) and not rolling.max_unavailable:
+    if refusal and headroom.frees(price_usd_per_hour, nodes=lane.plan.node_count):
+        notes = (ReasonCode.ROLLOUT_WAITS.because(f"no room for one more until what is leaving has ended: {refusal}"),)
+    elif refusal and kept == len(old) and not rolling.max_unavailable:
         may_miss, notes = _without_room(lane, refusal)
     if may_miss and kept == len(old) and new < wanted:
         ready = sum(o.state is o.replica.record.state is ReplicaState.READY for o in serving)
@@ -86,6 +90,7 @@ def supersede(
         notes = (
             ReasonCode.ROLLOUT_WAITS.because(f"no room for one more ({refusal}), and too few are there: raise the cap"),
         )
+    kept = max(kept, rolling.keeps)
     gone = frozenset(o.id for o in old[: len(old) - kept])
     return replace(lane, superseded=gone, may_miss=may_miss), notes
 
@@ -148,7 +153,9 @@ def canary_launches(
     for number in range(len(rolling.canaries), rolling.canaries_wanted):
         refusal = headroom.refusal(price_usd_per_hour, nodes=lane.plan.node_count)
         if refusal:
-            text = f"no room for a canary beside the others: {refusal}"
+            is_passing = headroom.frees(price_usd_per_hour, nodes=lane.plan.node_count)
+            until = " until what is leaving has ended" if is_passing else ""
+            text = f"no room for a canary beside the others{until}: {refusal}"
             return launches, headroom, (ReasonCode.ROLLOUT_WAITS.because(text),)
         reason = f"canary {number + 1} of {rolling.canaries_wanted} of the new revision"
         launches.append(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _AGAIN_S = 10.0
 # What says nothing of the revision: no node was to be had, or it has vanished.
 _NOT_ITS_DOING = frozenset({ReasonCode.CREATE_REFUSED, ReasonCode.CREATE_OVERDUE, ReasonCode.MISSING})
+_LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _WAITS = (ReasonCode.ROLLOUT_WAITS, ReasonCode.LAUNCH_BLOCKED)
 
 
@@ -45,14 +46,21 @@ class Rolled:
         """Return what the rollout asks of a lane now."""
         return lane_rolling(lane, self.rollout, self.view, wanted=wanted)
 
-    def after(self, decided: Mapping[str, LaneDecision]) -> Rollout:
+    def after(self, decided: Mapping[str, LaneDecision], retired: Sequence[ReplicaStep]) -> Rollout:
         """Return the rollout with what the lanes' decisions say of it: whether the caps leave room, and what it waits for."""
+        steps = (*retired, *(step for lane in decided.values() for step in lane.steps))
         waits = {
             name: text
             for name, lane in self.rollout.lanes.items()
             if name in decided and not lane.is_over and (text := _waits_for(decided[name]))
         }
-        return replace(self.rollout, lacks_room=any(lane.lacks_room for lane in decided.values()), waits=waits)
+        # Who begins to leave by this decision makes room, though the caps do not show it yet.
+        lacks_room = any(lane.lacks_room for lane in decided.values()) and not any(map(_begins_to_leave, steps))
+        return replace(self.rollout, lacks_room=lacks_room, waits=waits)
+
+
+def _begins_to_leave(step: ReplicaStep) -> bool:
+    return step.state in _LEAVING and step.replica.record.state not in _LEAVING
 
 
 def _waits_for(decided: LaneDecision) -> str:
@@ -93,7 +101,7 @@ def _failures(steps: Sequence[ReplicaStep]) -> Iterator[ReplicaFailure]:
     for step in steps:
         action, fault = step.action, step.replica.engine_fault
         # Who was on the way out has been counted when that began, or left by no fault of its own.
-        was_leaving = step.replica.record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
+        was_leaving = step.replica.record.state in _LEAVING
         is_death = isinstance(action, MarkGone) and action.code is ReasonCode.DIED and not was_leaving
         died = is_death and step.replica.notice_deadline is None
         if action is None or not (step.failed_start or died or step.is_convicted):

@@ -26,6 +26,7 @@ from fleetctl.units import format_duration
 # New replicas of a lane that failed to start or died; of a large lane a tenth of what it wants, as nodes die by themselves.
 _FAILURES_MAX = 3
 _FAILURES_SHARE = 0.1
+_NO_CANARY = "no room for a canary beside the others"
 _WORSE = "new replicas serve worse than what they replace"
 
 
@@ -194,7 +195,7 @@ def _lane(name: str, lane: LaneRollout, rollout: Rollout, view: RolloutView) -> 
         return replace(lane, phase=LanePhase.COMPLETE) if is_over else lane
     has_all = view.has_all(name) and ready >= view.required(name)
     if lane.phase is LanePhase.ROLLING and has_all and not view.outdated(name):
-        return replace(lane, phase=LanePhase.COMPLETE, note="", before={})
+        return replace(lane, phase=LanePhase.COMPLETE, note=_in_place_note(lane), before={}, keeps=0)
     if lane.phase is LanePhase.ROLLING and ready and lane.digest != lane.was:
         return _judged(name, lane, view)
     return lane
@@ -212,16 +213,40 @@ def _counted(lane: LaneRollout, failures: list[ReplicaFailure], updated: list[Re
 
 
 def _judged(name: str, lane: LaneRollout, view: RolloutView) -> LaneRollout:
-    """Return a lane whose rest follows its canaries: while old replicas serve there is something to judge it by."""
+    """Return a lane whose rest follows its canaries: while old replicas serve there is something to judge it by.
+
+    Without canaries the rest follows once the first replacement has shown to be good.
+    """
     old = [record.id for record in view.outdated(name) if record.state is ReplicaState.READY]
     if not old:
-        return lane
+        return replace(lane, keeps=0) if lane.keeps else lane
     if lane.baked_since is None:
         return replace(lane, baked_since=view.now, before=request_counts(view.gateway, old))
-    found = _found(name, lane, view, old, served_s=0.0)
-    return (
-        replace(lane, is_bad=True, note=f"{_WORSE}: {found.message}") if found.finding is RevisionFinding.BAD else lane
-    )
+    served_s = (view.now - lane.baked_since).total_seconds() if lane.keeps else 0.0
+    found = _found(name, lane, view, old, served_s=served_s)
+    if found.finding is RevisionFinding.BAD:
+        return replace(lane, is_bad=True, note=f"{_WORSE}: {found.message}")
+    if not lane.keeps:
+        return lane
+    if found.finding is RevisionFinding.GOOD:
+        return replace(lane, keeps=0, note=f"{_in_place_note(lane)}: {found.message}")
+    bake_s = view.desired.profile.control.rollout.bake_s
+    waits = f"its first replacement serves for {format_duration(served_s)} of {format_duration(bake_s)}"
+    return replace(lane, note=f"{_NO_CANARY}; {waits}: {found.message}")
+
+
+def _in_place(lane: LaneRollout, *, old: int) -> LaneRollout:
+    """Return a lane whose caps leave no room for canaries: one of its replicas is replaced first, and judged beside the rest."""
+    lane = replace(lane, phase=LanePhase.ROLLING, is_in_place=True, keeps=max(0, old - 1))
+    first = "the first replacement is judged in its stead" if lane.keeps else "health alone is judged"
+    return replace(lane, note=f"{_NO_CANARY}: {first}")
+
+
+def _in_place_note(lane: LaneRollout) -> str:
+    """Return what is left to say of a lane that was rolled without canaries; empty: it had them."""
+    if not lane.is_in_place:
+        return ""
+    return f"{_NO_CANARY}: {'its first replacement' if lane.baked_since is not None else 'health alone'} was judged"
 
 
 def _found(name: str, lane: LaneRollout, view: RolloutView, old: list[str], *, served_s: float) -> RevisionEvidence:
@@ -246,7 +271,7 @@ def _baked(name: str, lane: LaneRollout, rollout: Rollout, view: RolloutView) ->
     serving = [record.id for record in view.updated(name) if record.state is ReplicaState.READY]
     canaries = canary_count(view, name)
     if lane.baked_since is None and rollout.lacks_room and not view.updated(name):
-        return replace(lane, phase=LanePhase.ROLLING, note="no room for a canary beside the others")
+        return _in_place(lane, old=len(view.outdated(name)))
     if lane.baked_since is None and len(serving) < canaries:
         return replace(lane, note=f"{len(serving)} of {canaries} canaries ready")
     if lane.baked_since is None:
@@ -299,8 +324,9 @@ def _with(rollout: Rollout, name: str, lane: LaneRollout) -> Rollout:
     return replace(rollout, lanes={**rollout.lanes, name: lane})
 
 
-def _progress(rollout: Rollout) -> list[tuple[LanePhase, int, bool]]:
-    return [(lane.phase, lane.ready_max, lane.baked_since is not None) for lane in rollout.lanes.values()]
+def _progress(rollout: Rollout) -> list[tuple[LanePhase, int, int, bool]]:
+    lanes = rollout.lanes.values()
+    return [(lane.phase, lane.ready_max, lane.keeps, lane.baked_since is not None) for lane in lanes]
 
 
 def _why_failed(rollout: Rollout, view: RolloutView) -> str:
@@ -324,7 +350,8 @@ def _why_failed(rollout: Rollout, view: RolloutView) -> str:
             )
     waited_s = (view.now - rollout.progressed_at).total_seconds()
     spec = view.desired.profile.control.rollout
-    is_baking = any(lane.phase is LanePhase.CANARY for lane in rollout.lanes.values())
+    lanes = rollout.lanes.values()
+    is_baking = any(lane.phase is LanePhase.CANARY or (lane.keeps and lane.baked_since) for lane in lanes)
     limit_s = spec.timeout_s + (BAKES_MAX * spec.bake_s if is_baking else 0.0)
     if waited_s > limit_s and rollout.undoes is None:
         stuck = ", ".join(f"{name} {lane.phase}" for name, lane in rollout.lanes.items() if not lane.is_over)
