@@ -112,4 +112,4 @@ def test_what_was_changed_and_ended_badly_all_the_same_is_shown_with_its_exit_co
     with pytest.raises(UnavailableError):
         scale_and_wait()
     main(["audit"], site=fakes.site)
-    assert "ok, exit 9" in capsys.readouterr().out
+    assert "failed, exit 9" in capsys.readouterr().out

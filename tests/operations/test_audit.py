@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleetctl.errors import ConfigError, FrozenError, ReadOnlyError, UnavailableError
+from fleetctl.errors import ConfigError, FrozenError, ReadOnlyError, RolloutFailedError, UnavailableError
 from fleetctl.model.audit import Actor, AuditRecord, AuditResult, Channel
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import freezing, lifecycle, overrides
@@ -71,7 +71,7 @@ def test_a_command_that_changed_nothing_is_not_kept(controlled, site):
     assert audit_log(site) == ()
 
 
-def test_a_wait_that_fails_after_the_change_was_made_keeps_it_as_made(controlled, site):
+def test_a_wait_that_fails_after_the_change_was_made_keeps_both(controlled, site):
     def scale_and_wait() -> None:
         with audited(site, "scale", is_command=True):
             overrides.scale(site, "demo", "short", 4)
@@ -80,7 +80,8 @@ def test_a_wait_that_fails_after_the_change_was_made_keeps_it_as_made(controlled
     with pytest.raises(UnavailableError):
         scale_and_wait()
     (entry,) = audit_log(site)
-    assert (entry.result, entry.exit_code) == (AuditResult.OK, 9)
+    assert (entry.result, entry.exit_code) == (AuditResult.FAILED, 9)
+    assert entry.changes == ("lane/short: replicas automatic -> 4, by hand",)
 
 
 def test_a_killed_command_has_left_its_entry(controlled, site):
@@ -170,3 +171,24 @@ def test_a_secret_in_what_was_changed_is_left_out(site):
         attempt.note("frozen: ghp_0123456789abcdefghijABCDEFGHIJ012345")
     (entry,) = audit_log(site)
     assert entry.changes == (f"frozen: {HIDDEN}",)
+
+
+@pytest.mark.parametrize(("code", "result"), [(0, AuditResult.OK), (16, AuditResult.WAITING), (17, AuditResult.FAILED)])
+def test_an_entry_that_an_older_version_wrote_as_ok_is_read_by_its_exit_code(controlled, site, code, result):
+    entry = AuditRecord(
+        at=site.clock.now(), actor=ALICE, action="up", fleet="demo", result=AuditResult.OK, exit_code=code
+    )
+    site.store.put_record(StoredRecord.of(Collection.AUDIT, "old", entry, at=entry.at, fleet="demo"))
+    assert [e.result for e in audit_log(site)] == [result]
+
+
+def test_what_was_done_and_failed_after_it_is_not_ok(controlled, site):
+    def change_and_fail() -> None:
+        with audited(site, "up", is_command=True):
+            overrides.scale(site, "demo", "short", 4)
+            raise RolloutFailedError("revision 2 failed")
+
+    with pytest.raises(RolloutFailedError):
+        change_and_fail()
+    (entry,) = audit_log(site)
+    assert (entry.result, entry.exit_code) == (AuditResult.FAILED, 17)

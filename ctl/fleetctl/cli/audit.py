@@ -18,6 +18,7 @@ from fleetctl.views.table import Cell, Tone, cell, text_table
 _COLUMNS = "TIME WHO +FROM FLEET ACTION RESULT +EXIT WHAT"
 _TONES = {
     AuditResult.OK: Tone.PLAIN,
+    AuditResult.WAITING: Tone.WARN,
     AuditResult.REFUSED: Tone.WARN,
     AuditResult.FAILED: Tone.BAD,
     AuditResult.STARTED: Tone.DIM,
@@ -74,7 +75,6 @@ def _row(entry: AuditRecord, now: datetime) -> tuple[str | Cell, ...]:
 
 
 def _result(entry: AuditRecord) -> Cell:
-    """Return the result; what was changed and ended badly all the same, such as a runbook whose step failed, says so."""
-    if entry.result is AuditResult.OK and entry.exit_code:
-        return cell(f"{entry.result}, exit {entry.exit_code}", Tone.WARN)
-    return cell(entry.result, _TONES[entry.result])
+    """Return the result; of what may have been changed and ended badly all the same, with the exit code that says how."""
+    is_partial = entry.result in (AuditResult.FAILED, AuditResult.WAITING) and entry.exit_code > 0
+    return cell(f"{entry.result}, exit {entry.exit_code}" if is_partial else entry.result, _TONES[entry.result])

@@ -39,9 +39,10 @@ class Actor:
 class AuditResult(StrEnum):
     """What came of a command."""
 
-    OK = "ok"
+    OK = "ok"  # done, with exit code 0
+    WAITING = "waiting"  # for somebody's approval, with what was done before it
     REFUSED = "refused"  # a rule forbade it: nothing was changed
-    FAILED = "failed"  # it was begun; something went wrong
+    FAILED = "failed"  # it was begun, or done; something went wrong, or the exit code says what is to be looked at
     STARTED = "started"  # it is under way
     KILLED = "killed"  # it was under way, and its process is gone: what came of it is not known
 

@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import (
+    ApprovalPendingError,
     CapacityError,
     CredentialsError,
     EngineStartError,
@@ -120,6 +121,7 @@ def audit_log(
 
 def _as_it_is(site: Site, entry: AuditRecord) -> AuditRecord:
     """Return an entry; one whose process is gone in the middle as killed. Another machine's processes cannot be told."""
+    entry = replace(entry, result=_agreeing(entry.result, entry.exit_code))  # an older version wrote them otherwise
     is_own = not site.actor.host or entry.actor.host == site.actor.host
     if entry.result is not AuditResult.STARTED or not is_own or not is_gone(entry.process):
         return entry
@@ -206,6 +208,13 @@ def _kept(site: Site, attempt: Attempt, *, is_command: bool) -> Iterator[Attempt
         _keep(site, attempt, AuditResult.OK if attempt.is_done else AuditResult.REFUSED, 0, "")
 
 
+def _agreeing(result: AuditResult, exit_code: int) -> AuditResult:
+    """Return a result that an exit code does not gainsay: whoever looks for what went well finds nothing else."""
+    if result is not AuditResult.OK or exit_code == 0:
+        return result
+    return AuditResult.WAITING if exit_code == ApprovalPendingError.exit_code else AuditResult.FAILED
+
+
 def _result_of(attempt: Attempt, exc: BaseException) -> tuple[AuditResult, int, str]:
     """Return how a command that ended with an exception ended."""
     done = attempt.result or (AuditResult.OK if attempt.is_done else None)
@@ -247,7 +256,7 @@ def _keep(site: Site, attempt: Attempt, result: AuditResult, exit_code: int, mes
         argv=attempt.argv,
         changes=tuple(attempt.changes),
         parameters=attempt.parameters,
-        result=result,
+        result=_agreeing(result, exit_code),
         exit_code=exit_code,
         message=hidden_in_text(printable(message))[:_TEXT_MAX],
         process=this_process(),

@@ -10,6 +10,7 @@ from fleetctl.model.audit import AuditResult
 from fleetctl.operations.audit import audit_log
 
 if TYPE_CHECKING:
+    from fleetctl.model.audit import AuditRecord
     from fleetctl.operations.site import Site
 
 WINDOW_S = 60.0
@@ -22,11 +23,15 @@ def refuse_too_many(site: Site, fleet: str, *, force: bool) -> None:
     if force:
         return
     since = site.clock.now() - timedelta(seconds=WINDOW_S)
-    done = [
-        e for e in audit_log(site, fleet=fleet, since=since) if e.result is AuditResult.OK and e.action in _DISRUPTIVE
-    ]
+    found = audit_log(site, fleet=fleet, since=since)
+    done = [e for e in found if e.action in _DISRUPTIVE and (e.result is AuditResult.OK or _was_done(e))]
     if len(done) >= COMMANDS_MAX:
         raise DisruptionLimitError(
             f"{fleet} was drained or interrupted {len(done)} times within {WINDOW_S:.0f}s, last by {done[-1].actor.name or 'somebody'}",
             hint="wait a minute, or pass --force",
         )
+
+
+def _was_done(entry: AuditRecord) -> bool:
+    """Whether one that ended badly took something away all the same, such as a drain that was still on its way."""
+    return entry.result is AuditResult.FAILED and bool(entry.changes)
