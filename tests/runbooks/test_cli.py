@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from fleetctl.model.runbook_run import RunStatus
 from fleetctl.operations.audit import audit_log
 from fleetctl.paths import config_dir
 from fleetctl.runbooks.run_log import put_run, runs_of
+from fleetctl.testing import samples
 from tests.cli.conftest import Ran
 from tests.cli.test_json_reference import differences
 from tests.runbooks.conftest import HEAD
@@ -253,7 +255,7 @@ def test_the_audit_log_has_a_run_as_it_was_typed_with_what_its_steps_did(fleetct
         ("  - scale: {lane: short, replicas: 3}\n  - check: {that: 'false'}\n", (), ("failed", 5)),
         ("  - wait: {until: 'false'}\n    timeout: 1s\n", (), ("failed", 9)),
         ("  - scale: {lane: short, replicas: 3}\n", (), ("ok", 0)),
-        ("  - approve: {message: 'Go on?'}\n", (), ("ok", 16)),
+        ("  - approve: {message: 'Go on?'}\n", (), ("waiting", 16)),
     ],
     ids=["over the cap", "check first", "check after a change", "timeout", "succeeded", "waits"],
 )
@@ -268,10 +270,96 @@ def test_a_run_that_is_refused_after_an_approval_for_what_it_did_before_has_fail
     assert fleetctl("runbook", "run", file(body)).code == 16
     (run,) = runs_of(rig.fakes.store)
     assert fleetctl("runbook", "resume", run.id, "--reject").code == 1
-    assert [(e.result, e.exit_code) for e in audit_log(rig.fakes.site)] == [("ok", 16), ("failed", 1)]
+    assert [(e.result, e.exit_code) for e in audit_log(rig.fakes.site)] == [("waiting", 16), ("failed", 1)]
 
 
 def test_the_history_says_how_to_go_on_with_a_run_whose_process_may_be_gone(fleetctl, file, rig):
     run = rig.run(SCALE).run
     put_run(rig.fakes.store, replace(run, status=RunStatus.RUNNING, ended_at=None))
     assert f"if its process is gone: fleetctl runbook resume {run.id}" in fleetctl("runbook", "history").out
+
+
+@pytest.mark.parametrize("answer", ["--approve", "--reject"])
+def test_an_answer_to_a_run_that_is_over_is_an_error(fleetctl, file, rig, answer):
+    rig.run(SCALE)
+    (run,) = runs_of(rig.fakes.store)
+    ran = fleetctl("runbook", "resume", run.id, answer)
+    assert (ran.code, ran.out) == (3, "")
+    assert f"error: {run.id} waits for no approval: it succeeded at 2026-01-05 12:00:00 UTC" in ran.err
+    assert fleetctl("runbook", "resume", run.id).code == 0
+
+
+def test_a_run_of_a_file_is_run_again_by_its_file(fleetctl, file, rig):
+    path = file("steps:\n  - check: {that: 'false'}\n")
+    fleetctl("runbook", "run", path)
+    (run,) = runs_of(rig.fakes.store)
+    ran = fleetctl("runbook", "resume", run.id)
+    assert (ran.code, f"hint: run it again: fleetctl runbook run {path}\n" in ran.err) == (3, True)
+
+
+def test_a_run_under_way_has_no_exit_code_yet(fleetctl, rig):
+    run = rig.run(SCALE).run
+    put_run(rig.fakes.store, replace(run, status=RunStatus.RUNNING, ended_at=None))
+    (line,) = [line for line in fleetctl("runbook", "history").out.splitlines() if run.id in line]
+    assert " - " in line
+
+
+def test_an_approval_says_to_the_second_until_when(fleetctl, file):
+    body = GATE.replace('"Go on?"', '"Go on?", expires: 20s')
+    assert "waits for an approval until 2026-01-05 12:00:20 UTC" in fleetctl("runbook", "run", file(body)).err
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "verb"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_run_that_is_ended_from_outside_says_where_it_stands_and_how_to_go_on(
+    fleetctl, file, rig, number, code, verb
+):
+    body = "steps:\n  - scale: {lane: short, replicas: 3}\n  - name: look\n    wait: {until: 'false'}\n"
+    rig.fakes.clock.sleep_blocking = lambda _: signal.raise_signal(number)
+    before = signal.getsignal(signal.SIGTERM)
+    ran = fleetctl("runbook", "run", file(body))
+    (run,) = runs_of(rig.fakes.store)
+    assert ran.code == code
+    assert ran.err == (
+        f"{verb}: {run.id} at step look; what was done stays as it is (scale-1), nothing is rolled back\n"
+        f"go on with it: fleetctl runbook resume {run.id}\n"
+    )
+    assert (run.status, rig.replicas("short")) == (RunStatus.RUNNING, 3)
+    assert signal.getsignal(signal.SIGTERM) is before
+    (entry,) = audit_log(rig.fakes.site)
+    assert (entry.result, entry.exit_code) == ("failed", code)
+
+
+def test_a_schedule_without_a_fleet_is_refused_where_there_are_two(fleetctl, file, rig):
+    other = replace(samples.profile(), name="other")
+    rig.fakes.store.put_fleet(other, replace(samples.plan(), fleet="other"), now=rig.fakes.clock.now())
+    ran = fleetctl("runbook", "install-cron", file(SCALE), "--dry-run")
+    assert (ran.code, ran.out) == (3, "")
+    assert "there are 2 fleets: demo, other" in ran.err
+
+
+def test_a_scheduled_run_without_a_fleet_says_so_in_plain_words(fleetctl, file, rig):
+    other = replace(samples.profile(), name="other")
+    rig.fakes.store.put_fleet(other, replace(samples.plan(), fleet="other"), now=rig.fakes.clock.now())
+    body = SCALE.replace('"30 7 * * 1-5"', '"* * * * *"')
+    ran = fleetctl("runbook", "run", file(body), "--scheduled")
+    assert ran.code == 3
+    assert "error: runbook nightly failed: there are 2 fleets: demo, other" in ran.err
+    assert "fleetctl runbook history --run nightly-20260105-120000" in ran.err
+
+
+def test_lint_says_what_it_has_not_looked_at_and_finds_profiles_that_are_not_there(fleetctl, file):
+    ran = fleetctl("runbook", "lint", file("schedule: 99 * * * *\nsteps:\n  - check: {that: 'nope > 1'}\n"))
+    assert "expressions and profiles are looked at once these are mended" in ran.err
+    ran = fleetctl("runbook", "lint", file("steps:\n  - up: {profile: nope.yaml}\n"))
+    assert (ran.code, "'nope.yaml' is neither a file beside the runbook nor a packaged profile" in ran.err) == (3, True)
+    ran = fleetctl("runbook", "lint", file("steps:\n  - notify: {message: hello}\n"))
+    assert (ran.code, "step notify-1 tells nobody" in ran.err) == (0, True)
+
+
+def test_an_empty_runbook_gets_no_advice_on_profiles(fleetctl, tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    ran = fleetctl("runbook", "lint", str(tmp_path / "empty.yaml"))
+    assert ran.code == 3
+    assert "`fleetctl runbook show pre-warm` names a file to begin with" in ran.err

@@ -202,3 +202,8 @@ def test_a_machine_without_a_running_systemd_gets_the_files_and_hears_of_it(tmp_
     change = plan_units(BOOK, units, environ=ENVIRON, now=NOW)
     assert apply_units(change, BOOK, units) == ("System has not been booted with systemd",)
     assert len(list((tmp_path / "units").iterdir())) == 2
+
+
+def test_the_diff_says_where_a_crontab_ends_without_a_newline() -> None:
+    change = ScheduleChange(place="a crontab", before={"crontab": "MAILTO=bob"}, after={"crontab": "MAILTO=bob\nx\n"})
+    assert change.diff().splitlines()[3:] == ["-MAILTO=bob", "\\ No newline at end of file", "+MAILTO=bob", "+x"]

@@ -11,6 +11,7 @@ from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
+from fleetctl.operations.lookup import chosen_fleet
 from fleetctl.operations.site import Site
 from fleetctl.printable import printable
 from fleetctl.runbooks.install import ScheduleChange, install_in_crontab, install_units
@@ -53,7 +54,7 @@ def install_cron(
         raise ConfigError("--user goes with --systemd", hint="your crontab is your own already")
     site = site_of(ctx)
     found = find_runbook(runbook)
-    book = _book(site, found, runbook, fleet=fleet, parameters=param)
+    book = _book(site, found, runbook, fleet=fleet, parameters=param, removes=remove)
     if systemd:
         change, faults = install_units(
             site, book, UnitFiles(is_users=user), os.environ, removes=remove, dry_run=dry_run
@@ -63,11 +64,15 @@ def install_cron(
     _show(change, faults, book, Progress(quiet=quiet), dry_run=dry_run)
 
 
-def _book(site: Site, found: FoundRunbook, named: str, *, fleet: str, parameters: list[str]) -> ScheduledRunbook:
+def _book(
+    site: Site, found: FoundRunbook, named: str, *, fleet: str, parameters: list[str], removes: bool
+) -> ScheduledRunbook:
     given = dict(text.split("=", 1) for text in parameters if "=" in text)
     if len(given) != len(parameters):
         raise ConfigError("--param gives one parameter one value", hint="write --param NAME=VALUE")
     given_parameters(found.runbook, given)  # a run by the clock has nobody to ask
+    if not (fleet or found.runbook.fleet or removes):
+        chosen_fleet(site)  # else each run of it would fail, at its time
     return ScheduledRunbook(
         runbook=found.runbook,
         source=named if named in runbook_names() and not os.path.exists(named) else found.file,  # noqa: PTH110  # as find_runbook

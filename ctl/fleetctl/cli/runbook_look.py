@@ -8,12 +8,19 @@ import typer
 from fleetctl.cli import suggestions
 from fleetctl.cli.options import Fleet, Output
 from fleetctl.cli.output import Format, View, emit, lines
+from fleetctl.cli.progress import Progress, note_cautions
 from fleetctl.cli.runbook_views import history_view, list_view, run_view, show_view
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
 from fleetctl.printable import printable
 from fleetctl.runbooks.answers import LintAnswer
-from fleetctl.runbooks.known_runbooks import find_runbook, find_runbook_reading, lint_faults, list_library
+from fleetctl.runbooks.known_runbooks import (
+    find_runbook,
+    find_runbook_reading,
+    lint_cautions,
+    lint_faults,
+    list_library,
+)
 from fleetctl.runbooks.run_log import find_run, runs_of
 from fleetctl.units import format_count
 
@@ -34,10 +41,14 @@ def show(ctx: typer.Context, runbook: RunbookName, *, output: Output = Format.TA
 
 
 def lint(runbook: RunbookName, *, output: Output = Format.TABLE) -> None:
-    """Check a runbook: every fault with its file, line and key, expressions included; exit 3 where there is one."""
+    """Check a runbook: every fault with its file, line and key; exit 3 where there is one.
+
+    Expressions and the profiles of `up` are looked at once the rest is in order.
+    """
     reading = find_runbook_reading(runbook)
     faults = lint_faults(reading)
     text = "" if faults else f"{reading.source.name}: ok"
+    note_cautions(lint_cautions(reading), Progress())
     name = reading.runbook.name if reading.runbook else ""
     value = LintAnswer(file=reading.source.name, runbook=name, faults=faults)
     emit(View(value=value, names=(name,) if name else (), sections=(lines(text),) if text else ()), output)
@@ -46,6 +57,8 @@ def lint(runbook: RunbookName, *, output: Output = Format.TABLE) -> None:
     if output in (Format.TABLE, Format.WIDE):
         sys.stderr.write("error:\n" + "".join(f"{printable(str(fault))}\n" for fault in faults))
         sys.stderr.write(f"{format_count(len(faults), 'fault')} in {printable(reading.source.name)}\n")
+        if reading.runbook is None:
+            sys.stderr.write("hint: expressions and profiles are looked at once these are mended\n")
     raise typer.Exit(ConfigError.exit_code)
 
 

@@ -11,6 +11,7 @@ from fleetctl.cli import suggestions
 from fleetctl.cli.options import DryRun, FleetLongOption, Output, Quiet
 from fleetctl.cli.output import Format, emit, json_line, text_of, write
 from fleetctl.cli.progress import Progress, confirm
+from fleetctl.cli.runbook_interrupt import Interruptible
 from fleetctl.cli.runbook_views import plan_view, run_view, step_view
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError, FleetctlError
@@ -79,8 +80,8 @@ def run(
     if dry_run:
         _print_plan(plan_run(site, draft_run(site, request)), output)
         return
-    with _progress(quiet=quiet) as progress:
-        company = _company(progress, output, answer=True if yes else None)
+    with _progress(quiet=quiet) as progress, Interruptible() as interruptible:
+        company = _company(progress, output, interruptible, answer=True if yes else None)
         result = (
             run_scheduled(site, request, company, since=_instant(since))
             if scheduled
@@ -125,9 +126,12 @@ def resume(
     if approve and reject:
         raise ConfigError("--approve and --reject say two things", hint="pass one of them")
     answer = approve if approve or reject else None
-    with _progress(quiet=quiet) as progress:
-        company = _company(progress, output, answer=answer, is_once=True)
-        _finish(resume_run(site_of(ctx), run_id, company, fleet=fleet, wait_s=parse_duration_s(wait)), output, progress)
+    with _progress(quiet=quiet) as progress, Interruptible() as interruptible:
+        company = _company(progress, output, interruptible, answer=answer, is_once=True)
+        result = resume_run(
+            site_of(ctx), run_id, company, fleet=fleet, wait_s=parse_duration_s(wait), is_answered=answer is not None
+        )
+        _finish(result, output, progress)
 
 
 def _instant(text: str) -> datetime | None:
@@ -154,7 +158,9 @@ def _progress(*, quiet: bool) -> Progress:
     return Progress(quiet=quiet or not sys.stderr.isatty())
 
 
-def _company(progress: Progress, output: Format, *, answer: bool | None, is_once: bool = False) -> Company:
+def _company(
+    progress: Progress, output: Format, interruptible: Interruptible, *, answer: bool | None, is_once: bool = False
+) -> Company:
     answers = [answer] if is_once else None
 
     def approves(message: str) -> bool | None:
@@ -172,7 +178,9 @@ def _company(progress: Progress, output: Format, *, answer: bool | None, is_once
         else:
             progress.note(text_of(view, Format.TABLE).rstrip("\n"))
 
-    return Company(tell=progress.update, approves=approves, on_step=on_step, environ=os.environ)
+    return Company(
+        tell=progress.update, approves=approves, on_step=on_step, on_record=interruptible.keep, environ=os.environ
+    )
 
 
 def _finish(result: RunResult, output: Format, progress: Progress) -> None:
@@ -190,13 +198,17 @@ def _finish(result: RunResult, output: Format, progress: Progress) -> None:
         return
     failed = next((each for each in reversed(run.steps) if each.exit_code == run.exit_code and each.hint), None)
     hint = f"{failed.hint}; " if failed is not None and run.status is RunStatus.FAILED else ""
-    raise _end_error(run, hint=f"{hint}all of it: fleetctl runbook history {run.fleet} --run {run.id}")
+    raise _end_error(run, hint=f"{hint}all of it: {_history(run)}")
+
+
+def _history(run: RunbookRun) -> str:
+    return " ".join(filter(None, ("fleetctl runbook history", run.fleet, f"--run {run.id}")))
 
 
 def _end_error(run: RunbookRun, *, hint: str) -> FleetctlError:
     """Return the error for a run that failed, or waits: it exits as the step did that the run ended at."""
     waits = run.status is RunStatus.WAITING
-    verb = "" if waits else f"runbook {run.runbook.name} on {run.fleet} failed at "
+    verb = "" if waits else f"{run.label} failed{' at' if run.steps else ':'} "
     error = FleetctlError(
         f"{verb}{run.reason}", hint=f"fleetctl runbook resume {run.id} --approve; or --reject" if waits else hint
     )

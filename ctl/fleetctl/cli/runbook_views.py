@@ -53,7 +53,7 @@ def step_view(run: RunbookRun, record: StepRecord) -> View:
 def run_view(run: RunbookRun) -> View:
     """Return a run with its steps."""
     head = [
-        f"Run       {run.id} on {run.fleet}: {run.status}" + (f", {run.reason}" if run.reason else ""),
+        f"Run       {run.id} on {run.fleet or 'no fleet'}: {run.status}" + (f", {run.reason}" if run.reason else ""),
         f"Stands for {run.stands_for:%Y-%m-%d %H:%M} UTC, begun {run.created_at:%Y-%m-%d %H:%M:%S} UTC by {_who(run)}",
     ]
     if run.parameters:
@@ -93,7 +93,7 @@ def history_view(runs: Sequence[RunbookRun], *, now: datetime) -> View:
     rows: list[tuple[str | Cell, ...]] = [
         (
             run.id, run.fleet, cell(run.status.value, _RUN_TONES.get(run.status, Tone.PLAIN)),
-            format_clock_time(run.created_at, now), _took(run), str(run.exit_code), _steps_taken(run), _who(run), _why(run),
+            format_clock_time(run.created_at, now), _took(run), _exit_code(run), _steps_taken(run), _who(run), _why(run),
         )
         for run in runs
     ]  # fmt: skip
@@ -217,6 +217,10 @@ def _schedule(runbook: Runbook, now: datetime) -> str:
 
 def _took(run: RunbookRun) -> str:
     return format_duration((run.ended_at - run.created_at).total_seconds()) if run.ended_at else ""
+
+
+def _exit_code(run: RunbookRun) -> str:
+    return "-" if run.status is RunStatus.RUNNING else str(run.exit_code)
 
 
 def _steps_taken(run: RunbookRun) -> str:

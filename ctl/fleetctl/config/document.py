@@ -54,8 +54,11 @@ for _tag, _pattern, _first in (
     _ProfileLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
 
 
-def read_document(text: str) -> Document:
-    """Return the tree of the one YAML document in `text`; faults are collected in it, never raised."""
+def read_document(text: str, *, advice: str = "`fleetctl init` writes a starter profile") -> Document:
+    """Return the tree of the one YAML document in `text`; faults are collected in it, never raised.
+
+    `advice` says where to begin if it is empty.
+    """
     document = Document()
     if len(text) > CHARS_MAX:
         document.faults.append(ProfileFault(path=(), line=1, message=f"is longer than {CHARS_MAX:,} characters"))
@@ -72,9 +75,7 @@ def read_document(text: str) -> Document:
         document.faults.append(ProfileFault(path=(), line=1, message="is nested too deeply"))
         return document
     if root is None:
-        document.faults.append(
-            ProfileFault(path=(), line=1, message="is empty; `fleetctl init` writes a starter profile")
-        )
+        document.faults.append(ProfileFault(path=(), line=1, message=f"is empty; {advice}"))
         return document
     document.tree = _value(root, (), document, ())
     return document

@@ -71,7 +71,7 @@ def read_runbook(raw: bytes, *, source: str) -> RunbookReading:
         line = error.object[: error.start].count(b"\n") + 1
         fault = ProfileFault(path=(), line=line, message="is not UTF-8 text; save the runbook as UTF-8")
         return _reading(ProfileSource(name=source), None, [fault])
-    document = read_document(text)
+    document = read_document(text, advice="`fleetctl runbook show pre-warm` names a file to begin with")
     faults = list(document.faults)
     runbook: Runbook | None = None
     if isinstance(document.tree, dict):

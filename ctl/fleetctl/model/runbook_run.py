@@ -92,6 +92,11 @@ class RunbookRun:
     deliveries: tuple[Delivery, ...] = ()  # of the notifications on its end, or on the approval it waits for
 
     @property
+    def label(self) -> str:
+        """Of which runbook it is, and on which fleet, where one is known: "runbook nightly on chat"."""
+        return f"runbook {self.runbook.name}" + (f" on {self.fleet}" if self.fleet else "")
+
+    @property
     def failed_step(self) -> RunbookStep | None:
         """The step whose failure ended it, or None."""
         failed = {record.name for record in self.steps if record.status is StepStatus.FAILED}

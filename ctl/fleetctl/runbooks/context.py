@@ -27,6 +27,7 @@ class Company:
     tell: Callable[[str], None] = lambda _: None
     approves: Callable[[str], bool | None] = lambda _: None  # None: nobody is there to answer
     on_step: Callable[[RunbookRun, StepRecord], None] = lambda _run, _record: None  # once a step's result is on record
+    on_record: Callable[[RunbookRun], None] = lambda _: None  # whenever the run is on record as it stands
     environ: Mapping[str, str] = field(default_factory=dict)  # where env: references lead
 
 

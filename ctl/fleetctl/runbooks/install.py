@@ -59,7 +59,7 @@ class ScheduleChange:
     def diff(self) -> str:
         """Return the change as a unified diff."""
         return "".join(
-            line
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
             for name in sorted({*self.before, *self.after})
             for line in difflib.unified_diff(
                 self.before.get(name, "").splitlines(keepends=True),

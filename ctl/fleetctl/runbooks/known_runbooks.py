@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from fleetctl.config.faults import PlacedFault, ProfileFault, place_faults
 from fleetctl.config.runbook import RunbookReading, read_runbook_file, unreadable_runbook
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.runbook import Runbook
-from fleetctl.runbooks.lint import expression_faults
+from fleetctl.runbooks.lint import expression_faults, profile_faults
 from fleetctl.spelling import suggest
 
 _FOLDER = "runbooks/"
@@ -70,12 +71,36 @@ def find_runbook_reading(file_or_name: str) -> RunbookReading:
     )
 
 
+def typed_name(runbook: Runbook, file: str) -> str:
+    """Return what a command line names a runbook by: its name where that leads to the file it was read from, else the file."""
+    name = runbook.name
+    if name in runbook_names() and str(resources.find("profiles", f"{_FOLDER}{name}{_SUFFIX}").absolute()) == file:
+        return name
+    return shlex.quote(file) if file else name
+
+
 def lint_faults(reading: RunbookReading) -> tuple[PlacedFault, ...]:
     """Return everything that is wrong with a runbook, its expressions included, in the order of its file."""
     if reading.runbook is None:
         return reading.faults
-    faults: list[ProfileFault] = expression_faults(reading.runbook)
+    faults: list[ProfileFault] = [
+        *expression_faults(reading.runbook),
+        *profile_faults(reading.runbook, directory=Path(reading.source.name).parent),
+    ]
     return tuple(sorted({*reading.faults, *place_faults(faults, reading.source)}))
+
+
+def lint_cautions(reading: RunbookReading) -> tuple[str, ...]:
+    """Return what a runbook may mean, and most likely does not, in words."""
+    runbook = reading.runbook
+    if runbook is None or runbook.notify:
+        return ()
+    steps = (*runbook.steps, *runbook.on_failure)
+    return tuple(
+        f"{reading.source.name}: step {taken.name} tells nobody: the runbook has no receivers under `notify`"
+        for taken in steps
+        if taken.action == "notify"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

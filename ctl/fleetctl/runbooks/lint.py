@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.config.faults import ProfileFault
 from fleetctl.config.runbook import TEMPLATE
+from fleetctl.config.use_cases import use_cases
 from fleetctl.runbooks.expressions import EXPRESSION_KEYS, Expressions
 from fleetctl.spelling import suggest
 
@@ -32,6 +34,22 @@ def expression_faults(runbook: Runbook) -> list[ProfileFault]:
                 faults += _fault(expressions, taken.condition, (*path, "if"), earlier, is_condition=True)
             faults += _argument_faults(expressions, dict(taken.arguments), (*path, taken.action), earlier)
             earlier.add(taken.name)
+    return faults
+
+
+def profile_faults(runbook: Runbook, *, directory: Path) -> list[ProfileFault]:
+    """Return a fault for each `up` whose profile is neither a file, there or in `directory`, nor a packaged name."""
+    faults: list[ProfileFault] = []
+    for part, steps in (("steps", runbook.steps), ("on_failure", runbook.on_failure)):
+        for index, taken in enumerate(steps):
+            name = taken.arguments.get("profile") if taken.action == "up" else None
+            if not isinstance(name, str) or TEMPLATE.search(name):
+                continue  # only the run knows it
+            if name not in use_cases() and not (directory / name).is_file() and not Path(name).is_file():
+                message = (
+                    f"{name!r} is neither a file beside the runbook nor a packaged profile{suggest(name, use_cases())}"
+                )
+                faults.append(ProfileFault(path=(part, index, "up", "profile"), message=message))
     return faults
 
 

@@ -31,7 +31,7 @@ def tell_receivers(site: Site, run: RunbookRun, *, environ: Mapping[str, str]) -
         fleet=run.fleet,
         run=run.id,
         host=run.actor.host,
-        summary=f"runbook {run.runbook.name} on {run.fleet}: {run.status}" + (f": {run.reason}" if run.reason else ""),
+        summary=f"{run.label}: {run.status}" + (f": {run.reason}" if run.reason else ""),
         text="\n".join(f"{each.name}: {each.status} {each.reason}".rstrip() for each in run.steps),
         scheduled_at=run.stands_for,
     )

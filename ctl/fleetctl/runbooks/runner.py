@@ -18,7 +18,7 @@ from fleetctl.model.audit import AuditResult
 from fleetctl.model.runbook_run import RunbookRun, RunStatus, StepRecord, StepStatus
 from fleetctl.operations.audit import audit_result, audited
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
-from fleetctl.runbooks.known_runbooks import FoundRunbook
+from fleetctl.runbooks.known_runbooks import FoundRunbook, typed_name
 from fleetctl.runbooks.notices import tell_receivers
 from fleetctl.runbooks.parameters import given_parameters
 from fleetctl.runbooks.period import stands_for
@@ -105,18 +105,31 @@ def draft_run(site: Site, request: RunRequest) -> RunbookRun:
     )
 
 
-def resume_run(site: Site, run_id: str, company: Company, *, fleet: str = "", wait_s: float = 0.0) -> RunResult:
-    """Go on with a run that was cut, or waits for an approval. Raises NotFoundError, ConfigError, LockHeldError."""
+def resume_run(
+    site: Site, run_id: str, company: Company, *, fleet: str = "", wait_s: float = 0.0, is_answered: bool = False
+) -> RunResult:
+    """Go on with a run that was cut, or waits for an approval; `is_answered`: a yes or a no comes with it.
+
+    Raises NotFoundError, LockHeldError, and ConfigError for a run that is over: one that succeeded only where an answer
+    is given, which nothing waits for.
+    """
     _refuse_full_disk(site)
     known = find_run(site.store, run_id, fleet=fleet)
     with _lock(site, known.fleet, company, wait_s=wait_s):
         run = find_run(site.store, run_id, fleet=known.fleet)
+        if run.status is RunStatus.SUCCEEDED and is_answered:
+            ended_at = f" at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC" if run.ended_at is not None else ""
+            raise ConfigError(
+                f"{run.id} waits for no approval: it succeeded{ended_at}",
+                hint=f"what it did: fleetctl runbook history --run {run.id}",
+            )
         if run.status is RunStatus.SUCCEEDED:
             return RunResult(run=run, is_earlier=True)
         if run.status in (RunStatus.FAILED, RunStatus.SKIPPED):
             verb = "has failed" if run.status is RunStatus.FAILED else "was skipped"
             raise ConfigError(
-                f"{run.id} {verb}: {run.reason}", hint=f"run it again: fleetctl runbook run {run.runbook.name}"
+                f"{run.id} {verb}: {run.reason}",
+                hint=f"run it again: fleetctl runbook run {typed_name(run.runbook, run.source)}",
             )
         return RunResult(run=_went_on(site, run, company))
 
@@ -162,6 +175,7 @@ def _gone_through(site: Site, run: RunbookRun, company: Company) -> RunbookRun:
     attempt.result = (
         AuditResult.FAILED
     )  # unless it comes to its end: a state that cannot be written, or Ctrl-C, ends it too
+    company.on_record(run)
     taker = StepTaker(site, company, run, deadline_s=site.clock.monotonic_s() + _left_s(run))
     try:
         failed = _failed_record(taker) or _take_steps(taker)

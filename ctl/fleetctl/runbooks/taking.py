@@ -172,6 +172,7 @@ class StepTaker:
         """Put a step's record in the run's, on the disk, and tell whoever is there once it is over."""
         steps = tuple(each for each in self.run.steps if each.name != record.name)
         self.run = put_run(self._site.store, replace(self.run, steps=(*steps, record)))
+        self._company.on_record(self.run)
         if record.is_over or record.status is StepStatus.WAITING:
             self._company.on_step(self.run, record)
         return record
