@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase
 from fleetctl.testing.virtual_time import run_virtual
 from tests.controller.rig import FLEET
-from tests.controller.test_rollouts import BAKE_S, NEW, OLD, Fleet, fleet_plan
+from tests.controller.test_rollouts import BAKE_S, NEW, OLD, Fleet, fleet_plan, of_one
 from tests.reconcile.worlds import traffic
 
 if TYPE_CHECKING:
@@ -148,5 +149,59 @@ def test_a_first_replacement_that_serves_worse_is_the_only_one(tmp_path: Path, m
             assert fleet.ready("short") == [OLD, OLD, OLD]
             begun = [order.replica_id for order in fleet.rig.provider.orders if "--new" in order.argv]
             assert begun == [first]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("max_nodes", "rps", "serving"),
+    [
+        (5, 2.0, [(2, 0), (2, 1), (1, 1), (1, 2), (0, 2)]),
+        (4, 0.2, [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2)]),
+    ],
+    ids=["room for one", "none"],
+)
+def test_a_renamed_lane_has_room_at_the_cap_as_the_old_one_gives_up_one_at_a_time(
+    tmp_path: Path, max_nodes: int, rps: float, serving: list[tuple[int, int]]
+) -> None:
+    """It stood still until its timeout."""
+
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path, capacity=CapacitySpec(max_nodes=max_nodes))
+        async with fleet.rig.controller():
+            await fleet.settle()
+            fleet.rig.gateway.lanes = (traffic("short", rps=0.2), traffic("long", rps=rps))
+            short, long = fleet.profile.lanes
+            renamed = replace(fleet.profile, lanes=(short, replace(long, name="wide")))
+            fleet.put(fleet_plan(lanes=("short", "wide")), renamed)
+            seen = []
+            for _ in range(240):
+                await fleet.rig.clock.sleep(0.25)
+                seen.append((len(fleet.serving("long")), len(fleet.serving("wide"))))
+            steps = [state for state, _ in itertools.groupby(seen)]
+            assert steps == serving
+            assert len(fleet.ready("wide")) == 2
+            assert {r.lane for r in fleet.rig.replicas(READY)} == {"short", "wide"}
+            assert fleet.rollout.is_over
+            assert fleet.rollout.reason == ""
+
+    run_virtual(scenario())
+
+
+def test_the_last_replica_of_a_renamed_lane_stays_until_another_serves(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path, capacity=CapacitySpec(max_nodes=2))
+        lanes = tuple(replace(lane, replicas=replace(lane.replicas, min=1, max=1)) for lane in fleet.profile.lanes)
+        fleet.profile = replace(fleet.profile, lanes=lanes)
+        fleet.put(of_one(fleet_plan()))
+        async with fleet.rig.controller():
+            await fleet.settle()
+            calm(fleet)
+            short, long = lanes
+            renamed = replace(fleet.profile, lanes=(short, replace(long, name="wide")))
+            fleet.put(of_one(fleet_plan(lanes=("short", "wide"))), renamed)
+            least = await fleet.until(60)
+            assert dict(least) == {"short": 1, "long": 1}
+            assert not fleet.rollout.is_over
 
     run_virtual(scenario())

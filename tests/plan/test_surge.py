@@ -65,3 +65,24 @@ def test_at_the_cap_on_money_it_is_told_as_well() -> None:
     (caution,) = surge_cautions(capped(9, usd_per_hour=2.5 * price), planned(2))
     assert "at capacity.max_cost_per_hour $" in caution
     assert surge_cautions(capped(9, usd_per_hour=3 * price), planned(2)) == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "consequence"),
+    [
+        (4, None),
+        (3, "once one replica of each serves, short gives up one at a time"),
+        (2, "nor for one replica of each, so short gives up one at a time as far as the load allows"),
+    ],
+)
+def test_a_renamed_lane_without_room_for_all_of_it_is_told_of(nodes: int, consequence: str | None) -> None:
+    before = planned(2)
+    after = replace(before, lanes=(replace(before.lanes[0], lane="wide"),))
+    found = [line for line in surge_cautions(capped(nodes), after, before) if line.startswith("there is no room")]
+    if consequence is None:
+        assert found == []
+        return
+    (caution,) = found
+    assert caution.startswith(f"there is no room for all of wide beside short, at capacity.max_nodes {nodes}: ")
+    assert consequence in caution
+    assert surge_cautions(capped(nodes), after) == surge_cautions(capped(nodes), after, after)

@@ -20,7 +20,7 @@ from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
 from fleetctl.operations.approval import move_refusal
 from fleetctl.operations.lookup import fleet_names
-from fleetctl.operations.pending import PendingChanges, pending_changes
+from fleetctl.operations.pending import PendingChanges, pending_changes, plan_in_force
 from fleetctl.operations.plan_files import save_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import preflight
@@ -85,7 +85,7 @@ def plan(
         read_fleet(site, found.name)
     if refusal := move_refusal(site, found):
         progress.caution(f"up would refuse this: {refusal.message}; {refusal.hint}")
-    note_cautions(surge_cautions(found, planned), progress)
+    note_cautions(surge_cautions(found, planned, plan_in_force(site, found.name)), progress)
     if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
         note_cautions(planned.cautions, progress)
         note_findings(findings, progress)

@@ -22,7 +22,7 @@ from fleetctl.model.profile import Mode, Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
-from fleetctl.operations.pending import PendingChanges, outdated_replicas, pending_changes
+from fleetctl.operations.pending import PendingChanges, outdated_replicas, pending_changes, plan_in_force
 from fleetctl.operations.plan_files import load_plan, price_now
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failures
@@ -70,7 +70,7 @@ def up(
         findings = asyncio.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
-        _show_pending(found, planned, changes, progress)
+        _show_pending(site, found, planned, changes, progress)
     refuse_failures(found, planned_nodes(site, found, planned), findings)
     note_findings(findings, progress)
     if dry_run:
@@ -92,12 +92,12 @@ def up(
         _tell_outdated(site, result.desired, progress)
 
 
-def _show_pending(profile: Profile, planned: Plan, changes: PendingChanges, progress: Progress) -> None:
+def _show_pending(site: Site, profile: Profile, planned: Plan, changes: PendingChanges, progress: Progress) -> None:
     """Show what would change, and what a rollout of it would lack room for."""
     pending = (pending_section(profile.name, changes), outdated_section(profile.name, changes))
     shown = View(value=planned, sections=(*plan_summary(profile, planned), *pending))
     progress.paint(text_of(shown, Format.TABLE, face=face_of(sys.stderr)).rstrip("\n"))
-    note_cautions(surge_cautions(profile, planned), progress)
+    note_cautions(surge_cautions(profile, planned, plan_in_force(site, profile.name)), progress)
 
 
 async def _planned(site: Site, found: FoundProfile, file: str) -> Plan:

@@ -103,7 +103,7 @@ class LaneRollout:
     last_failure: datetime | None = None  # of those in a row
     is_bad: bool = False  # what its new replicas served says so
     is_in_place: bool = False  # the caps left no room for canaries: the first replacement is judged in their stead
-    keeps: int = 0  # old replicas that serve on until it is judged
+    keeps: int = 0  # old replicas that serve on until it is judged; of a lane that is gone: of those, for new lanes to have room; 0: all
     note: str = ""  # what it waits for, or what the judge says
 
     @property
@@ -126,6 +126,7 @@ class Rollout:
     reason: str = ""  # why it failed, or why the one before did
     failed_at: datetime | None = None
     lacks_room: bool = False  # the caps leave no room for a surge, and nothing is leaving that would make some
+    lacks_start_room: bool = False  # the same, for a new lane to have all that it wants
     waits: dict[str, str] = field(default_factory=dict)  # lane -> what keeps it from being replaced or started now
     rolled_back_at: datetime | None = None  # failed, and the earlier revision was asked for then
 

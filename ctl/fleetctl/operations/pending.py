@@ -39,6 +39,12 @@ class PendingChanges:
         return not (self.is_new or self.plan or self.is_profile_other or self.overrides != Overrides())
 
 
+def plan_in_force(site: Site, fleet: str) -> Plan | None:
+    """Return the plan that a fleet is up by; None: no such fleet is up."""
+    desired = site.store.fleet(fleet)
+    return desired.plan if desired is not None and desired.phase is DesiredPhase.UP else None
+
+
 def pending_changes(site: Site, profile: Profile, plan: Plan) -> PendingChanges:
     """Return what `up` with this plan would change."""
     desired = site.store.fleet(profile.name)

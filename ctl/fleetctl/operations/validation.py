@@ -11,6 +11,7 @@ from fleetctl.config.profile import ProfileReading, profile_hash
 from fleetctl.core.plan.surge import surge_cautions
 from fleetctl.errors import BudgetExceededError, ConfigError, InfeasiblePlanError, NotFoundError
 from fleetctl.model.profile import Profile
+from fleetctl.operations.pending import plan_in_force
 from fleetctl.operations.planning import try_planning
 from fleetctl.operations.profiles import find_reading
 
@@ -48,7 +49,8 @@ def validate_profile(site: Site, file_or_name: str) -> Validation:
     others = [error for error in found.errors if not isinstance(error, _OF_PROFILES)]
     if others and len(others) == len(found.errors):
         raise others[0]
-    cautions = () if found.plan is None else surge_cautions(reading.profile, found.plan)
+    before = plan_in_force(site, reading.profile.name)
+    cautions = () if found.plan is None else surge_cautions(reading.profile, found.plan, before)
     faults = place_errors([e for e in found.errors if e not in others], reading.source)
     return _validation(reading, faults, cautions)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from fleetctl.units import format_count, format_usd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import Profile
 
@@ -14,15 +16,60 @@ if TYPE_CHECKING:
 _ROUNDING_USD = 1e-9
 
 
-def surge_cautions(profile: Profile, plan: Plan) -> tuple[str, ...]:
-    """Return, lane by lane, what a changed profile will meet where the caps leave no room for one more replica."""
-    found = []
+def surge_cautions(profile: Profile, plan: Plan, before: Plan | None = None) -> tuple[str, ...]:
+    """Return, lane by lane, what a changed profile will meet where the caps leave no room for one more replica.
+
+    `before` is the plan in force: lanes that only it has serve on until those that take their place do.
+    """
+    found = list(_start_cautions(profile, plan, before))
     for lane in plan.lanes:
         cap = _cap_reached(profile, plan, lane)
         if cap and lane.replicas:
             then = f"{_what_then(profile, lane)}{_without_canary(profile, lane)}"
             found.append(f"lane {lane.lane} has no room to surge in a rollout, at {cap}: {then}")
     return tuple(found)
+
+
+def _start_cautions(profile: Profile, plan: Plan, before: Plan | None) -> Iterator[str]:
+    """Yield what new lanes will meet where the caps leave no room for them beside those that leave."""
+    names = {lane.lane for lane in plan.lanes}
+    known = {lane.lane for lane in before.lanes} if before is not None else set()
+    gone = [lane for lane in before.lanes if lane.lane not in names and lane.replicas] if before is not None else []
+    new = [lane for lane in plan.lanes if lane.lane not in known and lane.replicas]
+    if not gone or not new:
+        return
+    staying = [lane for lane in plan.lanes if lane.lane in known]
+    cap = _cap_over(profile, [(lane, lane.replicas) for lane in (*staying, *gone, *new)])
+    if not cap:
+        return
+    old = " and ".join(lane.lane for lane in gone)
+    text = f"there is no room for all of {' and '.join(lane.lane for lane in new)} beside {old}, at {cap}: "
+    if _cap_over(profile, [*((lane, lane.replicas) for lane in (*staying, *gone)), *((lane, 1) for lane in new)]):
+        last = "its last one stays, and the rollout fails after control.rollout.timeout"
+        yield (
+            f"{text}nor for one replica of each, so {old} gives up one at a time as far as the load allows; {last} where "
+            "there is no room even then: raise the cap, or set control.rollout.max_unavailable: 1"
+        )
+    else:
+        yield f"{text}once one replica of each serves, {old} gives up one at a time, and fewer serve meanwhile"
+
+
+def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]]) -> str:
+    """Return the cap that so many replicas of these lanes are over; empty: none."""
+    capacity = profile.capacity
+    if sum(count * lane.node_count for lane, count in lanes) > capacity.max_nodes:
+        return f"capacity.max_nodes {capacity.max_nodes}"
+    cap = capacity.max_cost_usd_per_hour
+    cost = sum(_usd_per_hour(lane, count) for lane, count in lanes)
+    return f"capacity.max_cost_per_hour {format_usd(cap)}" if cap is not None and cost > cap + _ROUNDING_USD else ""
+
+
+def _usd_per_hour(lane: LanePlan, count: int) -> float:
+    """Return what so many replicas of a lane cost, its on-demand ones first."""
+    spot = lane.spot_offering or lane.offering
+    on_demand = min(count, lane.on_demand)
+    prices = on_demand * lane.offering.price_usd_per_hour + (count - on_demand) * spot.price_usd_per_hour
+    return prices * lane.node_count
 
 
 def _cap_reached(profile: Profile, plan: Plan, lane: LanePlan) -> str:

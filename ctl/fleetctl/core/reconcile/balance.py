@@ -251,7 +251,8 @@ def _launch_lacking(
         last = lane.memory.engine_fault.line if lane.memory.engine_fault else lane.refused
         why = f"; {last}" if last else ""
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))
-    return _decided(lane, launches, headroom, notes + refusals)
+    is_capped = bool(refusals) and not _room_comes(lane, headroom)
+    return replace(_decided(lane, launches, headroom, notes + refusals), is_capped=is_capped)
 
 
 def _give_back(

@@ -91,6 +91,7 @@ class LaneDecision:
     memory: LaneMemory
     headroom: Headroom
     notes: tuple[Reason, ...] = ()
+    is_capped: bool = False  # the caps refused what the lane itself wanted, and what is leaving makes no room for it
     lacks_room: bool = False  # the caps refused what a rollout wanted, and what is leaving makes no room for it
 
 

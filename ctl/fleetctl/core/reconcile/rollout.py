@@ -55,8 +55,14 @@ class Rolled:
             if name in decided and not lane.is_over and (text := _waits_for(decided[name]))
         }
         # Who begins to leave by this decision makes room, though the caps do not show it yet.
-        lacks_room = any(lane.lacks_room for lane in decided.values()) and not any(map(_begins_to_leave, steps))
-        return replace(self.rollout, lacks_room=lacks_room, waits=waits)
+        room_comes = any(map(_begins_to_leave, steps))
+        starting = [name for name, lane in self.rollout.lanes.items() if lane.phase is LanePhase.STARTING]
+        return replace(
+            self.rollout,
+            lacks_room=any(lane.lacks_room for lane in decided.values()) and not room_comes,
+            lacks_start_room=any(decided[name].is_capped for name in starting if name in decided) and not room_comes,
+            waits=waits,
+        )
 
 
 def _begins_to_leave(step: ReplicaStep) -> bool:

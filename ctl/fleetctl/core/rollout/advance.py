@@ -188,7 +188,7 @@ def _lane(name: str, lane: LaneRollout, rollout: Rollout, view: RolloutView) -> 
     if lane.phase is LanePhase.CANARY:
         return _baked(name, lane, rollout, view)
     if lane.phase is LanePhase.RETIRING:
-        return replace(lane, phase=LanePhase.COMPLETE) if not view.of_lane(name) else lane
+        return replace(lane, phase=LanePhase.COMPLETE, note="", keeps=0) if not view.of_lane(name) else lane
     if lane.phase is LanePhase.STARTING:
         # In shadow mode the old ones stay: a revision that none of them runs has shown nothing, and is none to go back to.
         is_over = view.has_all(name) and not (view.is_shadow and view.outdated(name))
@@ -302,12 +302,38 @@ def _next_lane(rollout: Rollout, view: RolloutView) -> Rollout:
         rollout = _with(rollout, name, replace(rollout.lanes[name], phase=phase))
     rest = {name: lane for name, lane in rollout.lanes.items() if lane.digest}
     is_free = all(lane.is_over or (view.is_shadow and view.has_all(name)) for name, lane in rest.items())
-    if is_free or rollout.lacks_room:
-        for gone in [
-            name for name, lane in rollout.lanes.items() if not lane.digest and lane.phase is LanePhase.WAITING
-        ]:
-            rollout = _with(rollout, gone, replace(rollout.lanes[gone], phase=LanePhase.RETIRING))
+    gone = [name for name, lane in rollout.lanes.items() if not lane.digest and lane.phase is LanePhase.WAITING]
+    if is_free:
+        retiring = {name: replace(rollout.lanes[name], phase=LanePhase.RETIRING) for name in gone}
+        return replace(rollout, lanes=rollout.lanes | retiring)
+    if gone and (rollout.lacks_room or rollout.lacks_start_room):
+        return _with_room(gone, rollout, view)
     return rollout
+
+
+def _with_room(gone: list[str], rollout: Rollout, view: RolloutView) -> Rollout:
+    """Return the rollout with one replica less of a lane that is gone, as the caps leave no room for what takes its place.
+
+    Until a replica of each new lane serves, what is gone takes their requests: its last one stays then, where the profile
+    lets none be missing, and as many as the load needs.
+    """
+    starting = [name for name, lane in rollout.lanes.items() if lane.phase is LanePhase.STARTING]
+    serves = all(any(r.state is ReplicaState.READY for r in view.of_lane(name)) for name in starting)
+    may_miss = view.desired.profile.control.rollout.max_unavailable
+    for name in gone:
+        left = len(view.of_lane(name)) - 1
+        needed = 0 if serves else max(0, max(1, _need(name, view)) - may_miss.of(left + 1))
+        if left < needed:
+            continue
+        lane = replace(rollout.lanes[name], keeps=max(0, left), note="gives up replicas, as new lanes have no room")
+        return _with(rollout, name, lane if left > 0 else replace(lane, phase=LanePhase.RETIRING))
+    return rollout
+
+
+def _need(lane: str, view: RolloutView) -> int:
+    """Return how many replicas carry what is measured of a lane; as many as it wants, where nothing is."""
+    memory = view.lanes.get(lane, LaneMemory())
+    return memory.bursts.levels[-1].need if memory.bursts.levels else memory.wanted
 
 
 def _waits(lane: LaneRollout) -> bool:
@@ -351,7 +377,9 @@ def _why_failed(rollout: Rollout, view: RolloutView) -> str:
     waited_s = (view.now - rollout.progressed_at).total_seconds()
     spec = view.desired.profile.control.rollout
     lanes = rollout.lanes.values()
-    is_baking = any(lane.phase is LanePhase.CANARY or (lane.keeps and lane.baked_since) for lane in lanes)
+    is_baking = any(
+        lane.phase is LanePhase.CANARY or (lane.is_in_place and lane.keeps and lane.baked_since) for lane in lanes
+    )
     limit_s = spec.timeout_s + (BAKES_MAX * spec.bake_s if is_baking else 0.0)
     if waited_s > limit_s and rollout.undoes is None:
         stuck = ", ".join(f"{name} {lane.phase}" for name, lane in rollout.lanes.items() if not lane.is_over)

@@ -40,7 +40,9 @@ def in_force(desired: Desired, rollout: Rollout | None) -> Desired:
     before = {lane.name for lane in stable.profile.lanes}
     names = {lane.name for lane in desired.profile.lanes}
     kept = [
-        lane for lane in stable.profile.lanes if lane.name not in names and _is_as_before(lane.name, desired, rollout)
+        _kept(lane, rollout)
+        for lane in stable.profile.lanes
+        if lane.name not in names and _is_as_before(lane.name, desired, rollout)
     ]
     waiting = {n for n in names & before if _is_as_before(n, desired, rollout)}
     if not kept and not waiting:
@@ -60,6 +62,15 @@ def _is_as_before(lane: str, desired: Desired, rollout: Rollout) -> bool:
         return True
     found = rollout.lanes.get(lane)
     return found is not None and found.phase in _AS_BEFORE
+
+
+def _kept(spec: LaneSpec, rollout: Rollout) -> LaneSpec:
+    """Return a lane that the profile no longer has, with as many replicas as the caps let it keep beside new lanes."""
+    found = rollout.lanes.get(spec.name)
+    if found is None or not found.keeps:
+        return spec
+    bounds = spec.replicas
+    return replace(spec, replicas=replace(bounds, min=min(bounds.min, found.keeps), max=min(bounds.max, found.keeps)))
 
 
 def _spec(spec: LaneSpec, stable: Profile) -> LaneSpec:
