@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,6 +93,15 @@ def test_programs_read_the_same_requests(typed: Callable[..., Ran]) -> None:
     assert as_json[0]["attempts"][0]["prompt_tokens_ahead"] == 9000
     as_yaml = yaml.safe_load(typed("requests", "demo", "-o", "yaml").out)
     assert [each["id"] for each in as_yaml] == ["req-1", "mine:2/e"]
+
+
+def test_requests_come_in_the_order_of_their_time_though_an_earlier_one_ended_later(
+    typed: Callable[..., Ran], fakes: FakeSite
+) -> None:
+    fakes.host.requests = (replace(GOOD, at=LATE.at + timedelta(seconds=1)), replace(LATE, seq=3))
+    assert typed("requests", "-o", "name").out == "req-1\nmine:2/e\n"
+    assert [each["id"] for each in json.loads(typed("requests", "-o", "json").out)] == ["req-1", "mine:2/e"]
+    assert typed("requests").out.splitlines()[1].split()[1] == "req-1"
 
 
 def test_nothing_remembered_is_said_and_is_an_empty_list(typed: Callable[..., Ran], fakes: FakeSite) -> None:

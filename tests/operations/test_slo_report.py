@@ -17,6 +17,7 @@ from fleetctl.model.budget import BudgetLedger, RequestTotals
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.profile import Objective
 from fleetctl.model.subject import GATEWAY, Subject
+from fleetctl.operations.fleets import status
 from fleetctl.operations.slo_report import burn_rules, slo_report
 from fleetctl.views.slo import slo_markdown
 from fleetctl.views.slo_page import requests_by_hour, slo_page
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.operations.site import Site
     from fleetctl.state.sqlite import SqliteStore
     from fleetctl.testing.clocks import ManualClock
+    from fleetctl.testing.host import FakeHost
 
 WEEK_S = 7 * 86400.0
 
@@ -106,6 +108,21 @@ def test_a_shorter_report_counts_less_and_the_budget_is_the_same(site: Site, rou
     assert (day.lanes[0].bad, week.lanes[0].bad) == (100, 130)
     assert day.lanes[0].budget == week.lanes[0].budget
     assert len(day.lanes[0].worst_hours) == 1
+
+
+def test_all_figures_of_a_lane_are_of_one_reading(site: Site, host: FakeHost, rough_fleet: str) -> None:
+    """The controller has counted more by then than it has stored."""
+    stored = slo_report(site, rough_fleet).lanes[0]
+    assert stored.budget is not None
+    seen = status(site, rough_fleet)
+    first = seen.lanes[0]
+    assert first.budget is not None
+    later = replace(first, budget=replace(first.budget, good=11_000, bad=900, left=-7.0), burn={"1h": 99.0})
+    host.controllers[rough_fleet] = lambda: replace(seen, lanes=(later, *seen.lanes[1:]), controller_alive=True)
+    short = slo_report(site, rough_fleet).lanes[0]
+    assert short.budget is not None
+    assert (short.budget.good, short.budget.bad, short.budget.left) == (short.good, short.bad, stored.budget.left)
+    assert short.burn == stored.burn
 
 
 def test_a_lane_that_left_the_profile_is_named_with_its_requests(site: Site, rough_fleet: str) -> None:

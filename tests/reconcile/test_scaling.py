@@ -154,6 +154,16 @@ def test_nothing_is_given_up_while_the_load_rather_rises(counts: tuple[int, ...]
     assert ("it rather rises" in reason_of(decision, "short")) is (wanted == 4)
 
 
+def test_what_the_plan_has_is_no_burst():
+    fleet = worlds.one_lane(2, bounds=(1, 4))
+    memory = step(fleet, Memory(), 3600, *TWO[:1], rps=0.0).memory
+    memory = step(fleet, memory, 3601, *TWO, rps=0.0).memory
+    reason = reason_of(step(fleet, memory, 3602, *TWO, rps=0.0), "short")
+    assert "2 are planned for the peak" in reason
+    assert "burst" not in reason
+    assert "given up in" in reason
+
+
 def test_calm_lasts_as_long_as_a_replica_takes_to_come_back():
     fleet = worlds.one_lane(2)
     key = fleet.plan.lane("short").offering.key

@@ -23,10 +23,11 @@ _TITLES = "TIME ID LANE REPLICA VERDICT >WAIT >TTFT >TOTAL >PROMPT >OUTPUT +CLIE
 
 
 def requests_view(found: RequestTraces, *, now: datetime) -> View:
-    """Return `requests`: a line a request, in the order they ended."""
-    rows = [_row(trace, now) for trace in found.requests]
+    """Return `requests`: a line a request, in the order they were accepted."""
+    requests = sorted(found.requests, key=lambda trace: trace.at)
+    rows = [_row(trace, now) for trace in requests]
     shown = section(text_table(_TITLES, rows)) if rows else lines("no request is remembered")
-    return View(value=list(found.requests), names=tuple(trace.id for trace in found.requests), sections=(shown,))
+    return View(value=requests, names=tuple(trace.id for trace in requests), sections=(shown,))
 
 
 def _row(trace: RequestTrace, now: datetime) -> Sequence[str | Cell]:

@@ -23,7 +23,7 @@ def slo_view(report: SloReport) -> View:
 def _sections(report: SloReport) -> Iterator[OutputSection]:
     begun = min((lane.since for lane in report.lanes if lane.since is not None), default=report.since)
     since = begun.astimezone().strftime("%Y-%m-%d %H:%M")
-    head = f"{report.fleet}: {100 * report.objective:.5g}% good over {format_duration(report.window_s)}; counted since {since}"
+    head = f"{report.fleet}: objective {100 * report.objective:.5g}% good over {format_duration(report.window_s)}; counted since {since}"
     yield lines(head if report.is_live else f"{head}; no controller answers: its last records")
     yield section(slo_table(report))
     streams = list(stream_lines(report))

@@ -51,9 +51,11 @@ def _is_burst(peak: NeedPeak, need: int, now: datetime, calm: float) -> bool:
     return peak.is_burst or (peak.is_short and is_fresh and peak.need > _BURST_FACTOR * need)
 
 
-def note_wanted(memory: BurstMemory, wanted: int, now: datetime, *, is_burst: bool = False) -> BurstMemory:
+def note_wanted(
+    memory: BurstMemory, wanted: int, now: datetime, *, is_burst: bool = False, is_planned: bool = False
+) -> BurstMemory:
     """Return the memory of a lane that has use for so many replicas now, whatever its load says."""
-    peak = NeedPeak(need=wanted, at=now, is_burst=is_burst)
+    peak = NeedPeak(need=wanted, at=now, is_burst=is_burst, is_planned=is_planned)
     return replace(memory, peaks=_undominated([*memory.peaks, peak], now))
 
 

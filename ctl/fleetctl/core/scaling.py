@@ -136,7 +136,13 @@ def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
     is_settling = bursts.is_settling and view.counts.ready < memory.wanted and since_s < view.control.start_timeout_s
     if bursts.is_settling or not bursts.levels or _lateness(view) is not None:
         # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
-        bursts = note_wanted(bursts, memory.wanted, view.now, is_burst=bursts.is_settling)
+        bursts = note_wanted(
+            bursts,
+            memory.wanted,
+            view.now,
+            is_burst=bursts.is_settling,
+            is_planned=bursts.is_settling and memory.wanted == view.bounded(view.plan.replicas),
+        )
     bursts = changed(bursts, is_settling=is_settling)
     # A forecast that was wrong ends at once, as a burst does; it is no need that may come again.
     return note_need(bursts, needed_by_load(view).replicas, view.now, calm=_shortest_calm_s(view))
@@ -297,6 +303,8 @@ def _kept(view: LaneView, memory: LaneMemory, peak: NeedPeak, calm: float) -> Ta
     ago_s = (view.now - peak.at).total_seconds()
     left_s = kept_s(peak, calm) - ago_s
     what = f"{peak.need} were needed{' in a burst' if peak.is_burst else ''} {format_duration(ago_s)} ago"
+    if peak.is_planned:
+        what = f"{peak.need} are planned for the peak, and what it needs is not known for long"
     regrets = memory.bursts.regrets
     why = f" (given up too soon {regrets}x)" if regrets else ""
     reason = f"{load_text(view)} needs {need} of {memory.wanted}; {what}: given up in {format_duration(left_s)}{why}"

@@ -22,6 +22,7 @@ class NeedPeak:
     at: datetime
     is_short: bool = False  # over before replicas that were ordered for it could have served for long
     is_burst: bool = False  # and followed by a calm that needs much less
+    is_planned: bool = False  # nobody needed them: the plan has them for its peak, and they are kept as a burst's are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ _TELLING = frozenset((EntryKind.DECISION, EntryKind.BREACH, EntryKind.ALERT, Ent
 def slo_report(site: Site, fleet: str, since: timedelta | None = None) -> SloReport:
     """Return the report on a fleet over the last `since`, the objective's window unless given.
 
-    Budget, burn rates and alerts are what `status` shows; hours and kinds are as last stored, five seconds ago at most.
+    All figures of a lane are of one reading, as last stored, five seconds ago at most; alerts and streams are what `status` shows.
     Raises NotFoundError; ConfigError where nothing is kept for so long.
     """
     seen = status(site, fleet)
@@ -101,18 +101,13 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
 ) -> LaneSloReport:
     """Return a lane's report; `shown` is what the faces show of it, None of a lane that is no longer in the profile."""
     if ledger is None:
-        alerts = shown.alerts if shown else ()
+        # The controller stores what it counts every five seconds: a lane's first requests are in no ledger yet.
         return LaneSloReport(
-            lane=name,
-            is_removed=shown is None,
-            alerts=alerts,
-            budget=shown.budget if shown else None,
-            streams=_streams(shown),
+            lane=name, is_removed=shown is None, alerts=shown.alerts if shown else (), streams=_streams(shown)
         )
     back_s = (now - since).total_seconds()
     counted = count_over(ledger, back_s, now)
     read = read_budget(ledger, objective, now)
-    budget = shown.budget if shown and shown.budget else read.budget
     hours = hours_since(ledger, since)
     worst = sorted((hour for hour in hours if hour.bad), key=lambda hour: (-hour.bad, -hour.start_s))
     entries = _entries(site, fleet, name) if worst else ()
@@ -125,8 +120,8 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
         bad=counted.bad,
         attainment=counted.attainment,
         kinds=kinds_over(ledger, back_s, now),
-        budget=budget,
-        burn=shown.burn if shown else burn_names(read),
+        budget=read.budget,
+        burn=burn_names(read),
         alerts=shown.alerts if shown else (),
         hours=tuple(HourOfRequests(start=start_of(each), good=each.good, bad=each.bad) for each in hours),
         worst_hours=tuple(_hour(bucket, allowed, entries) for bucket in worst[:_WORST_HOURS]),
