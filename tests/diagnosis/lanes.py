@@ -11,8 +11,11 @@ from fleetctl.core.diagnosis.evidence import FleetEvidence
 from fleetctl.core.diagnosis.tree import diagnose
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.observation import EngineSignals
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.request_trace import RequestAttempt, RequestTrace
-from fleetctl.model.status import FleetStatus, LaneStatus
+from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.testing import samples
 from tests.sim.fleets import desired_for, three_lanes
 
 if TYPE_CHECKING:
@@ -58,7 +61,22 @@ def refused(at_s: float, **how: Any) -> RequestTrace:
     return ended(at_s, verdict="refused", refusal="predicted-wait", ending="refused", **nothing, **how)
 
 
-def diagnosed(requests: Iterable[RequestTrace], journal: tuple[JournalEntry, ...] = (), **lane: Any) -> Diagnosis:
+def served(name: str, *, since_s: float, until_s: float | None = None, **record: Any) -> ReplicaStatus:
+    """Return a replica of `long` that was ready so many seconds ago, and drains since. None: it still serves."""
+    state = ReplicaState.READY if until_s is None else ReplicaState.DRAINING
+    ready_at = NOW - timedelta(seconds=since_s)
+    changed_at = ready_at if until_s is None else NOW - timedelta(seconds=until_s)
+    found = samples.replica(name, lane="long", state=state, ready_at=ready_at, changed_at=changed_at, **record)
+    return ReplicaStatus(record=found, engine=EngineSignals(), in_flight=0)
+
+
+def diagnosed(
+    requests: Iterable[RequestTrace],
+    journal: tuple[JournalEntry, ...] = (),
+    *,
+    replicas: tuple[ReplicaStatus, ...] = (),
+    **lane: Any,
+) -> Diagnosis:
     """Return what is found of a fleet with these requests."""
     wanted = desired()
     seen = LaneStatus(
@@ -68,7 +86,7 @@ def diagnosed(requests: Iterable[RequestTrace], journal: tuple[JournalEntry, ...
     status = FleetStatus(
         fleet="demo", at=NOW, phase=DesiredPhase.UP, mode=wanted.profile.control.mode, model="m", provider="p",
         generation=1, gateway_url="", gateway_alive=True, controller_alive=True, controller_pid=1, gateway_pid=2,
-        cost_usd_per_hour=0.0, max_cost_usd_per_hour=None, cost_usd_per_1m_tokens=None, lanes=(seen,), replicas=(),
+        cost_usd_per_hour=0.0, max_cost_usd_per_hour=None, cost_usd_per_1m_tokens=None, lanes=(seen,), replicas=replicas,
         decisions=(),
     )  # fmt: skip
     in_order = tuple(sorted(requests, key=lambda trace: trace.at))

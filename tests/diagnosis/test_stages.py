@@ -98,7 +98,8 @@ def failed_or_uneven(failed: int, uneven: int) -> Callable[[RequestTrace], Reque
         if trace.lane != "long" or not trace.attempts or number >= failed + uneven:
             return trace
         if number >= failed:
-            return replace(trace, verdict="itl")
+            crowd = replace(trace.attempts[-1], requests_beside=60)
+            return replace(trace, verdict="itl", gap_s_p99=0.15, gap_s_max=0.15, attempts=(*trace.attempts[:-1], crowd))
         attempt = replace(trace.attempts[-1], failure="error")
         return replace(trace, verdict="error", ending="error", ttft_s=None, attempts=(attempt,))
 
@@ -116,6 +117,22 @@ def with_prefixes(desired: Desired) -> Desired:
     """Plan with prompts of which most is cached."""
     workload = replace(desired.profile.workload, prefix_hit=0.6)
     return replace(desired, profile=replace(desired.profile, workload=workload))
+
+
+def on_new_revision(trace: RequestTrace) -> RequestTrace:
+    """Have the requests of `long` of the last 40 s be served by a replica of another revision, badly."""
+    if trace.lane != "long" or not trace.attempts or trace.at < EPOCH + timedelta(seconds=260):
+        return trace
+    attempt = replace(trace.attempts[-1], replica="r99")
+    return replace(trace, verdict="itl", gap_s_mean=0.3, gap_s_p99=0.4, gap_s_max=0.5, attempts=(attempt,))
+
+
+def with_new_revision(status: FleetStatus) -> FleetStatus:
+    """Have a replica of another revision serve since 40 s ago."""
+    record = samples.replica(
+        "r99", lane="long", state=ReplicaState.READY, ready_at=EPOCH + timedelta(seconds=259), launch_digest="another",
+    )  # fmt: skip
+    return replace(status, replicas=(*status.replicas, replace(status.replicas[0], record=record)))
 
 
 def cannot_start(status: FleetStatus) -> FleetStatus:
@@ -136,6 +153,10 @@ def unlawful_disk(status: FleetStatus) -> FleetStatus:
 NO_STOCK = JournalEntry(
     seq=9999, at=EPOCH + timedelta(seconds=290), fleet="demo", subject=Subject.lane("long"), kind=EntryKind.DECISION,
     action="launch", code=ReasonCode.OFFERING_UNOBTAINABLE, reason="no stock of l4.1x in a, b, c",
+)  # fmt: skip
+ROLLED = replace(
+    NO_STOCK, seq=9998, at=EPOCH + timedelta(seconds=259), action="rollout", code=ReasonCode.ROLLOUT,
+    reason="revision 2 rolling",
 )  # fmt: skip
 STAGES = {
     Cause.STATE_FAULT: Stage(status=unlawful_disk),
@@ -169,6 +190,7 @@ STAGES = {
         spec=disturbed(DisturbanceKind.NOTICE, at_s=200.0, lane="long", count=3, factor=30.0),
     ),
     Cause.BOOTING: Stage(settled=None, look_at_s=100.0),
+    Cause.BAD_REVISION: Stage(trace=on_new_revision, status=with_new_revision, journal=(ROLLED,)),
     Cause.STEP_PINNED: Stage(desired=pinned),
     Cause.LONG_PROMPTS_AHEAD: Stage(
         profile={"short_below": 16000, "short_ttft": "400ms", "long_ttft": "20s", "prompt": (250, 1000), "short_max": 3},

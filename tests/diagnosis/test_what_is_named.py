@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
 
 from fleetctl.core.diagnosis.findings import Cause
 from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import Subject
-from tests.diagnosis.lanes import NOW, desired, diagnosed, ended, named, refused, uneven
+from tests.diagnosis.lanes import NOW, desired, diagnosed, ended, named, refused, served, uneven
+
+if TYPE_CHECKING:
+    from fleetctl.core.diagnosis.findings import Diagnosis
 
 MAXIMUM = desired().profile.lane("long").replicas.max
 MANY = 30  # streams at a replica, more than are planned
@@ -173,3 +179,80 @@ def test_bounds_that_end_many_answers_are_named_though_nothing_is_missed():
     assert "lanes.long.generation.default_max_tokens" in found.causes[0].remedy
     few = [ended(100 - n, bounded_by="" if n % 10 else "max_tokens") for n in range(60)]
     assert diagnosed(few).causes == ()
+
+
+def noticed(seconds_ago: float) -> JournalEntry:
+    return JournalEntry(
+        seq=1, at=NOW - timedelta(seconds=seconds_ago), fleet="demo", subject=Subject.replica("r1"),
+        kind=EntryKind.NOTICE, action="notice", code=ReasonCode.SPOT_NOTICE, reason="the provider gives 5s notice",
+    )  # fmt: skip
+
+
+def test_one_that_was_alone_when_all_missed_is_not_named_and_the_lost_spot_node_is():
+    """r1 was taken, r3 came four seconds later; what missed was between, at r2, which is as good as r3."""
+    before = [ended(115 - n, f"r{1 + n % 2}") for n in range(45)]
+    alone = [ended(64 - n * 0.25, "r2", verdict="ttft", ttft_s=3.0, total_s=3.5) for n in range(13)]
+    after = [ended(59 - n, f"r{2 + n % 2}") for n in range(58)]
+    replicas = (
+        served("r1", since_s=900, until_s=65),
+        served("r2", since_s=900),
+        served("r3", since_s=60.5),
+    )
+    found = diagnosed([*before, *alone, *after], (noticed(66.0),), replicas=replicas)
+    assert found.causes[0].cause is Cause.SPOT_LOST
+    assert "13 of its last 13 missed requests came after that" in found.causes[0].evidence[-1]
+    assert "they have been replaced since" in found.causes[0].message
+    assert named(found, Cause.SLOW_REPLICA) is None
+
+
+def test_a_notice_explains_no_miss_that_came_while_all_that_are_wanted_served():
+    replicas = (served("r1", since_s=900, until_s=20), served("r2", since_s=900), served("r3", since_s=100))
+    late = [ended(60 - n, "r2", verdict="ttft", ttft_s=3.0, total_s=3.5) for n in range(13)]
+    well = [ended(60.5 - n, "r3") for n in range(30)]
+    found = diagnosed([*late, *well], (noticed(21.0),), replicas=replicas)
+    assert named(found, Cause.SPOT_LOST) is None
+    assert named(found, Cause.SLOW_REPLICA) is not None
+
+
+def rolled(before: int, after: int) -> Diagnosis:
+    """Return what is found where so many of 60 missed at revision `a`, and of 40 since `b` is served, 40 s ago."""
+    old = [(uneven if n < before else ended)(100 - n, f"r{1 + n % 2}") for n in range(60)]
+    new = [(uneven if n < after else ended)(39 - n * 0.9, f"r{3 + n % 2}", gap_s_mean=0.4) for n in range(40)]
+    replicas = (
+        served("r1", since_s=900, until_s=41, launch_digest="a"),
+        served("r3", since_s=40, launch_digest="b"),
+        served("r4", since_s=40, launch_digest="b"),
+    )
+    return diagnosed([*old, *new], replicas=replicas)
+
+
+def test_a_revision_whose_requests_miss_as_those_before_did_not_is_the_cause():
+    found = rolled(0, 30)
+    assert [each.cause for each in found.causes] == [Cause.BAD_REVISION]
+    cause = found.causes[0]
+    assert "rolled out 40s ago" in cause.message
+    assert (
+        "30 of 40 requests missed at its replicas (r3, r4), 0 of 60 at those of the revision before"
+        in cause.evidence[0]
+    )
+    assert "time per output token 400ms, was 20ms (medians)" in cause.evidence
+    assert cause.remedy == "fleetctl rollout undo demo"
+
+
+@pytest.mark.parametrize(("before", "after"), [(30, 25), (0, 2)])
+def test_a_revision_that_is_as_good_as_the_one_before_it_is_no_cause(before, after):
+    assert named(rolled(before, after), Cause.BAD_REVISION) is None
+
+
+def test_gaps_within_the_promise_or_as_many_streams_as_planned_are_no_matter_of_too_many():
+    planned = round(desired().plan.lane("long").forecast.concurrency)
+    for how in ({"beside": MANY, "gap_s_p99": 0.0446}, {"beside": planned - 2}):
+        both = [uneven(100 - n, f"r{1 + n % 2}", **how) for n in range(60)]
+        assert named(diagnosed(both), Cause.TOO_MANY_STREAMS) is None, how
+
+
+def test_too_many_streams_are_named_with_the_figures_of_those_that_missed():
+    found = named(diagnosed(uneven(100 - n, f"r{1 + n % 2}", beside=MANY) for n in range(60)), Cause.TOO_MANY_STREAMS)
+    assert found is not None
+    assert "60 of 60 missed requests were among 31 at their replica (median), planned" in found.evidence[0]
+    assert found.evidence[1] == "their ITL P99 is 150ms (median), promised 80ms"

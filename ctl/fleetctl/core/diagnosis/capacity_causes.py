@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.core.diagnosis.overlap import attempt_times
+from fleetctl.core.diagnosis.serving import sent_at, serving_spans
 from fleetctl.model.catalogue import Market
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -88,16 +90,38 @@ def _out_of_capacity(lane: LaneEvidence) -> CauseFound | None:
 def _spot_lost(lane: LaneEvidence) -> CauseFound | None:
     noticed = lane.events(ReasonCode.SPOT_NOTICE)
     under_notice = [r.record for r in lane.replicas if r.record.notice is not None and r.record.market is Market.SPOT]
-    if not _is_short(lane) or not (noticed or under_notice):
+    explained = _missed_while_short(lane, noticed) if lane.is_in_trouble else []
+    is_explained = bool(explained) and lane.share(explained) >= _SHARE_MIN
+    if not (noticed or under_notice) or not (_is_short(lane) or is_explained):
         return None
     details = [f"{entry.subject.name}: {entry.reason}" for entry in noticed[-2:]]
+    if explained:
+        details.append(
+            f"{len(explained)} of its last {len(lane.missed)} missed requests came after that, while fewer replicas served than are wanted"
+        )
+    after = "their replacements are not ready yet" if _is_short(lane) else "they have been replaced since"
     return CauseFound(
         cause=Cause.SPOT_LOST,
         lane=lane.name,
-        message=f"spot nodes were taken, {len(noticed) or len(under_notice)} in 5m; their replacements are not ready yet",
+        message=f"spot nodes were taken, {len(noticed) or len(under_notice)} in 5m; {after}",
         evidence=(_count(lane), *details),
         remedy=f"keep a baseline on demand (lanes.{lane.name}.spot: burst or never), or spread over capacity.zones",
+        share=1.0 if _is_short(lane) else lane.share(explained),
     )
+
+
+def _missed_while_short(lane: LaneEvidence, noticed: Sequence[JournalEntry]) -> list[RequestTrace]:
+    """Return what missed at a replica that was taken, or since its notice while fewer served than are wanted."""
+    if not noticed:
+        return []
+    taken, since = {entry.subject.name for entry in noticed}, min(entry.at for entry in noticed)
+    spans = serving_spans(lane).values()
+    return [
+        trace
+        for trace in lane.missed
+        if trace.at + timedelta(seconds=trace.total_s) >= since
+        and (trace.replica in taken or sum(span.holds(sent_at(trace)) for span in spans) < lane.status.wanted)
+    ]
 
 
 def _hung(lane: LaneEvidence) -> CauseFound | None:

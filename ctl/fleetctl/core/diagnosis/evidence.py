@@ -98,7 +98,11 @@ class LaneEvidence:
     @cached_property
     def missed(self) -> tuple[RequestTrace, ...]:
         """Return its last requests that missed their SLO."""
-        return tuple(trace for trace in self.requests if trace.verdict in NOT_SERVED or trace.verdict in UNEVEN)
+        return tuple(trace for trace in self.requests if self.is_missed(trace))
+
+    def is_missed(self, trace: RequestTrace) -> bool:
+        """Whether a request missed its SLO."""
+        return trace.verdict in NOT_SERVED or trace.verdict in UNEVEN
 
     @cached_property
     def late(self) -> tuple[RequestTrace, ...]:

@@ -20,6 +20,7 @@ class Cause(StrEnum):
     REPLICA_HUNG = "replica-hung"
     REPLICA_LOST = "replica-lost"
     BOOTING = "booting"  # cold start
+    BAD_REVISION = "bad-revision"  # a rollout: what it put in force is worse than what was before
     STEP_PINNED = "step-pinned"  # by a person
     # What requests met
     GATEWAY_CPU = "gateway-cpu"  # its one event loop is late with everything

@@ -14,7 +14,7 @@ from fleetctl.core.diagnosis.slow_replica import slow_replica
 from fleetctl.core.diagnosis.traffic_causes import waited_at_replica
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import Mode
-from fleetctl.model.slo import UNEVEN, Validity
+from fleetctl.model.slo import UNEVEN, Metric, Validity
 from fleetctl.units import format_count, format_duration, format_fraction
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _GATEWAY_ALONE = "give the gateway a processor of its own: whoever else runs on 
 _KV_FULL = 0.9  # the published reserve is a fifth; from here on engines preempt
 _PREEMPTED_SHARE = 0.001  # of requests: the published healthy rate
 _BESIDE_BATCH = 0.5
-_MANY_STREAMS = 0.5  # of those that are planned for one replica at the peak
 _OVERLOAD_REFUSALS = frozenset(
     refusal.value
     for refusal in (
@@ -196,45 +195,73 @@ def _more_replicas(lane: LaneEvidence) -> str:
     return f"fleetctl scale {lane.name}={lane.status.wanted + 1}"
 
 
-def _crowded(lane: LaneEvidence) -> list[RequestTrace]:
-    """Return those with too long gaps that streamed beside many, or beside a prompt that takes so long a step."""
+def _crowded(lane: LaneEvidence) -> tuple[list[RequestTrace], list[RequestTrace]]:
+    """Return those over their ITL that streamed beside more than planned, and the others beside a prompt that takes so long a step."""
     slow = slow_replica(lane)
     straggler = slow[0] if slow is not None else None
-    many = _MANY_STREAMS * lane.plan.forecast.concurrency
     meeting = Meeting(lane.fleet.recent, lane.name, lane.plan.launch.max_num_batched_tokens)
-    return [
+    over = [
         trace
         for trace in lane.missed
-        if trace.verdict in UNEVEN
-        and trace.attempts
-        and trace.replica != straggler
-        and (trace.attempts[-1].requests_beside + 1 >= max(2.0, many) or meeting.lengthens_steps(trace))
+        if trace.verdict in UNEVEN and trace.attempts and trace.replica != straggler and not _is_within_itl(trace)
     ]
+    planned = max(1.0, lane.plan.forecast.concurrency)
+    crowded = [trace for trace in over if trace.attempts[-1].requests_beside + 1 > planned]
+    kept = {id(trace) for trace in crowded}
+    return crowded, [trace for trace in over if id(trace) not in kept and meeting.lengthens_steps(trace)]
+
+
+def _is_within_itl(trace: RequestTrace) -> bool:
+    """Whether a request's own gaps were as promised; it was stalled then, or broken off, and missed by that."""
+    return bool(trace.gap_s_p99) and trace.gap_limit_s is not None and (trace.gap_s_p99 or 0.0) <= trace.gap_limit_s
 
 
 def _too_many_streams(lane: LaneEvidence) -> CauseFound | None:
-    uneven = _crowded(lane)
+    crowded, beside_prompts = _crowded(lane)
+    uneven = [*crowded, *beside_prompts]
     counted = 0 if lane.missed else sum(lane.window.breached.get(kind, 0) for kind in UNEVEN)
     if lane.missed and (not uneven or lane.share(uneven) < _SHARE_MIN):
         return None
-    if not lane.missed and counted < _SHARE_MIN * max(1, lane.window.missed):
+    if not lane.missed and (counted < _SHARE_MIN * max(1, lane.window.missed) or not _is_itl_over(lane)):
         return None
-    beside = [trace.attempts[-1].requests_beside + 1 for trace in uneven]
-    limit = next((trace.gap_limit_s for trace in uneven if trace.gap_limit_s is not None), None)
     return CauseFound(
         cause=Cause.TOO_MANY_STREAMS,
         lane=lane.name,
         message="gaps between tokens are longer than promised: the steps of a full batch, or of long prompts among it",
-        evidence=(
-            f"{len(uneven)} of {len(lane.missed)} missed requests; {statistics.median(beside):.0f} requests at their replica (median), planned {lane.plan.forecast.concurrency:.0f}"
-            if beside
-            else f"{counted} of {lane.window.missed} misses over {format_duration(lane.window.seconds)}",
-            f"ITL P99 {format_duration(lane.window.itl.p99_s)}"
-            + (f", promised {format_duration(limit)}" if limit else ""),
+        evidence=tuple(_streams_met(lane, crowded, beside_prompts))
+        if uneven
+        else (
+            f"{counted} of {lane.window.missed} misses over {format_duration(lane.window.seconds)}",
+            f"ITL P99 {format_duration(lane.window.itl.p99_s)}",
         ),
         remedy=f"lanes.{lane.name}.launch.max_num_seqs or max_num_batched_tokens lower; or more replicas: {_more_replicas(lane)}",
         share=lane.share(uneven) if uneven else 1.0,
     )
+
+
+def _is_itl_over(lane: LaneEvidence) -> bool:
+    """Whether the lane's own gaps are over what is promised of them, where no single request is known."""
+    limits = [target.limit_s for target in lane.spec.slo.targets if target.metric is Metric.ITL]
+    return any(lane.window.itl.p99_s > limit_s for limit_s in limits)
+
+
+def _streams_met(lane: LaneEvidence, crowded: list[RequestTrace], beside_prompts: list[RequestTrace]) -> Iterator[str]:
+    """Yield what those who were over their ITL met at their replica, and how long their gaps were."""
+    if crowded:
+        beside = statistics.median(trace.attempts[-1].requests_beside + 1 for trace in crowded)
+        yield (
+            f"{len(crowded)} of {len(lane.missed)} missed requests were among {beside:.0f} at their replica (median), "
+            f"planned {lane.plan.forecast.concurrency:.0f}"
+        )
+    if beside_prompts:
+        yield (
+            f"{len(beside_prompts)} of {len(lane.missed)} missed requests streamed beside a prompt that takes a step longer than the ITL promised"
+        )
+    both = [*crowded, *beside_prompts]
+    gaps_s = [trace.gap_s_p99 for trace in both if trace.gap_s_p99]
+    limit_s = next((trace.gap_limit_s for trace in both if trace.gap_limit_s is not None), None)
+    if gaps_s and limit_s is not None:
+        yield f"their ITL P99 is {format_duration(statistics.median(gaps_s))} (median), promised {format_duration(limit_s)}"
 
 
 _FINDERS: tuple[Callable[[LaneEvidence], CauseFound | None], ...] = (

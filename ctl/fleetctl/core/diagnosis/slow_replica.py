@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
+from fleetctl.core.diagnosis.serving import beside_peers
 from fleetctl.model.reason import ReasonCode
 from fleetctl.units import format_duration, format_fraction, format_ready
 
@@ -58,9 +59,9 @@ def _straggler(lane: LaneEvidence, name: str, message: str, *evidence: str) -> t
 
 
 def _streams(lane: LaneEvidence) -> dict[str, list[RequestTrace]]:
-    """Return each replica's streams, in the order they ended."""
+    """Return each replica's streams of when a peer served beside it, in the order they ended."""
     streams: dict[str, list[RequestTrace]] = defaultdict(list)
-    for trace in lane.requests:
+    for trace in beside_peers(lane, lane.requests):
         if trace.gap_s_mean is not None and not trace.continuations:
             streams[trace.replica].append(trace)
     return {name: traces for name, traces in streams.items() if len(traces) >= _STREAMS_MIN}
@@ -133,11 +134,16 @@ def _spans(lane: LaneEvidence) -> Iterator[tuple[Sequence[RequestTrace], Sequenc
 def _misses_at_one(lane: LaneEvidence) -> tuple[str, CauseFound] | None:
     """Name a replica at which requests miss far more often than at its peers."""
     for missed, requests in _spans(lane):
-        sent = Counter(trace.replica for trace in requests if trace.attempts)
-        at = Counter(trace.replica for trace in missed if trace.attempts)
+        everywhere = Counter(trace.replica for trace in missed if trace.attempts)
+        if not everywhere:
+            continue
+        worst = everywhere.most_common(1)[0][0]
+        # A peer that did not serve yet when these missed is no evidence against the one that did.
+        sent = Counter(trace.replica for trace in beside_peers(lane, requests, worst))
+        at = Counter(trace.replica for trace in beside_peers(lane, missed, worst))
+        count = at[worst]
         if len(sent) < 2 or at.total() < _STREAMS_MIN:
             continue
-        worst, count = at.most_common(1)[0]
         of_all = sent[worst] / sent.total()
         elsewhere = at.total() - count
         rates = count / sent[worst], elsewhere / max(1, sent.total() - sent[worst])

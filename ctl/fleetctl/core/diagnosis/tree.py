@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.diagnosis.bad_revision import bad_revision
 from fleetctl.core.diagnosis.capacity_causes import capacity_causes
 from fleetctl.core.diagnosis.findings import CAUSE_ORDER, Cause, CauseFound, Diagnosis
 from fleetctl.core.diagnosis.fleet_causes import fleet_causes
@@ -22,6 +23,7 @@ _ROOTS = CAUSE_ORDER[Cause.STEP_PINNED]
 _WITHOUT_TROUBLE = frozenset(
     (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS, Cause.ANSWERS_LOOP)
 )  # worth knowing though the lane keeps its objective
+_OF_A_REVISION = frozenset((Cause.SLOW_REPLICA, Cause.TOO_MANY_STREAMS))
 _SHARE_STEP = 0.25  # shares this close are alike
 
 
@@ -52,8 +54,13 @@ def _unexplained(found: list[CauseFound], lanes: list[LaneEvidence]) -> Iterator
 def _of_lane(lane: LaneEvidence) -> Iterator[CauseFound]:
     yield from capacity_causes(lane)
     in_trouble = lane.is_in_trouble
+    rolled = bad_revision(lane) if in_trouble else None
+    if rolled is not None:
+        yield rolled
     for cause in (*traffic_causes(lane), *length_causes(lane), *(load_causes(lane) if in_trouble else ())):
-        if in_trouble or cause.cause in _WITHOUT_TROUBLE:
+        # To drain one of its replicas would only bring another of the same revision.
+        is_consequence = rolled is not None and cause.cause in _OF_A_REVISION
+        if (in_trouble or cause.cause in _WITHOUT_TROUBLE) and not is_consequence:
             yield cause
 
 
