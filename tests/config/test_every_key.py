@@ -150,7 +150,6 @@ PROBES: dict[str, Probe] = {
     "lanes.*.interruptible": Probe(value=True, effect=decisions),
     "lanes.*.spill_to": Probe(value=["long"], effect=decisions),
     "lanes.*.lends": Probe(value=False, effect=lenders),
-    "lanes.*.coalesce": Probe(value={"tokens": 4, "within": "60ms"}, effect=pacing),
     "lanes.*.coalesce.tokens": Probe(
         value=8, effect=pacing, base={"lanes.short.coalesce": {"tokens": 4, "within": "60ms"}}
     ),
