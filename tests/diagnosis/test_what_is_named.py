@@ -239,6 +239,21 @@ def test_a_revision_whose_requests_miss_as_those_before_did_not_is_the_cause():
     assert cause.remedy == "fleetctl rollout undo demo"
 
 
+def test_a_revision_so_slow_that_hardly_any_of_its_requests_has_ended_is_named():
+    old = [ended(100 - n * 0.5, f"r{1 + n % 2}") for n in range(120)]
+    new = [ended(39 - n, "r3", verdict="ttft", ttft_s=20.0, total_s=30.0) for n in range(2)]
+    elsewhere = [refused(20.0)]
+    found = named(
+        diagnosed(
+            [*old, *new, *elsewhere],
+            replicas=(served("r2", since_s=900, launch_digest="a"), served("r3", since_s=40, launch_digest="b")),
+        ),
+        Cause.BAD_REVISION,
+    )
+    assert found is not None
+    assert found.evidence[0].startswith("2 of 2 requests missed at its replicas (r3)")
+
+
 @pytest.mark.parametrize(("before", "after"), [(30, 25), (0, 2)])
 def test_a_revision_that_is_as_good_as_the_one_before_it_is_no_cause(before, after):
     assert named(rolled(before, after), Cause.BAD_REVISION) is None

@@ -6,9 +6,10 @@ import statistics
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.core.diagnosis.evidence import EVENTS_S, MISSED_REQUESTS_MIN
+from fleetctl.core.diagnosis.evidence import EVENTS_S
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.core.diagnosis.serving import sent_at
+from fleetctl.core.slo.binomial import chance_of_at_least
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.rollout import RolloutPhase
 from fleetctl.units import format_duration
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from fleetctl.model.request_trace import RequestTrace
 
 _SHARE_MIN = 0.3  # of what missed
+_MISSED_MIN = 2  # at a very slow one few have ended, and routing spares it
+_CHANCE = 0.01  # that so many of the misses fall to it, were both alike
 _BEFORE_MIN = 5  # requests of the revision before, to compare with
 _RATE_TIMES = 3.0  # its requests miss so many times as often as those of the revision before
 _NO_VERDICT = ("cancelled", "rejected")
@@ -70,7 +73,9 @@ def _worse(lane: LaneEvidence, replicas: Sequence[Replica], begun: datetime) -> 
     rates = missed_after / max(1, len(after)), missed_before / max(1, len(before))
     allowed = 1.0 - lane.fleet.desired.profile.objective.fraction
     if (
-        missed_after < MISSED_REQUESTS_MIN
+        missed_after < _MISSED_MIN
+        or chance_of_at_least(missed_after, missed_after + missed_before, len(after) / max(1, len(after) + len(before)))
+        > _CHANCE
         or len(before) < _BEFORE_MIN
         or rates[0] <= max(allowed, _RATE_TIMES * rates[1])
         or lane.share(caused) < _SHARE_MIN
