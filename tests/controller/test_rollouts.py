@@ -208,6 +208,27 @@ def test_few_or_undecided_requests_are_waited_for_and_not_taken_for_good(tmp_pat
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(("ended", "is_undone"), [(20, True), (7, False)])
+def test_canaries_that_end_no_request_are_not_good_where_the_others_end_many(
+    tmp_path: Path, ended: int, *, is_undone: bool
+) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(tmp_path)
+        async with fleet.rig.controller():
+            await fleet.settle()
+            known = {r.id for r in fleet.rig.replicas()}
+            fleet.rig.gateway.good = dict.fromkeys(known, 500)
+            fleet.put(fleet_plan("--new"))
+            await fleet.until(8)
+            fleet.rig.gateway.good = dict.fromkeys(known, 500 + ended)
+            await fleet.until(5 * BAKE_S + 20)
+            assert (fleet.rollout.undoes == 2) is is_undone
+            due = f"none of their requests has ended, where {ended} are due by their number"
+            assert (due in fleet.rollout.reason) is is_undone
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize("cut_s", [0.2, 2, 4, 6, 9, 15, 25, 28, 31, 35, 40, 60])
 def test_a_controller_killed_at_any_moment_of_a_rollout_is_followed_by_one_that_finishes_it(
     tmp_path: Path, cut_s: float

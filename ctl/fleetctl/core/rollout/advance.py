@@ -254,6 +254,7 @@ def _found(name: str, lane: LaneRollout, view: RolloutView, old: list[str], *, s
     return judge_revision(
         since(request_counts(view.gateway, serving), {}),
         since(request_counts(view.gateway, old), lane.before),
+        share=len(serving) / len(old) if old else 0.0,
         objective=view.desired.profile.objective.fraction,
         served_s=served_s,
         bake_s=view.desired.profile.control.rollout.bake_s,

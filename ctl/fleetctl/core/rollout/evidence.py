@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 BAKES_MAX = 5.0
 # So many good ones and no more missed than promised are enough to go on, though they prove no objective of 99.9 %.
 _ENOUGH = 30
+# Where so many requests would be at new replicas by their number, and none of them has ended there, that is no chance: routing
+# spares them, or what they answer takes longer than anybody has waited.
+_DUE_MIN = 10.0
 
 
 class RevisionFinding(Enum):
@@ -64,12 +67,13 @@ def since(now: Mapping[str, RequestCounts], before: Mapping[str, RequestCounts])
 
 
 def judge_revision(
-    new: RequestCounts, old: RequestCounts, *, objective: float, served_s: float, bake_s: float
+    new: RequestCounts, old: RequestCounts, *, share: float, objective: float, served_s: float, bake_s: float
 ) -> RevisionEvidence:
-    """Return what new replicas that serve for so long have shown.
+    """Return what new replicas that serve for so long have shown; `share` is how many they are for each old one.
 
     Surely worse than promised and than the old ones is bad at once; otherwise they serve for `bake_s`. Few or
-    undecided requests are not good: they are waited for, and at the end of that what is likely worse is bad.
+    undecided requests are not good: they are waited for, and at the end of that what is likely worse is bad, as is
+    having ended none where the old ones have ended many.
     """
     message = f"{_shares(new)} by new replicas{f', {_shares(old)} by old ones' if old.judged else ''}"
     if is_worse(new, old, objective=objective, confidence=LIVE_CONFIDENCE):
@@ -83,6 +87,18 @@ def judge_revision(
         return RevisionEvidence(finding=RevisionFinding.GOOD, message="no requests came: only health was judged")
     if served_s < BAKES_MAX * bake_s:
         return RevisionEvidence(finding=RevisionFinding.UNDECIDED, message=f"{message}: too few to tell")
+    return _most_likely(new, old, due=old.judged * share, objective=objective, message=message)
+
+
+def _most_likely(
+    new: RequestCounts, old: RequestCounts, *, due: float, objective: float, message: str
+) -> RevisionEvidence:
+    """Return what is to be made of too few requests, `due` of which new replicas would have had by their number."""
+    if not new.judged and due >= _DUE_MIN:
+        message = (
+            f"none of their requests has ended, where {due:.0f} are due by their number; {_shares(old)} by old ones"
+        )
+        return RevisionEvidence(finding=RevisionFinding.BAD, message=message)
     is_bad = is_worse(new, old, objective=objective, confidence=RUN_CONFIDENCE)
     return RevisionEvidence(finding=RevisionFinding.BAD if is_bad else RevisionFinding.GOOD, message=message)
 
