@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import stat
 import sys
@@ -27,7 +28,12 @@ NOW = datetime(2026, 11, 23, 9, 0, 30, tzinfo=UTC)
 RUNBOOK = Runbook(name="pre-warm", schedule="30 7 * * mon-fri", steps=(RunbookStep(name="c", action="check"),))
 BOOK = ScheduledRunbook(runbook=RUNBOOK, source="pre-warm", fleet="chat", parameters=("replicas=4",), since=NOW)
 FOREIGN = b"MAILTO=ops@example.com\n# mine\xff\n5 4 * * * /bin/backup\n"
-ENVIRON = {"HOME": os.path.expanduser("~"), "XDG_STATE_HOME": "/var/lib/50%/state", "AWS_SECRET_ACCESS_KEY": "s"}  # noqa: PTH111
+# The home that cron gives this user, whatever HOME the tests run under.
+ENVIRON = {
+    "HOME": pwd.getpwuid(os.getuid()).pw_dir,
+    "XDG_STATE_HOME": "/var/lib/50%/state",
+    "AWS_SECRET_ACCESS_KEY": "s",
+}
 # As Debian's: no crontab is exit 1 and a word on stderr, `-` reads a new one.
 PROGRAM = """#!/bin/sh
 table={directory}/table
