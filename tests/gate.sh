@@ -19,12 +19,13 @@ bash -n install.sh tests/gate.sh .ci/run
 # Most tests wait, for a process to start or a second to pass: three at a time keep two cores busy.
 step "pytest: unit, property and process tests, three at a time"
 python -m pytest -q -n 3 --dist loadgroup -m "not e2e and not engines and not live"
+# Fleets keep deadlines in seconds: no more of them at a time than there are cores.
+step "pytest: whole fleets, two files at a time"
+python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e and not engines and not live" --durations=12
 if [ "$engines" = true ]; then
-    # Fleets keep deadlines in seconds: no more of them at a time than there are cores.
-    step "pytest: whole fleets and real engines, two files at a time"
-    python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "(e2e or engines) and not live" --durations=12
+    # Three of these are at work at once on the cores there are: beside others they would stand still for seconds.
+    step "pytest: real engines, one test at a time"
+    python -m pytest -q -p no:xdist -m "engines and not live" --durations=6
 else
-    step "pytest: whole fleets, two files at a time"
-    python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e and not engines and not live"
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
 fi
