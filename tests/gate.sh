@@ -25,7 +25,7 @@ python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e and not 
 if [ "$engines" = true ]; then
     # Three of these are at work at once on the cores there are: beside others they would stand still for seconds.
     step "pytest: real engines, one test at a time"
-    python -m pytest -q -p no:xdist -m "engines and not live" --durations=6
+    python -m pytest -q -n 0 -m "engines and not live" --durations=6
 else
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
 fi
