@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +11,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.status import FleetStatus
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S
-from fleetctl_host_local.unix_connection import UnixConnection
+from fleetctl_host_local.unix_connection import call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,18 +38,9 @@ def wake(fleet: str, *, deadline_s: float = STATUS_S) -> None:
 
 
 def _call(fleet: str, method: str, path: str, *, deadline_s: float) -> bytes:
-    connection = UnixConnection(FleetPaths(fleet=fleet).controller_socket, deadline_s=deadline_s)
-    try:
-        connection.request(method, path, headers={"connection": "close"})
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException) as exc:
-        raise UnavailableError(f"the controller of {fleet} does not answer: {exc}") from exc
-    finally:
-        connection.close()
-    if response.status >= 300:
-        raise UnavailableError(f"the controller of {fleet} answered {response.status} to {method} {path}")
-    return body
+    return call(
+        FleetPaths(fleet=fleet).controller_socket, method, path, of=f"the controller of {fleet}", deadline_s=deadline_s
+    )
 
 
 async def stream(fleet: str) -> AsyncIterator[FleetStatus]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -12,7 +11,7 @@ from fleetctl.codec import decode
 from fleetctl.errors import UnavailableError
 from fleetctl.model.request_trace import RequestTraces
 from fleetctl.paths import FleetPaths
-from fleetctl_host_local.unix_connection import UnixConnection
+from fleetctl_host_local.unix_connection import call
 
 if TYPE_CHECKING:
     from fleetctl.model.request_trace import TraceQuery
@@ -37,15 +36,6 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
 
 
 def _get(fleet: str, path: str) -> bytes:
-    connection = UnixConnection(FleetPaths(fleet=fleet).gateway_socket, deadline_s=_DEADLINE_S)
-    try:
-        connection.request("GET", path, headers={"connection": "close"})
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException) as exc:
-        raise UnavailableError(f"the gateway of {fleet} does not answer: {exc}") from exc
-    finally:
-        connection.close()
-    if response.status >= 300:
-        raise UnavailableError(f"the gateway of {fleet} answered {response.status} to GET {path}: {body[:200]!r}")
-    return body
+    return call(
+        FleetPaths(fleet=fleet).gateway_socket, "GET", path, of=f"the gateway of {fleet}", deadline_s=_DEADLINE_S
+    )

@@ -6,6 +6,8 @@ import http.client
 import socket
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import UnavailableError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,3 +24,19 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
+
+
+def call(path: Path, method: str, target: str, *, of: str, deadline_s: float) -> bytes:
+    """Return the body of one answer from the socket at `path`. Raises UnavailableError, naming whose it is: `of`."""
+    connection = UnixConnection(path, deadline_s=deadline_s)
+    try:
+        connection.request(method, target, headers={"connection": "close"})
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as exc:
+        raise UnavailableError(f"{of} does not answer: {exc}") from exc
+    finally:
+        connection.close()
+    if response.status >= 300:
+        raise UnavailableError(f"{of} answered {response.status} to {method} {target}: {body[:200]!r}")
+    return body
