@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fleetctl.config.fields import DURATION_PATTERN, Duration, Name, choice, choice_schema, shown
 from fleetctl.config.section import ProfileSection
+from fleetctl.errors import ConfigError
 from fleetctl.model import runbook_steps
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.runbook_steps import RolloutChoice
@@ -50,7 +51,7 @@ def _notice(value: object) -> float:
     if isinstance(value, str):
         try:
             return parse_duration_s(value)
-        except Exception as error:
+        except ConfigError as error:
             raise ValueError(str(error)) from error
     raise ValueError(f"{shown(value)} is not a notice; write 120s, 30s or none")
 
