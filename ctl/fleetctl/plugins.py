@@ -22,6 +22,7 @@ POLICIES = "fleetctl.policy"
 PROVIDERS = "fleetctl.provider"
 ENGINES = "fleetctl.engine"
 HOSTS = "fleetctl.host"
+ORDERS = "fleetctl.order"  # of the calls of workflows in a queue
 EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
 DEFAULT_HOST = "local"
 

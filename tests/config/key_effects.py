@@ -23,6 +23,7 @@ from fleetctl.core.slo.budget import count_gateway, read_budgets
 from fleetctl.core.slo.judge import judge_run
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.status import FleetKnowledge, fleet_status
+from fleetctl.core.workflows.promise import call_limit_s, call_percentile
 from fleetctl.errors import FleetctlError
 from fleetctl.model.budget import RequestTotals
 from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory
@@ -107,6 +108,19 @@ def waits_from_zero(profile: Profile) -> object:
     exchange.submit("short")
     heap.run()
     return heap.now_s, exchange.ends
+
+
+def workflow_promises(profile: Profile) -> object:
+    """Return which workflows of each lane are promised what, what that asks of their calls, and when one is over."""
+    spec = table(profile).workflows
+    if spec is None:
+        return None
+    of_calls = [
+        (kind.name, call_percentile(kind, target.percentile), call_limit_s(kind, target.limit_s))
+        for kind in spec.kinds
+        for target in kind.targets
+    ]
+    return spec.idle_s, of_calls, [spec.kind_of_lane(lane.name) for lane in profile.lanes]
 
 
 def pacing(profile: Profile) -> object:

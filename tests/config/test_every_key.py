@@ -31,6 +31,7 @@ from tests.config.key_effects import (
     served,
     status,
     waits_from_zero,
+    workflow_promises,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -110,7 +111,13 @@ _PROMISES = {
         value=8, effect=findings, base={"lanes.short.slo": {"tokens_per_chunk": {percentile: 4}}}
     )
     for percentile in _PERCENTILES
+} | {
+    f"workflows.kinds.*.slo.{percentile}": Probe(
+        value="2s", effect=workflow_promises, base={"workflows.kinds.short.slo": {percentile: "1s"}}
+    )
+    for percentile in _PERCENTILES
 }  # fmt: skip
+_KIND = {"workflows.kinds.short": {"slo": {"p99": "30s"}}}
 
 PROBES: dict[str, Probe] = {
     "name": Probe(value="another", effect=plan_or_refusal),
@@ -202,6 +209,11 @@ PROBES: dict[str, Probe] = {
     "gateway.body_max": Probe(value="1MiB", effect=served),
     "gateway.routing.scorers": Probe(value={"kv-headroom": 2}, effect=served),
     "gateway.routing.filters": Probe(value=["engine-not-queueing"], effect=served),
+    "workflows.order": Probe(value="another", effect=workflow_promises, is_refused=True),
+    "workflows.idle": Probe(value="9s", effect=workflow_promises),
+    "workflows.kinds.*.steps": Probe(value=7, effect=workflow_promises, base=_KIND),
+    "workflows.kinds.*.fan_out": Probe(value=5, effect=workflow_promises, base=_KIND),
+    "workflows.kinds.*.lane": Probe(value="short", effect=workflow_promises, base=_KIND),
     **_PROMISES,
     **{f"{where}.{key}": Probe(value=value, effect=served) for key, value in _BOUNDS.items() for where in ("generation", "lanes.*.generation")},
     "generation.loop": Probe(value="stop", effect=served),

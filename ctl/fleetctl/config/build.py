@@ -19,11 +19,12 @@ from fleetctl.model.profile import (
     WorkloadSpec,
 )
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleetctl.config import generation_shape, lane_shape, shape
+    from fleetctl.config import generation_shape, lane_shape, shape, workflow_shape
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),
+        workflows=_workflows(section.workflows) if section.workflows is not None else None,
     )
 
 
@@ -72,6 +74,23 @@ def _gateway(section: shape.GatewayShape) -> GatewaySpec:
     }
     references = tuple(key.key for key in keys)
     return build(GatewaySpec, section, port_is_given=False, api_keys=references, key_generation=bounded)
+
+
+def _workflows(section: workflow_shape.WorkflowsShape) -> WorkflowsSpec:
+    kinds = tuple(
+        build(
+            WorkflowKind,
+            kind,
+            name=name,
+            lane=kind.lane or "",
+            targets=tuple(
+                ElapsedTarget(percentile=percentile, limit_s=limit_s)
+                for percentile, limit_s in (kind.slo.given() if kind.slo is not None else ())
+            ),
+        )
+        for name, kind in section.kinds.items()
+    )
+    return build(WorkflowsSpec, section, kinds=kinds)
 
 
 def _absolute(path: str, base_dir: Path) -> str:

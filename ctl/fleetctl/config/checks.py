@@ -26,6 +26,7 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from _node_faults(lanes, _section(tree, "capacity"))
     yield from _gateway_faults(_section(tree, "gateway"))
     yield from _generation_faults(_section(tree, "generation"), lanes)
+    yield from _workflow_faults(_section(_section(tree, "workflows"), "kinds"), lanes)
 
 
 def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:
@@ -212,6 +213,14 @@ def _generation_faults(common: dict[str, Any], lanes: dict[str, Any]) -> Iterato
             key = "max_tokens" if "max_tokens" in own else "default_max_tokens"
             message = f"default_max_tokens ({usual}) is above max_tokens ({most}), of which one is the fleet's generation section's"
             yield ProfileFault(path=("lanes", name, "generation", key), message=message)
+
+
+def _workflow_faults(kinds: dict[str, Any], lanes: dict[str, Any]) -> Iterator[ProfileFault]:
+    for name, kind in kinds.items():
+        lane = kind.get("lane") if isinstance(kind, dict) else None
+        if isinstance(lane, str) and lane not in lanes:
+            message = f"no lane is called {lane!r}{suggest(lane, lanes)}; lanes: {', '.join(lanes)}"
+            yield ProfileFault(path=("workflows", "kinds", str(name), "lane"), message=message)
 
 
 def is_loopback(host: str) -> bool:

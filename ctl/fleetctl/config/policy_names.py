@@ -1,4 +1,4 @@
-"""The policy in a profile: an open name, checked against what is installed."""
+"""The policies in a profile: open names, checked against what is installed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl import plugins
 from fleetctl.config.faults import ProfileFault
+from fleetctl.model.workflows import PLAIN_ORDER
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -22,3 +23,14 @@ def policy_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
         if isinstance(named, str) and named and named not in known:
             message = f"{named!r} is not an installed policy{suggest(named, known)}; installed: {', '.join(known)}"
             yield ProfileFault(path=("control", key), message=message)
+    yield from _order_faults(tree)
+
+
+def _order_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
+    """Yield a fault for an order of workflows' calls that is not there."""
+    workflows = tree.get("workflows")
+    named = workflows.get("order") if isinstance(workflows, dict) else None
+    known = dict.fromkeys((PLAIN_ORDER, *plugins.installed(plugins.ORDERS)))
+    if isinstance(named, str) and named and named not in known:
+        message = f"{named!r} is not an installed order{suggest(named, known)}; installed: {', '.join(known)}"
+        yield ProfileFault(path=("workflows", "order"), message=message)

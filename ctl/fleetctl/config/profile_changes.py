@@ -10,6 +10,7 @@ from fleetctl.config.section import key_of
 from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.profile import LaneMatch, LaneSpec, Objective, Profile
 from fleetctl.model.slo import LaneSlo, Metric
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 from fleetctl.units import format_bytes, format_duration, format_fraction, format_usd
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _SPELLINGS = {"_s": format_duration, "_bytes_max": format_bytes, "_usd_per_hour"
 _RENAMED = {
     (Profile, "objective"): "slo",
     (Objective, "fraction"): "objective",
+    (WorkflowKind, "targets"): "slo",
     (LaneSpec, "engine_version"): "engine.version",
     (LaneSpec, "engine_executable"): "engine.executable",
 }
@@ -57,22 +59,29 @@ def _leaves(noun: object, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _values(field: str, value: object, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, LaneSlo):
-        for target in value.targets:
-            percentile = "" if target.metric is Metric.STALL_RATE else f".p{target.percentile * 100:g}"
-            yield f"{key}.{target.metric}{percentile}", format_limit(target)
+        yield from _promises(value, key)
     elif isinstance(value, LaneMatch):
         yield from _match(value, key)
     elif is_dataclass(value):
         yield from _leaves(value, f"{key}.")
-    elif isinstance(value, tuple) and any(isinstance(each, LaneSpec) for each in value):
-        yield key, " ".join(lane.name for lane in value)  # lanes are tried in this order
-        for lane in value:
-            yield from _leaves(lane, f"{key}.{lane.name}.")
+    elif isinstance(value, tuple) and any(isinstance(each, LaneSpec | WorkflowKind) for each in value):
+        yield key, " ".join(each.name for each in value)  # lanes are tried in this order, and kinds of one lane
+        for each in value:
+            yield from _leaves(each, f"{key}.{each.name}.")
+    elif isinstance(value, tuple) and any(isinstance(each, ElapsedTarget) for each in value):
+        for target in value:
+            yield f"{key}.p{target.percentile * 100:g}", format_duration(target.limit_s)
     elif isinstance(value, dict):
         for name, each in value.items():
             yield f"{key}.{name}", _text(field, each)
     else:
         yield key, _text(field, value)
+
+
+def _promises(slo: LaneSlo, key: str) -> Iterator[tuple[str, str]]:
+    for target in slo.targets:
+        percentile = "" if target.metric is Metric.STALL_RATE else f".p{target.percentile * 100:g}"
+        yield f"{key}.{target.metric}{percentile}", format_limit(target)
 
 
 def _match(match: LaneMatch, key: str) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ from fleetctl.config.fields import (
 from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
+from fleetctl.config.workflow_shape import WorkflowsShape
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
 
@@ -303,6 +304,9 @@ class ProfileShape(ProfileSection):
     )
     lanes: Annotated[dict[Name, LaneShape], Field(min_length=1)] = Field(
         description="The lanes by name, tried in this order."
+    )
+    workflows: WorkflowsShape | None = Field(
+        default=None, description="Calls that belong together, seen as one. Unset: each request is by itself."
     )
     capacity: CapacityShape = Field(default_factory=CapacityShape, description="What may be bought.")
     control: ControlShape = Field(default_factory=ControlShape, description="How the controller acts.")

@@ -78,6 +78,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
         ),
         api_key_hashes=key_hashes,
         key_generation=dict(key_generation),
+        workflows=profile.workflows,
         **_part(RequestRules, profile.gateway),
     )
 

@@ -13,6 +13,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.workflows import WorkflowsSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class RoutingTable(RequestRules):
     generation: int = 0  # of the fleet's record it was made from
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
     key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by hash: bounds beside the lane's
+    workflows: WorkflowsSpec | None = None  # None: each request is by itself
 
     @property
     def order(self) -> tuple[int, int]:

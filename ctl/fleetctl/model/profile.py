@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.slo import LaneSlo
+from fleetctl.model.workflows import WorkflowsSpec
 
 
 class Mode(StrEnum):
@@ -298,6 +299,7 @@ class Profile:
     capacity: CapacitySpec
     control: ControlSpec
     gateway: GatewaySpec
+    workflows: WorkflowsSpec | None = None  # None: each request is by itself
 
     def lane(self, name: str) -> LaneSpec:
         """Return the lane called `name`. Raises KeyError."""

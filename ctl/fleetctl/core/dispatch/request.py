@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
     from fleetctl.core.routing.prefill_step import PrefillTurn
+    from fleetctl.core.workflows.call import WorkflowCall
+    from fleetctl.core.workflows.workflow import Workflow
     from fleetctl.model.generation import BoundReason, GenerationSpec
 
 _QUEUED = RequestState.QUEUED  # an enum's members are slow to look up
@@ -114,6 +116,8 @@ class ActiveRequest:
         "traceparent",
         "tried",
         "turn",
+        "workflow",
+        "workflow_call",
     )  # fmt: skip
     # What a remembered request does without; a compiled class has to say so.
     __deletable__ = ("exchange",)
@@ -128,6 +132,10 @@ class ActiveRequest:
     bounds: GenerationSpec | None  # the server's, of its answer; None: none
     generating_s: float | None  # since when tokens of this answer have come
     bounded_by: BoundReason | None  # which of the bounds ended it; the shell notes it of one that the engine kept to
+
+    # Whoever keeps workflows sets both; None: it is part of none. The first only while the request runs.
+    workflow: Workflow | None
+    workflow_call: WorkflowCall | None
 
     def __init__(  # noqa: PLR0913  # what a request is known by
         self,
@@ -177,7 +185,7 @@ class ActiveRequest:
         self.stale_at = ""  # the replica whose idle connection turned out to be closed
         self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
         self.bounds = bounds
-        self.generating_s = self.bounded_by = None
+        self.generating_s = self.bounded_by = self.workflow = self.workflow_call = None
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used: int | None = None
         self.output_tokens_uncounted = 0

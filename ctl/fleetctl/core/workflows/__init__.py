@@ -1,0 +1,1 @@
+"""Workflows: calls that belong together, seen as one."""
