@@ -125,3 +125,29 @@ def test_check_slo_passes_nothing_that_was_not_judged(fleetctl, tmp_path):
 
     assert ran.code == 9
     assert "no request was judged" in ran.err
+
+
+def test_tiers_and_clients_of_a_trace_have_figures_of_their_own(fleetctl, tmp_path):
+    trace = tmp_path / "trace.csv"
+    rows = [
+        f"{0.5 * number},300,20,{'acme' if number % 4 else 'umbra'},{'free' if number % 2 else ''}"
+        for number in range(80)
+    ]
+    trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,client,tier", *rows]))
+    ran = fleetctl("simulate", "quickstart", "-q", "--trace", str(trace), "--seeds", "2", "-o", "json")
+
+    value = json.loads(ran.out)
+    assert differences(value, "SimulationReport", "simulate") == []
+    for part, names in (("tiers", {"", "free"}), ("clients", {"acme", "umbra"})):
+        assert {each["name"] for each in value[part]} == names
+        for total in ("offered", "good", "refused"):
+            assert sum(each[total] for each in value[part]) == sum(lane[total] for lane in value["comparison"])
+        assert sum(each["token_share"] for each in value[part]) == pytest.approx(1.0)
+    assert [each["offered"] for each in value["clients"]] == [120, 40], "who offered the most comes first"
+    shown = fleetctl("simulate", "quickstart", "-q", "--trace", str(trace))
+    assert "TOKEN SHARE" in shown.out
+    assert "umbra" in shown.out
+
+
+def test_a_trace_without_tiers_and_clients_is_shown_without_them(fleetctl):
+    assert "TOKEN SHARE" not in fleetctl(*SHORTLY).out

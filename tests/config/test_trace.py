@@ -18,15 +18,16 @@ HEADER = "arrival_s,prompt_tokens,output_tokens\n"
 
 def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
-    header = "output_tokens,arrival_s,prompt_tokens,client,prefix_group,cached_prefix_tokens_inf,lane,stream\n"
+    header = "output_tokens,arrival_s,prompt_tokens,client,prefix_group,cached_prefix_tokens_inf,lane,stream,tier\n"
     with gzip.open(path, "wt") as trace:
-        trace.write(header + "5,0.5,100,a,7,64,long,false\n6,1.0,200,,,,,\n")
+        trace.write(header + "5,0.5,100,a,7,64,long,false,free\n6,1.0,200,,,,,,\n")
     first, second = read_rows(path)
     assert first == TraceRow(
         arrival_s=0.5,
         prompt_tokens=100,
         output_tokens=5,
         client="a",
+        tier="free",
         prefix_group="7",
         cached_prefix_tokens=64,
         lane="long",
@@ -93,3 +94,20 @@ def test_one_row_is_a_trace_too(tmp_path: Path) -> None:
     summary = summarize(path)
     assert summary.peak_rps == 1.0
     assert summary.output_tokens.p50 == 1.0
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("caf\u00e9,", "client 'caf\u00e9' is no name"),
+        ("a" * 129 + ",", "is no name"),
+        (",fre", "no tier 'fre' (did you mean 'free'?)"),
+    ],
+)
+def test_a_client_or_tier_that_cannot_be_one_is_named_by_its_line(cells: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens,client,tier\n0,1,1,acme,\n1,1,1,{cells}\n")
+    with pytest.raises(ConfigError) as caught:
+        list(read_rows(path, tiers=("premium", "free")))
+    assert caught.value.message.startswith(f"{path}:3: ")
+    assert message in caught.value.message

@@ -21,6 +21,7 @@ from tests.load.conftest import answer_well, event, open_stream, token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from tests.load.conftest import Behaviour, Server
 
@@ -333,3 +334,36 @@ async def test_a_client_measures_how_evenly_answers_come(serve: Serve) -> None:
     assert (streams.chunks, streams.tokens) == (2 * lane.ok, 8 * lane.ok)
     assert streams.tokens_per_chunk == 4.0
     assert streams.gap.p50_s > 0.5
+
+
+async def test_every_client_of_a_trace_has_its_own_key_tier_and_figures(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trace = tmp_path / "t.csv"
+    rows = ["0,20,4,acme,premium", "0.01,20,4,,", "0.02,20,4,umbra,free", "0.03,20,4,acme,premium"]
+    trace.write_text("arrival_s,prompt_tokens,output_tokens,client,tier\n" + "\n".join(rows) + "\n")
+    monkeypatch.setenv("ACME_KEY", "open")
+    monkeypatch.setenv("REST_KEY", "sesame")
+
+    async def refuse_free(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if request.headers.get("x-fleetctl-tier") == "free":
+            return web.json_response({}, status=429, headers={"x-fleetctl-reason": "queue-full"})
+        return await answer_well(request, body)
+
+    server = await serve(refuse_free)
+    keys = {"acme": "env:ACME_KEY"}
+    report = await load(
+        server, trace=str(trace), duration_s=None, tiers=("premium", "free"), keys=keys, api_key="env:REST_KEY", slos={"short": SLO}
+    )  # fmt: skip
+
+    sent = sorted((head["authorization"], head.get("x-fleetctl-tier", "")) for head in server.headers)
+    wanted = [("open", "premium"), ("open", "premium"), ("sesame", ""), ("sesame", "free")]
+    assert sent == [(f"Bearer {key}", tier) for key, tier in wanted]
+    tiers = {each.name: each for each in report.tiers}
+    assert [each.name for each in report.tiers] == ["premium", "free", ""]
+    assert (tiers["premium"].offered, tiers["premium"].good) == (2, 2)
+    assert (tiers["free"].offered, tiers["free"].good, tiers["free"].refused) == (1, 0, {"queue-full": 1})
+    assert tiers["premium"].served_tokens == 2 * (20 + 4)
+    assert tiers["premium"].ttft.count == 2
+    assert sum(each.token_share for each in report.tiers) == pytest.approx(1.0)
+    assert {each.name: each.offered for each in report.clients} == {"acme": 2, "": 1, "umbra": 1}

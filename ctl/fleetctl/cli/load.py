@@ -15,6 +15,22 @@ from fleetctl.operations import traffic
 from fleetctl.units import parse_duration_s, parse_fraction
 
 _EXIT_INTERRUPTED = 130
+TraceFile = Annotated[
+    str,
+    typer.Option(
+        "--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier ...]."
+    ),
+]
+BatchShare = Annotated[
+    str, typer.Option("--batch-share", metavar="PERCENT", help="Of the requests, with the batch hint.")
+]
+ClientKeys = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="CLIENT=REF", help="A key of a trace's client alone, like acme=env:ACME."),
+]
+CheckSlo = Annotated[
+    bool, typer.Option("--check-slo", help="Exit 5 if a lane missed its SLO, 9 if too few were answered to know.")
+]
 
 
 def load(
@@ -23,26 +39,22 @@ def load(
         str, typer.Argument(metavar="FLEET|URL", envvar="FLEETCTL_FLEET", help="A fleet, or http://host:port.")
     ] = "",
     *,
-    trace: Annotated[
-        str, typer.Option("--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens.")
-    ] = "",
+    trace: TraceFile = "",
     duration: Annotated[str, typer.Option("--duration", metavar="DURATION", help="How long requests arrive.")] = "",
     offset: Annotated[str, typer.Option("--offset", metavar="DURATION", help="Begin this far into the trace.")] = "0s",
     speed: Annotated[float, typer.Option("--speed", help="2: arrivals come twice as fast as in the trace.")] = 1.0,
     rps: Annotated[float | None, typer.Option("--rps", help="The generated rate; a faster trace is thinned.")] = None,
     lane: Annotated[str, typer.Option("--lane", help="Name this lane in every request.")] = "",
-    batch_share: Annotated[
-        str, typer.Option("--batch-share", metavar="PERCENT", help="Of the requests, with the batch hint.")
-    ] = "",
+    tier: Annotated[str, typer.Option("--tier", help="Name this tier in every request.")] = "",
+    batch_share: BatchShare = "",
     model: Annotated[str, typer.Option("--model", help="What to ask for; left out: what is served.")] = "",
     api_key: Annotated[str, typer.Option("--api-key", metavar="REF", help="env:NAME or file:PATH.")] = "",
+    key: ClientKeys = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and prompts.")] = 0,
     drain_timeout: Annotated[
         str, typer.Option("--drain-timeout", metavar="DURATION", help="Wait this long for the last answers.")
     ] = "60s",
-    check_slo: Annotated[
-        bool, typer.Option("--check-slo", help="Exit 5 if a lane missed its SLO, 9 if too few were answered to know.")
-    ] = False,
+    check_slo: CheckSlo = False,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
@@ -64,6 +76,8 @@ def load(
         speed=speed,
         rps=rps,
         lane=lane,
+        tier=tier,
+        keys=base.keys | traffic.client_keys(key or ()),
         batch_share=parse_fraction(batch_share) if batch_share else None,
         model=model or base.model,
         api_key=api_key or base.api_key,

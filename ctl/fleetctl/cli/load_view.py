@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from fleetctl.cli.output import OutputSection
     from fleetctl.model.slo import LaneSlo
+    from fleetctl.model.traffic import TrafficFigures
     from fleetctl.operations.traffic import LaneFigures, LoadProgress, LoadReport
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >CUT_SHORT >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
+_TRAFFIC = ">OFFERED >GOOD >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P95 >TTFT_P99"
 _SHOWN = (Metric.TTFT, Metric.ITL, Metric.STREAM_GAP, Metric.E2E)
 
 
@@ -48,6 +50,7 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
         _latencies(report.lanes, slos),
         *_streams(report.lanes, slos),
+        *_traffic(report),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
@@ -108,6 +111,21 @@ def _streams(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Iterat
             for name, each in found
         ]
         yield section(text_table("LANE >STREAMS >TOKENS/CHUNK SLO >STALL_RATE SLO >STALLED >STALLS", rows))
+
+
+def _traffic(report: LoadReport) -> Iterator[OutputSection]:
+    """Yield what became of each tier and each client, where requests have any."""
+    for what, found in (("TIER", report.tiers), ("CLIENT", report.clients)):
+        if found:
+            yield section(text_table(f"{what} {_TRAFFIC}", [_traffic_row(each) for each in found]))
+
+
+def _traffic_row(each: TrafficFigures) -> tuple[str, ...]:
+    good = format_fraction(each.good_share) if each.good_share is not None else NOTHING
+    return (
+        each.name or NOTHING, str(each.offered), good, str(each.refusals), str(each.served_tokens), format_fraction(each.token_share),
+        *(shown.text for shown in percentile_cells(each.ttft, PLAIN)),
+    )  # fmt: skip
 
 
 def _unit_promise(slo: LaneSlo | None, metric: Metric) -> str:

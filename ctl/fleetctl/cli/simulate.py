@@ -17,7 +17,10 @@ from fleetctl.operations.traffic import LoadSpec
 from fleetctl.units import parse_duration_s, parse_fraction
 
 TraceFile = Annotated[
-    str, typer.Option("--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens.")
+    str,
+    typer.Option(
+        "--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier ...]."
+    ),
 ]
 Policies = Annotated[
     list[str] | None, typer.Option("--policy", metavar="NAME", help="As installed; repeat it to compare several.")

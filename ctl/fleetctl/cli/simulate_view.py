@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
-from fleetctl.operations.simulation_report import format_share
+from fleetctl.operations.simulation_report import format_share, traffic_cells
 from fleetctl.units import format_duration, format_usd
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fleetctl.cli.output import OutputSection
     from fleetctl.operations.simulation import PolicyLane, SimulationReport
@@ -22,6 +22,7 @@ _LANES = (
     "POLICY LANE >OFFERED >GOOD >WORST_SEED >REFUSED >UNFINISHED >GOODPUT_RPS >TTFT_P50 >TTFT_P95 >TTFT_P99 >ITL_P99 "
     ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
 )
+_TRAFFIC = ">OFFERED >GOOD >WORST_SEED >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P99"
 _FIGURES: dict[str, Callable[[PolicyLane], str]] = {
     "good": lambda lane: format_share(lane.good_share),
     "refused": lambda lane: str(lane.refused),
@@ -53,8 +54,15 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
         f"of simulated time, {len({each.seed for each in report.runs})} seed(s)"
     )
     policies = tuple(dict.fromkeys(each.policy for each in report.runs))
-    sections = (lines(head), shown, _decisions(report, policies))
+    sections = (lines(head), shown, *_traffic(report), _decisions(report, policies))
     return View(value=to_plain(report), names=policies, sections=sections)
+
+
+def _traffic(report: SimulationReport) -> Iterator[OutputSection]:
+    for what, found in (("TIER", report.tiers), ("CLIENT", report.clients)):
+        if found:
+            rows = [(each.policy, each.name or NOTHING, *traffic_cells(each)) for each in found]
+            yield section(text_table(f"POLICY {what} {_TRAFFIC}", rows))
 
 
 def _row(lane: PolicyLane) -> tuple[str, ...]:

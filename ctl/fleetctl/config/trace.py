@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from fleetctl.config.csv_rows import number_from_zero, read_csv_rows
 from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Distribution
+from fleetctl.printable import printable
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _TOKENS_MAX = 100_000_000
+_NAME_CHARS_MAX = 128  # it becomes a header, and a row's name
 _PEAK_WINDOW_S = 60.0
 
 
@@ -27,7 +30,8 @@ class TraceRow:
     arrival_s: float
     prompt_tokens: int
     output_tokens: int
-    client: str = ""
+    client: str = ""  # whose it is; empty: the trace does not say, as for the next
+    tier: str = ""
     prefix_group: str = ""
     cached_prefix_tokens: int = 0  # of the prompt, shared with earlier requests of the group
     lane: str | None = None
@@ -45,8 +49,11 @@ class TraceSummary:
     output_tokens: Distribution
 
 
-def read_rows(path: Path) -> Iterator[TraceRow]:
-    """Yield the rows in order, holding one at a time. Raises ConfigError naming file and line, NotFoundError."""
+def read_rows(path: Path, *, tiers: Collection[str] = ()) -> Iterator[TraceRow]:
+    """Yield the rows in order, holding one at a time; of `tiers`, where there are any, each row's must be one.
+
+    Raises ConfigError naming file and line, NotFoundError.
+    """
     before_s = -math.inf
     for where, cells in read_csv_rows(path, _REQUIRED, what="trace"):
         row = _row(cells, where)
@@ -54,6 +61,10 @@ def read_rows(path: Path) -> Iterator[TraceRow]:
             raise ConfigError(
                 f"{where}: arrival_s {row.arrival_s:g} is before the row above ({before_s:g})",
                 hint="sort the trace by arrival_s",
+            )
+        if tiers and row.tier and row.tier not in tiers:
+            raise ConfigError(
+                f"{where}: no tier {row.tier!r}{suggest(row.tier, tiers)}", hint=f"there are {', '.join(tiers)}"
             )
         before_s = row.arrival_s
         yield row
@@ -103,7 +114,8 @@ def _row(text: dict[str, str], where: str) -> TraceRow:
         arrival_s=number_from_zero(text["arrival_s"], "arrival_s", where),
         prompt_tokens=_tokens(text["prompt_tokens"], "prompt_tokens", where, at_least=1),
         output_tokens=_tokens(text["output_tokens"], "output_tokens", where, at_least=0),
-        client=text.get("client", ""),
+        client=_name(text.get("client", ""), "client", where),
+        tier=_name(text.get("tier", ""), "tier", where),
         prefix_group=text.get("prefix_group", ""),
         cached_prefix_tokens=_tokens(
             text.get("cached_prefix_tokens_inf") or "0", "cached_prefix_tokens_inf", where, at_least=0
@@ -111,6 +123,15 @@ def _row(text: dict[str, str], where: str) -> TraceRow:
         lane=text.get("lane") or None,
         stream=_truth(text.get("stream", ""), where),
     )
+
+
+def _name(text: str, column: str, where: str) -> str:
+    if len(text) > _NAME_CHARS_MAX or not (text.isascii() and text.isprintable()):
+        raise ConfigError(
+            f"{where}: {column} {printable(text[:_NAME_CHARS_MAX])!r} is no name",
+            hint=f"up to {_NAME_CHARS_MAX} printable ASCII characters; empty: it has none",
+        )
+    return text
 
 
 def _tokens(text: str, column: str, where: str, *, at_least: int) -> int:

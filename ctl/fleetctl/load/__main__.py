@@ -20,7 +20,7 @@ from fleetctl.load.worker import LoadRun
 # LoadSpec's fields that are a single word or number: each is a flag.
 _FLAGS = {
     "url": str, "trace": str, "duration_s": float, "offset_s": float, "speed": float, "rps": float,
-    "batch_share": float, "model": str, "api_key": str, "lane": str, "bytes_per_token": float, "seed": int,
+    "batch_share": float, "model": str, "api_key": str, "lane": str, "tier": str, "bytes_per_token": float, "seed": int,
     "timeout_s": float, "in_flight_max": int, "interval_s": float, "drain_timeout_s": float, "drain_s": float, "objective": float,
 }  # fmt: skip
 

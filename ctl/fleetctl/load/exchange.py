@@ -12,13 +12,15 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.endings import Ending
+from fleetctl.load.accounts import ClientStopwatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from fleetctl.load.accounts import ClientAccounts, ClientStopwatch
+    from fleetctl.load.accounts import ClientAccounts
 
 LANE_HEADER = "x-fleetctl-lane"
+TIER_HEADER = "x-fleetctl-tier"
 REASON_HEADER = "x-fleetctl-reason"
 BATCH_HEADER = "x-fleetctl-batch"
 _LINE_BYTES_MAX = 8 * 1024 * 1024
@@ -72,6 +74,7 @@ class ClientExchange:
     """The result of one request. Times are seconds from its sending."""
 
     lane: str = ""
+    tier: str = ""
     status: int = 0  # 0: no status line came
     failure: str = ""  # FailureKind or http-<status>; empty: answered in full, or refused
     has_retry_after: bool = False
@@ -81,6 +84,7 @@ class ClientExchange:
     ttft_s: float | None = None
     prompt_tokens: int = 0
     output_tokens: int = 0
+    stopwatch: ClientStopwatch | None = None  # its times and its verdict, once it is over
 
     @property
     def is_ok(self) -> bool:
@@ -127,13 +131,16 @@ async def converse(
 ) -> ClientExchange:
     """Send one request, live through its answer, and account for it. Never raises for what the other side does."""
     is_stream = request.is_stream
-    exchange = ClientExchange(lane=request.headers.get(LANE_HEADER, ""), streamed=is_stream)
+    headers = request.headers
+    exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""), tier=headers.get(TIER_HEADER, ""), streamed=is_stream)
     sent_s = now_s()
     watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
     try:
         async with session.post(request.url, data=request.body, headers=request.headers) as response:
             exchange.status = response.status
             exchange.lane = response.headers.get(LANE_HEADER, exchange.lane)
+            # What the gateway let it have, where it says so: a key may choose no higher tier than its own.
+            exchange.tier = _printable(response.headers.get(TIER_HEADER, exchange.tier))
             exchange.has_retry_after = "retry-after" in response.headers
             # Only where the request names its lane is it known before its answer.
             watch = accounts.named(watch, exchange.lane)
@@ -146,6 +153,7 @@ async def converse(
     except asyncio.CancelledError:
         exchange.failure = exchange.failure or FailureKind.UNFINISHED
     exchange.ttft_s = watch.ttft_s
+    exchange.stopwatch = watch
     accounts.end(
         watch,
         now_s(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.traffic import TrafficFigures
 from fleetctl.model.verdict import SloVerdict
 
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): 19,366 requests in 58 minutes.
@@ -31,7 +32,10 @@ class LoadSpec:
     batch_share: float | None = None  # of requests sent with the batch hint; None: as the workload says
     model: str = ""  # empty: the first of /v1/models
     api_key: str = ""  # a reference, env:NAME or file:PATH
+    keys: dict[str, str] = field(default_factory=dict)  # by the client of a trace's rows: its own, as a reference
+    tier: str = ""  # sent as x-fleetctl-tier; empty: the trace's tier column, or none
     lane: str = ""  # sent as x-fleetctl-lane; empty: the trace's lane column, or none
+    tiers: tuple[str, ...] = ()  # the profile's, in order: a trace may name no others; none: it may name any
     slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane; with none, nothing is judged
     objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
@@ -119,6 +123,8 @@ class LoadReport:
     lanes: tuple[LaneFigures, ...]
     total: LaneFigures
     generator: GeneratorFigures
+    tiers: tuple[TrafficFigures, ...] = ()  # of all lanes, in the profile's order; none where no request named one
+    clients: tuple[TrafficFigures, ...] = ()  # those that offered the most, then the rest together; the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ class Arrival:
     stream: bool
     batch: bool = False
     lane: str = ""
+    client: str = ""  # whose it is; empty: nobody's in particular
+    tier: str = ""  # that it names; empty: none
     prefix_group: str = ""
     prefix_tokens: int = 0  # of the prompt, the same for the whole group
     # Of a recorded request, whose `prompt_tokens` are those that were not cached:
@@ -86,6 +88,8 @@ def _arrival(row: TraceRow, *, is_batch: bool, streams: bool) -> Arrival:
         stream=streams if row.stream is None else row.stream,
         batch=is_batch,
         lane=row.lane or "",
+        client=row.client,
+        tier=row.tier,
         prefix_group=row.prefix_group,
         prefix_tokens=row.cached_prefix_tokens,
     )
@@ -98,7 +102,7 @@ def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
     lap_start_s = 0.0
     while True:
         last_s = None
-        for row in read_rows(path):
+        for row in read_rows(path, tiers=spec.tiers):
             if row.arrival_s < spec.offset_s:
                 continue
             last_s = lap_start_s + (row.arrival_s - spec.offset_s) / spec.speed

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
+from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.core.slo.traffic import TrafficBreakdown
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.load.accounts import ClientAccounts
 from fleetctl.load.counts import LoadCounts
-from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, ClientExchange, ClientRequest, converse
+from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, TIER_HEADER, ClientExchange, ClientRequest, converse
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
@@ -43,6 +45,8 @@ class LoadRun:
         self._idle.set()
         self._total, self._recent = self._counts(), self._counts()
         self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=clock.monotonic_s())
+        self._traffic = TrafficBreakdown()
+        self._keys = {client: _authorization(reference) for client, reference in spec.keys.items()}
         self._lateness = QuantileSketch()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._offered = self._sent = self._overflow = self._in_flight_peak = self._unfinished = 0
@@ -92,9 +96,9 @@ class LoadRun:
                 continue
             body = request_body(arrival, model=model, text=self._prompts.text(arrival))
             due_s = self._start_s + arrival.at_s
-            headers = _headers(arrival, spec)
+            headers = _headers(arrival, spec) | self._keys.get(arrival.client, {})
             request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream)
-            self._launch(self._one(session, request, due_s))
+            self._launch(self._one(session, request, arrival.client, due_s))
         duration_s = arrival_duration_s(spec)
         if duration_s is not None:
             await self._wait_until(duration_s)
@@ -128,11 +132,20 @@ class LoadRun:
             return True
         return False
 
-    async def _one(self, session: aiohttp.ClientSession, request: ClientRequest, due_s: float) -> None:
+    async def _one(self, session: aiohttp.ClientSession, request: ClientRequest, client: str, due_s: float) -> None:
         self._sent += 1
         self._lateness.add(max(0.0, self._clock.monotonic_s() - due_s))
         exchange = await converse(session, request, accounts=self._accounts, now_s=self._clock.monotonic_s)
         self._count(exchange)
+        stopwatch = exchange.stopwatch
+        if stopwatch is not None and exchange.ending is not Ending.REJECTED:
+            self._traffic.add(
+                exchange.tier,
+                client,
+                stopwatch,
+                refusal=(exchange.reason or "429") if exchange.status == 429 else "",
+                served_tokens=exchange.prompt_tokens + exchange.output_tokens,
+            )
 
     def _count(self, exchange: ClientExchange) -> None:
         if exchange.is_cut_short:
@@ -196,6 +209,8 @@ class LoadRun:
             lanes=self._total.lanes(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
             total=self._total.total(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
             generator=self._generator(),
+            tiers=self._traffic.by_tier(self._spec.tiers),
+            clients=self._traffic.by_client(),
         )
 
     def _generator(self) -> GeneratorFigures:
@@ -211,8 +226,8 @@ class LoadRun:
 
 
 def _headers(arrival: Arrival, spec: LoadSpec) -> dict[str, str]:
-    lane = spec.lane or arrival.lane
-    headers = {LANE_HEADER: lane} if lane else {}
+    named = {LANE_HEADER: spec.lane or arrival.lane, TIER_HEADER: spec.tier or arrival.tier}
+    headers = {header: name for header, name in named.items() if name}
     return headers | ({BATCH_HEADER: "true"} if arrival.batch else {})
 
 

@@ -125,6 +125,7 @@ def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
     for request in period.requests:
         yield Arrival(
             at_s=_since_s(period, request.at),
+            client=request.client,
             # Simulated engines have no prefix cache: what was cached was no work.
             prompt_tokens=max(1, request.prompt_tokens - request.cached_tokens),
             cached_tokens=request.cached_tokens,

@@ -18,6 +18,7 @@ from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.operations.planning import offerings_now, plan_profile
+from fleetctl.operations.simulated_traffic import PolicyTraffic, clients_of, tiers_of
 from fleetctl.sim.result import LaneResult, SimulationResult
 from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, SimulationSpec
@@ -37,6 +38,7 @@ __all__ = [
     "SYNTAX",
     "LaneResult",
     "PolicyLane",
+    "PolicyTraffic",
     "SimulationReport",
     "SimulationRequest",
     "SimulationResult",
@@ -104,6 +106,8 @@ class SimulationReport:
     objective: float
     runs: tuple[SimulationResult, ...]
     comparison: tuple[PolicyLane, ...]
+    tiers: tuple[PolicyTraffic, ...] = ()  # of all lanes; none where no request had a tier
+    clients: tuple[PolicyTraffic, ...] = ()  # those that offered the most; none where no request named its client
 
 
 def simulate_profile(
@@ -153,6 +157,8 @@ def simulate_profile(
         objective=profile.objective.fraction,
         runs=tuple(runs),
         comparison=tuple(_compared(runs)),
+        tiers=tiers_of(runs),
+        clients=clients_of(runs),
     )
 
 

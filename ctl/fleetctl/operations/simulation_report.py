@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from fleetctl.operations.simulation import PolicyLane, SimulationReport, SimulationResult
+    from fleetctl.operations.simulation import PolicyLane, PolicyTraffic, SimulationReport, SimulationResult
 
 _COLUMNS = (
     "policy", "lane", "offered", "good of offered", "worst seed", "refused", "unfinished", "goodput/s", "TTFT P50", "P95", "P99",
     "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO",
 )  # fmt: skip
+_TRAFFIC_COLUMNS = ("offered", "good of offered", "worst seed", "refused", "tokens", "of all tokens", "TTFT P50", "P99")
 
 
 def write_report(report: SimulationReport, path: Path) -> None:
@@ -53,12 +54,27 @@ def _parts(report: SimulationReport) -> Iterator[str]:
         what = ", ".join([*report.scenario, *([f"spot as in {report.spot}"] if report.spot else [])])
         yield f"<p>What happens: {html.escape(what)}.</p>"
     yield html_table(_COLUMNS, (_cells(lane) for lane in report.comparison))
+    for what, found in (("tier", report.tiers), ("client", report.clients)):
+        if found:
+            yield html_table(("policy", what, *_TRAFFIC_COLUMNS), (_traffic_cells(each) for each in found))
     firsts = {run.policy: run for run in reversed(report.runs)}
     yield from lane_plots([firsts[policy] for policy in dict.fromkeys(run.policy for run in report.runs)])
     yield from _decisions(report)
     for run in report.runs:
         for violation in (*filter(None, [unrouted_line(run)]), *run.violations):
             yield f'<p class="bad">{html.escape(f"{run.policy}, seed {run.seed}: {violation}")}</p>'
+
+
+def _traffic_cells(each: PolicyTraffic) -> tuple[str, ...]:
+    return (each.policy, each.name or NOTHING, *traffic_cells(each))
+
+
+def traffic_cells(each: PolicyTraffic) -> tuple[str, ...]:
+    """Return a tier's or a client's figures, as its row has them."""
+    return (
+        str(each.offered), format_share(each.good_share), format_share(each.good_share_min), str(each.refused),
+        str(each.served_tokens), format_fraction(each.token_share), format_duration(each.ttft_p50_s), format_duration(each.ttft_p99_s),
+    )  # fmt: skip
 
 
 def _cells(lane: PolicyLane) -> tuple[str, ...]:

@@ -19,14 +19,14 @@ from fleetctl.operations.lookup import chosen_fleet, known_fleet
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.operations.site import Site
 
 __all__ = [
     "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "address_spec",
-    "check_answered", "check_lane", "check_slo", "failures", "fleet_spec", "measured", "run", "target_profile",
+    "check_answered", "check_lane", "check_slo", "client_keys", "failures", "fleet_spec", "measured", "run", "target_profile",
 ]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 
@@ -109,6 +109,21 @@ def check_lane(profile: Profile, lane: str) -> None:
     if lane and lane not in names:
         hint = f"it has {', '.join(names)}{suggest(lane, names)}"
         raise NotFoundError(f"fleet {profile.name!r} has no lane {lane!r}", hint=hint)
+
+
+def client_keys(written: Iterable[str]) -> dict[str, str]:
+    """Return clients' keys by CLIENT=REF. Raises ConfigError for what is not written so, or twice."""
+    found: dict[str, str] = {}
+    for each in written:
+        client, _, reference = each.partition("=")
+        if not client or not reference.startswith(("env:", "file:")):
+            raise ConfigError(
+                "--key is not written as CLIENT=REF", hint="write --key acme=env:ACME_KEY or --key acme=file:PATH"
+            )
+        if client in found:
+            raise ConfigError(f"--key {client} is given twice")
+        found[client] = reference
+    return found
 
 
 def target_profile(site: Site, target: str) -> Profile | None:

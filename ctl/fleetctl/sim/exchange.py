@@ -65,6 +65,13 @@ class SimulatedExchange:
         self._noted = self._noted_over = 0  # tokens of this replica, and gaps over the limit between them
         self._due: ScheduledCall | None = None
 
+    @property
+    def served_tokens(self) -> int:
+        """Return the tokens that were computed for its client: those of its prompt that were not cached, and of the answer."""
+        stopwatch = self.request.stopwatch
+        made = stopwatch.token_count or self.request.output_tokens_uncounted
+        return self.row.prompt_tokens + made if made else 0
+
     # What the dispatcher asks for.
 
     def send(self, replica_id: str) -> None:

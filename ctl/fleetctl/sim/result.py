@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetctl.model.slo import Quantiles
+from fleetctl.model.traffic import TrafficFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class SimulationResult:
     unrouted: dict[str, int]  # arrivals that no lane took, answered with an error, by Refusal; in no lane's figures
     decisions: dict[str, int]  # actions by name and reason code
     violations: tuple[str, ...] = ()  # of what must always hold; the first of each kind
+    tiers: tuple[TrafficFigures, ...] = ()  # of all lanes, in the profile's order; none where no request had one
+    clients: tuple[TrafficFigures, ...] = ()  # those that offered the most, then the rest together; the same
 
     def lane(self, name: str) -> LaneResult:
         """Return a lane's figures. Raises KeyError."""

@@ -44,6 +44,8 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         unrouted=dict(sorted(world.unrouted.items())),
         decisions=dict(sorted(world.controller.decisions.items())),
         violations=world.violations(),
+        tiers=world.traffic.by_tier(),
+        clients=world.traffic.by_client(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.slo.endings import Ending
+from fleetctl.core.slo.traffic import TrafficBreakdown
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
@@ -72,6 +74,7 @@ class SimulatedWorld:
         self.heap = EventHeap()
         self.dispatcher = (dispatcher_of or live_dispatcher)(self)
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
+        self.traffic = TrafficBreakdown()
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
@@ -146,11 +149,13 @@ class SimulatedWorld:
             while (self._open or self._returning) and heap.now_s < until_s:
                 heap.run(min(heap.now_s + spec.sweep_s, until_s))
         for exchange in self._open:
-            self._count_unfinished(exchange.request)
+            self._count_unfinished(exchange)
 
-    def _count_unfinished(self, request: ActiveRequest) -> None:
+    def _count_unfinished(self, exchange: SimulatedExchange) -> None:
+        request = exchange.request
         stopwatch, lane, now_s = request.stopwatch, request.lane, self.heap.now_s
         stopwatch.check(now_s, is_stream=request.is_stream)
+        self._count_traffic(exchange)
         recorder = self.recorders[lane.route.name]
         recorder.unfinished += 1
         if not stopwatch.is_late:
@@ -183,12 +188,19 @@ class SimulatedWorld:
         request = exchange.request
         self._open.pop(exchange, None)
         self._checker.ended(exchange.times_over, self.heap.now_s)
+        self._count_traffic(exchange)
         stopwatch = request.stopwatch
         recorder = self.recorders[request.lane.route.name]
         if stopwatch.is_good:
             recorder.bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
         if stopwatch.ending is Ending.COMPLETE and (tpot_s := stopwatch.mean_gap_s) is not None:
             recorder.tpot.add(tpot_s)
+
+    def _count_traffic(self, exchange: SimulatedExchange) -> None:
+        """Count a request under its tier and its client."""
+        request, row = exchange.request, exchange.row
+        refusal = request.refused[0].value if request.refused is not None else ""
+        self.traffic.add(row.tier, row.client, request.stopwatch, refusal=refusal, served_tokens=exchange.served_tokens)
 
     def _come_again(self, row: Arrival, attempt: int) -> None:
         self._returning -= 1
@@ -216,6 +228,7 @@ class SimulatedWorld:
             is_stream=row.stream,
             tokens=needed,
             is_lane_named=bool(row.lane),
+            client=zlib.crc32(row.client.encode()),  # 0: of nobody in particular
             bounds=bounds if bounds.is_bounding else None,
         )
         recorder = self.recorders[lane.route.name]

@@ -1,0 +1,29 @@
+"""What became of a part of the requests: of one tier's, or of one client's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetctl.model.slo import Quantiles
+
+OTHERS = "(others)"  # the name of the row that sums up the clients too many to be shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficFigures:
+    """Figures of one tier or client. `good` and `offered` are those of core/slo/endings: a refusal is offered, and a miss."""
+
+    name: str  # empty: of the requests that name none; OTHERS: of several clients together
+    offered: int = 0
+    good: int = 0
+    undecided: int = 0  # ended, or were cut, inside every limit and without an answer in full: in no share
+    good_share: float | None = None  # good of what was offered and is decided; null where nothing is
+    refused: dict[str, int] = field(default_factory=dict)  # by Refusal
+    served_tokens: int = 0  # prompts that were computed and what was generated
+    token_share: float = 0.0  # of all served tokens
+    ttft: Quantiles = field(default_factory=Quantiles)
+
+    @property
+    def refusals(self) -> int:
+        """Return how many were refused."""
+        return sum(self.refused.values())
