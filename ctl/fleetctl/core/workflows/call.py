@@ -56,7 +56,9 @@ class WorkflowCall(msgspec.Struct, eq=False, gc=False):
     fingerprint: int  # of the request's body: equal for a repeat
     ended_s: float | None = None  # None: it runs
     ending: Ending | None = None  # None: it runs
-    queue_s: float = 0.0  # submission to dispatch, or to the end of one that never was dispatched
+    queue_s: float = (
+        0.0  # once it has ended: submission to dispatch, or to the end of one that was dispatched to nobody
+    )
     ttft_s: float | None = None
     prompt_tokens: int = 0
     output_tokens: int = 0
