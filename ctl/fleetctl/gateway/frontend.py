@@ -10,7 +10,6 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
-from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.auth import Authenticator, is_local
 from fleetctl.gateway.bounded_exchange import BoundedExchange
 from fleetctl.gateway.bounding import BoundsTable, bound
@@ -19,8 +18,8 @@ from fleetctl.gateway.connections import OpenConnections
 from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
-from fleetctl.gateway.pages import health, models
-from fleetctl.gateway.request_ids import REQUEST_ID
+from fleetctl.gateway.metrics import PageGauges
+from fleetctl.gateway.pages import HEALTH, METRICS, LocalPages
 from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.model.gateway import GatewaySnapshot
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetctl.gateway")
 
 _POSTS = frozenset((CHAT_PATH, b"/v1/completions"))
-_GETS = frozenset((b"/v1/models", b"/health", b"/metrics"))
-_METRICS = b"/metrics"
+_GETS = frozenset((b"/v1/models", HEALTH, METRICS))
 _BODY_BYTES_BEFORE_TABLE = 1024 * 1024
 
 
@@ -62,11 +60,20 @@ class Frontend:
         self._started_s = clock.monotonic_s()
         self.ended = EndedRequests(clock, self._started_at)
         self.early = EarlyRefusals(clock, self.ended.ids)
-        self.gauges = metrics.PageGauges(self.clock, limits.sweep_interval_s)
+        self.gauges = PageGauges(self.clock, limits.sweep_interval_s)
         self._clients = OpenConnections(limits.connections_max)
         self.rested = self._clients.rested
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
+        self._pages = LocalPages(
+            fleet,
+            self.dispatcher,
+            self.upstreams,
+            clients=self._clients,
+            gauges=self.gauges,
+            ids=self.ended.ids,
+            started_at=self._started_at,
+        )
         self._bounds = BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -156,9 +163,9 @@ class Frontend:
             self.early.refuse(client, request, 404, f"no such route: {path.decode('latin-1')}")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
             self.early.refuse(client, request, 405, f"this route wants {allowed.decode()}")
-        elif path == b"/health" or (path == _METRICS and is_local(client.address)):
+        elif path == HEALTH or (path == METRICS and is_local(client.address)):
             # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
-            self._serve_locally(client, request)
+            self._pages.serve(client, request, is_stopping=self.is_stopping)
         else:
             self._authenticate(client, request)
 
@@ -187,7 +194,7 @@ class Frontend:
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
         if request.path in _GETS:
-            self._serve_locally(client, request)
+            self._pages.serve(client, request, is_stopping=self.is_stopping)
         else:
             self._infer(client, request)
 
@@ -230,19 +237,3 @@ class Frontend:
             kind = BoundedExchange if bounds is not None else Exchange
         exchange = kind(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found, self._authenticator.client_key(request, client.address), self.ended)
-
-    def _serve_locally(self, client: ClientConnection, request: Request) -> None:
-        content_type = wire.JSON
-        status = 200
-        if request.path == _METRICS:
-            content_type = (b"content-type", metrics.CONTENT_TYPE)
-            body = metrics.exposition(
-                self._fleet, self.dispatcher, self.upstreams, clients=self._clients, gauges=self.gauges
-            )
-        elif request.path == b"/health":
-            status, body = health(self.dispatcher.routes, is_stopping=self.is_stopping)
-        else:
-            body = models(self.dispatcher.routes, self._started_at)
-        head = wire.lines(content_type, (REQUEST_ID, self.ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
-        client.reply(status, head, b"" if request.method == b"HEAD" else body)
-        client.answered()

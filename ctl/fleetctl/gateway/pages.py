@@ -6,10 +6,59 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.gateway import metrics, wire
+from fleetctl.gateway.request_ids import REQUEST_ID, RequestIds
+
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.routes import RoutingState
+    from fleetctl.gateway.client import ClientConnection
+    from fleetctl.gateway.connections import OpenConnections
+    from fleetctl.gateway.requests import Request
+    from fleetctl.gateway.upstreams import Upstreams
+
+HEALTH, METRICS = b"/health", b"/metrics"
+
+
+class LocalPages:
+    """Answers what needs no replica: the model list, the health and the figures."""
+
+    def __init__(  # noqa: PLR0913  # all that the pages show
+        self,
+        fleet: str,
+        dispatcher: Dispatcher,
+        upstreams: Upstreams,
+        *,
+        clients: OpenConnections,
+        gauges: metrics.PageGauges,
+        ids: RequestIds,
+        started_at: datetime,
+    ) -> None:
+        self._fleet = fleet
+        self._dispatcher = dispatcher
+        self._upstreams = upstreams
+        self._clients = clients
+        self._gauges = gauges
+        self._ids = ids
+        self._started_at = started_at
+
+    def serve(self, client: ClientConnection, request: Request, *, is_stopping: bool) -> None:
+        """Answer a request for one of them."""
+        content_type, status, routes = wire.JSON, 200, self._dispatcher.routes
+        if request.path == METRICS:
+            content_type = (b"content-type", metrics.CONTENT_TYPE)
+            body = metrics.exposition(
+                self._fleet, self._dispatcher, self._upstreams, clients=self._clients, gauges=self._gauges
+            )
+        elif request.path == HEALTH:
+            status, body = health(routes, is_stopping=is_stopping)
+        else:
+            body = models(routes, self._started_at)
+        head = wire.lines(content_type, (REQUEST_ID, self._ids.id_of(request.headers.get(REQUEST_ID, b""))))
+        client.reply(status, head, b"" if request.method == b"HEAD" else body)
+        client.answered()
 
 
 def health(routes: RoutingState, *, is_stopping: bool) -> tuple[int, bytes]:
