@@ -18,7 +18,9 @@ _EXIT_INTERRUPTED = 130
 TraceFile = Annotated[
     str,
     typer.Option(
-        "--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier ...]."
+        "--trace",
+        metavar="FILE",
+        help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier,workflow,after ...].",
     ),
 ]
 BatchShare = Annotated[

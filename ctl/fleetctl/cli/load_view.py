@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from fleetctl.cli.output import OutputSection
     from fleetctl.model.slo import LaneSlo
     from fleetctl.model.traffic import TrafficFigures
-    from fleetctl.operations.traffic import LaneFigures, LoadProgress, LoadReport
+    from fleetctl.operations.traffic import LaneFigures, LoadProgress, LoadReport, PlayedWorkflows
 
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >CUT_SHORT >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
 _TRAFFIC = ">OFFERED >GOOD >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P95 >TTFT_P99"
+_WORKFLOWS = "WORKFLOW >OFFERED >COMPLETED >FAILED >CUT_SHORT >GOOD >RETRIES >ELAPSED_P50 >P95 >P99 >MAX >BACKOFF"
 _SHOWN = (Metric.TTFT, Metric.ITL, Metric.STREAM_GAP, Metric.E2E)
 
 
@@ -51,6 +52,7 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         _latencies(report.lanes, slos),
         *_streams(report.lanes, slos),
         *_traffic(report),
+        *([section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else ()),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
@@ -126,6 +128,15 @@ def _traffic_row(each: TrafficFigures) -> tuple[str, ...]:
         each.name or NOTHING, str(each.offered), good, str(each.refusals), str(each.served_tokens), format_fraction(each.token_share),
         *(shown.text for shown in percentile_cells(each.ttft, PLAIN)),
     )  # fmt: skip
+
+
+def _played(each: PlayedWorkflows) -> tuple[str, ...]:
+    good, backoff = (
+        format_fraction(share) if share is not None else NOTHING for share in (each.good_share, each.backoff_share)
+    )
+    failed = ", ".join(f"{count} {why}" for why, count in each.failed.items()) or "0"
+    counts = (each.kind, str(each.offered), str(each.completed), failed, str(each.undecided), good, str(each.retries))
+    return (*counts, *_quantiles(each.elapsed)[1:], backoff)
 
 
 def _unit_promise(slo: LaneSlo | None, metric: Metric) -> str:

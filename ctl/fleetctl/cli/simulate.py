@@ -19,7 +19,9 @@ from fleetctl.units import parse_duration_s, parse_fraction
 TraceFile = Annotated[
     str,
     typer.Option(
-        "--trace", metavar="FILE", help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier ...]."
+        "--trace",
+        metavar="FILE",
+        help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier,workflow,after ...].",
     ),
 ]
 Policies = Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fleetctl.cli.output import OutputSection
-    from fleetctl.operations.simulation import PolicyLane, SimulationReport
+    from fleetctl.operations.simulation import PolicyLane, PolicyWorkflows, SimulationReport
 
 _BAR = 30
 _LANES = (
@@ -23,6 +23,9 @@ _LANES = (
     ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
 )
 _TRAFFIC = ">OFFERED >GOOD >WORST_SEED >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P99"
+_WORKFLOWS = (
+    "POLICY WORKFLOW >OFFERED >COMPLETED >FAILED >GOOD >WORST_SEED >RETRIES >ELAPSED_P50 >ELAPSED_P99 >QUEUED >BACKOFF"
+)
 _FIGURES: dict[str, Callable[[PolicyLane], str]] = {
     "good": lambda lane: format_share(lane.good_share),
     "refused": lambda lane: str(lane.refused),
@@ -54,7 +57,8 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
         f"of simulated time, {len({each.seed for each in report.runs})} seed(s)"
     )
     policies = tuple(dict.fromkeys(each.policy for each in report.runs))
-    sections = (lines(head), shown, *_traffic(report), _decisions(report, policies))
+    played = [section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else []
+    sections = (lines(head), shown, *_traffic(report), *played, _decisions(report, policies))
     return View(value=to_plain(report), names=policies, sections=sections)
 
 
@@ -71,6 +75,14 @@ def _row(lane: PolicyLane) -> tuple[str, ...]:
         str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", _seconds(lane.ttft_p50_s), _seconds(lane.ttft_p95_s),
         _seconds(lane.ttft_p99_s), _seconds(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}",
         format_usd(lane.cost_usd), f"{lane.reversals:g}", format_duration(lane.over_slo_s),
+    )  # fmt: skip
+
+
+def _played(each: PolicyWorkflows) -> tuple[str, ...]:
+    return (
+        each.policy, each.kind, str(each.offered), str(each.completed), str(each.failed), format_share(each.good_share),
+        format_share(each.good_share_min), str(each.retries), _seconds(each.elapsed_p50_s), _seconds(each.elapsed_p99_s),
+        format_share(each.queued_share), format_share(each.backoff_share),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl.config.call_rows import CallRow, call_row
 from fleetctl.config.csv_rows import number_from_zero, read_csv_rows
 from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Distribution
@@ -36,6 +37,7 @@ class TraceRow:
     cached_prefix_tokens: int = 0  # of the prompt, shared with earlier requests of the group
     lane: str | None = None
     stream: bool | None = None
+    call: CallRow | None = None  # of a workflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,7 @@ def _row(text: dict[str, str], where: str) -> TraceRow:
         ),
         lane=text.get("lane") or None,
         stream=_truth(text.get("stream", ""), where),
+        call=call_row(text, where) if "workflow" in text or "after" in text else None,
     )
 
 

@@ -23,6 +23,8 @@ LANE_HEADER = "x-fleetctl-lane"
 TIER_HEADER = "x-fleetctl-tier"
 REASON_HEADER = "x-fleetctl-reason"
 BATCH_HEADER = "x-fleetctl-batch"
+RETRY_AFTER_S = 1.0  # where a refusal names no time
+_RETRY_AFTER_S_MAX = 600.0
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 _ERROR_BYTES_MAX = 64 * 1024
 _MESSAGE_MAX = 200  # characters
@@ -78,6 +80,7 @@ class ClientExchange:
     status: int = 0  # 0: no status line came
     failure: str = ""  # FailureKind or http-<status>; empty: answered in full, or refused
     has_retry_after: bool = False
+    retry_after_s: float = RETRY_AFTER_S  # when it was told to come back
     streamed: bool = True
     reason: str = ""  # a refusal's, as the gateway names it
     message: str = ""  # why, in the other side's words; printable
@@ -142,6 +145,7 @@ async def converse(
             # What the gateway let it have, where it says so: a key may choose no higher tier than its own.
             exchange.tier = _printable(response.headers.get(TIER_HEADER, exchange.tier))
             exchange.has_retry_after = "retry-after" in response.headers
+            exchange.retry_after_s = _seconds(response.headers.get("retry-after", ""))
             # Only where the request names its lane is it known before its answer.
             watch = accounts.named(watch, exchange.lane)
             await _read(response, exchange, watch, now_s)
@@ -163,6 +167,15 @@ async def converse(
         message=exchange.message,
     )
     return exchange
+
+
+def _seconds(retry_after: str) -> float:
+    """Return the seconds that a Retry-After names; a second for a date or anything else."""
+    return (
+        min(float(retry_after), _RETRY_AFTER_S_MAX)
+        if retry_after.isascii() and retry_after.isdigit()
+        else RETRY_AFTER_S
+    )
 
 
 async def _read(

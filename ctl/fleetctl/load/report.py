@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
 from fleetctl.model.stream import StreamFigures
@@ -37,6 +38,7 @@ class LoadSpec:
     lane: str = ""  # sent as x-fleetctl-lane; empty: the trace's lane column, or none
     tiers: tuple[str, ...] = ()  # the profile's, in order: a trace may name no others; none: it may name any
     slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane; with none, nothing is judged
+    workflow_limits_s: dict[str, float] = field(default_factory=dict)  # by kind: a workflow is good within it
     objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
     seed: int = 0
@@ -125,6 +127,7 @@ class LoadReport:
     generator: GeneratorFigures
     tiers: tuple[TrafficFigures, ...] = ()  # of all lanes, in the profile's order; none where no request named one
     clients: tuple[TrafficFigures, ...] = ()  # those that offered the most, then the rest together; the same
+    workflows: tuple[PlayedWorkflows, ...] = ()  # by kind, where the trace has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.config.trace import TraceRow, read_rows, summarize
+from fleetctl.config.call_rows import call_name, kind_of, linked
+from fleetctl.config.trace import TraceRow, summarize
+from fleetctl.config.trace_units import read_units
 from fleetctl.errors import ConfigError
+from fleetctl.load.calls import WorkflowCall
 
 if TYPE_CHECKING:
     import random
@@ -41,23 +44,26 @@ class Arrival:
     lane_entered: str = ""  # enters it again, where it can; empty: the profile's rules choose
     cached_tokens: int = 0  # of its prompt, beside `prompt_tokens`
     cached_lane: str = ""  # whose replicas had them
+    call: WorkflowCall | None = None  # of a workflow; `at_s` is then the workflow's, whose calls come together
 
 
 def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
     """Yield the run's arrivals in order of time, none beyond its duration; rows are read as they are needed.
 
+    All calls of a workflow are yielded together, where it begins: which of them is sent when, a WorkflowPlayer says.
+
     Raises ConfigError for a broken trace, at the row that is broken.
     """
     duration_s = arrival_duration_s(spec)
-    rows = _replayed(spec, rng) if spec.trace else _generated(spec.workload, spec, rng)
+    rows = _replayed(spec, rng) if spec.trace else ((row, None) for row in _generated(spec.workload, spec, rng))
     share = spec.workload.batch_share if spec.batch_share is None else spec.batch_share
-    for row in rows:
+    for row, call in rows:
         if duration_s is not None and row.arrival_s >= duration_s:
             next(rows, None)  # one that is earlier shows the trace to be unsorted: an error, not an empty run
             return
         is_batch = rng.random() < share
         streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)
-        yield _arrival(row, is_batch=is_batch, streams=streams)
+        yield _arrival(row, call, is_batch=is_batch, streams=streams)
 
 
 def arrival_duration_s(spec: LoadSpec) -> float | None:
@@ -80,7 +86,7 @@ def check_spec(spec: LoadSpec) -> None:
         raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
 
 
-def _arrival(row: TraceRow, *, is_batch: bool, streams: bool) -> Arrival:
+def _arrival(row: TraceRow, call: WorkflowCall | None, *, is_batch: bool, streams: bool) -> Arrival:
     return Arrival(
         at_s=row.arrival_s,
         prompt_tokens=row.prompt_tokens,
@@ -92,22 +98,25 @@ def _arrival(row: TraceRow, *, is_batch: bool, streams: bool) -> Arrival:
         tier=row.tier,
         prefix_group=row.prefix_group,
         prefix_tokens=row.cached_prefix_tokens,
+        call=call,
     )
 
 
-def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
+def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, WorkflowCall | None]]:
     """Yield the trace's rows at the run's own times: skipped to the offset, sped up, thinned, and looped if short."""
     path = Path(spec.trace)
     keep = _share_to_keep(spec, path)
-    lap_start_s = 0.0
+    lap, lap_start_s = 1, 0.0
     while True:
         last_s = None
-        for row in read_rows(path, tiers=spec.tiers):
-            if row.arrival_s < spec.offset_s:
+        for unit in read_units(path, tiers=spec.tiers):
+            began_s = unit[0].arrival_s
+            if began_s < spec.offset_s:
                 continue
-            last_s = lap_start_s + (row.arrival_s - spec.offset_s) / spec.speed
+            last_s = lap_start_s + (began_s - spec.offset_s) / spec.speed
             if rng.random() < keep:
-                yield replace(row, arrival_s=last_s)
+                for row, call in zip(unit, _calls(unit, lap, spec.speed), strict=True):
+                    yield replace(row, arrival_s=last_s), call
         if last_s is None:
             raise ConfigError(f"{path}: has no requests from {spec.offset_s:g} s on", hint="lower --offset")
         if spec.duration_s is None or last_s >= spec.duration_s:
@@ -115,7 +124,27 @@ def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
         if last_s <= lap_start_s:
             raise ConfigError(f"{path}: is one instant long, so it cannot be looped", hint="leave out --duration")
         # One mean gap between the last row of a lap and the first of the next would need the count; a second will do.
-        lap_start_s = last_s + 1.0 / spec.speed
+        lap, lap_start_s = lap + 1, last_s + 1.0 / spec.speed
+
+
+def _calls(unit: tuple[TraceRow, ...], lap: int, speed: float) -> Iterator[WorkflowCall | None]:
+    """Yield each row's place among the calls of its workflow, which has another name in every lap; None: it is in none."""
+    rows = [row.call for row in unit if row.call is not None]
+    if not rows:
+        yield None
+        return
+    kind, links = kind_of(rows), linked(rows)
+    for number, (each, row) in enumerate(zip(rows, unit, strict=True)):
+        later_s = 0.0 if each.after else (row.arrival_s - unit[0].arrival_s) / speed
+        yield WorkflowCall(
+            workflow=each.workflow if lap == 1 else f"{each.workflow}.{lap}",
+            kind=kind,
+            name=call_name(each, number),
+            number=number,
+            count=len(rows),
+            after=links[number],
+            think_s=each.think_s + later_s,
+        )
 
 
 def _share_to_keep(spec: LoadSpec, path: Path) -> float:

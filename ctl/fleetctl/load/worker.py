@@ -17,11 +17,13 @@ from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.core.slo.traffic import TrafficBreakdown
 from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.load.accounts import ClientAccounts
+from fleetctl.load.calls import call_headers
 from fleetctl.load.counts import LoadCounts
 from fleetctl.load.exchange import BATCH_HEADER, LANE_HEADER, TIER_HEADER, ClientExchange, ClientRequest, converse
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
+from fleetctl.load.workflows import WorkflowPlayer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -55,6 +57,9 @@ class LoadRun:
         self._drain_timed_out = False
         self._fault: BaseException | None = None
         self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
+        self._workflows = WorkflowPlayer(spec.workflow_limits_s)
+        self._thinking = 0  # calls that are due later
+        self._is_ending = False  # nobody follows on anybody any more
 
     def stop(self) -> None:
         """End the arrivals now; in-flight requests get `drain_s`."""
@@ -70,12 +75,13 @@ class LoadRun:
         async with aiohttp.ClientSession(
             connector=connector, headers=headers, timeout=timeout, auto_decompress=False, read_bufsize=2**18
         ) as session:
-            model = spec.model or await _first_model(session, spec.url)
+            self._session = session
+            model = self._model = spec.model or await _first_model(session, spec.url)
             self._start_s = self._ticked_s = self._last_answer_s = self._clock.monotonic_s()
             self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=self._start_s)
             ticker = asyncio.create_task(self._tick())
             try:
-                await self._send_all(session, model)
+                await self._send_all()
                 arrivals_end_s = self._clock.monotonic_s() - self._start_s
                 await self._drain()
             finally:
@@ -84,30 +90,54 @@ class LoadRun:
             raise self._fault
         return self._report(model, arrivals_end_s)
 
-    async def _send_all(self, session: aiohttp.ClientSession, model: str) -> None:
+    async def _send_all(self) -> None:
         spec = self._spec
-        url = spec.url.rstrip("/") + "/v1/chat/completions"
         for arrival in arrivals(spec, random.Random(spec.seed)):
             if not await self._wait_until(arrival.at_s):
                 return
-            self._offered += 1
-            if len(self._in_flight) >= spec.in_flight_max:
-                self._overflow += 1
-                continue
-            body = request_body(arrival, model=model, text=self._prompts.text(arrival))
-            due_s = self._start_s + arrival.at_s
-            headers = _headers(arrival, spec) | self._keys.get(arrival.client, {})
-            request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream)
-            self._launch(self._one(session, request, arrival.client, due_s))
+            at_s = self._start_s + arrival.at_s
+            due_s = at_s if arrival.call is None else self._workflows.arrived(arrival, at_s)
+            if due_s is not None and due_s <= at_s:
+                self._send(arrival, due_s)
+            elif due_s is not None:
+                self._launch(self._send_later(arrival, due_s))
         duration_s = arrival_duration_s(spec)
         if duration_s is not None:
             await self._wait_until(duration_s)
+
+    def _send(self, arrival: Arrival, due_s: float) -> None:
+        """Send a request that is due, unless too many are in flight."""
+        self._offered += 1
+        if len(self._in_flight) - self._thinking >= self._spec.in_flight_max:
+            self._overflow += 1
+            if arrival.call is not None:
+                self._workflows.failed(arrival, "overflow")
+            return
+        body = request_body(arrival, model=self._model, text=self._prompts.text(arrival))
+        headers = _headers(arrival, self._spec) | self._keys.get(arrival.client, {})
+        if arrival.call is not None:
+            headers |= call_headers(arrival.call, self._workflows.parent(arrival))
+        url = self._spec.url.rstrip("/") + "/v1/chat/completions"
+        request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream)
+        self._launch(self._one(arrival, request, due_s))
+
+    async def _send_later(self, arrival: Arrival, due_s: float) -> None:
+        """Send a call when it is due; a run that ends before leaves its workflow undecided."""
+        self._thinking += 1
+        try:
+            await self._clock.sleep(max(0.0, due_s - self._clock.monotonic_s()))
+        except asyncio.CancelledError:
+            return
+        finally:
+            self._thinking -= 1
+        if not self._is_ending and not self._stop.is_set() and self._workflows.is_wanted(arrival):
+            self._send(arrival, due_s)
 
     def _launch(self, request: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(request)
         self._in_flight.add(task)
         self._idle.clear()
-        self._in_flight_peak = max(self._in_flight_peak, len(self._in_flight))
+        self._in_flight_peak = max(self._in_flight_peak, len(self._in_flight) - self._thinking)
         task.add_done_callback(self._landed)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
@@ -132,20 +162,44 @@ class LoadRun:
             return True
         return False
 
-    async def _one(self, session: aiohttp.ClientSession, request: ClientRequest, client: str, due_s: float) -> None:
+    async def _one(self, arrival: Arrival, request: ClientRequest, due_s: float) -> None:
         self._sent += 1
         self._lateness.add(max(0.0, self._clock.monotonic_s() - due_s))
-        exchange = await converse(session, request, accounts=self._accounts, now_s=self._clock.monotonic_s)
+        exchange = await converse(self._session, request, accounts=self._accounts, now_s=self._clock.monotonic_s)
         self._count(exchange)
         stopwatch = exchange.stopwatch
         if stopwatch is not None and exchange.ending is not Ending.REJECTED:
             self._traffic.add(
                 exchange.tier,
-                client,
+                arrival.client,
                 stopwatch,
                 refusal=(exchange.reason or "429") if exchange.status == 429 else "",
                 served_tokens=exchange.prompt_tokens + exchange.output_tokens,
             )
+        if arrival.call is not None and not exchange.is_cut_short:
+            self._follow(arrival, exchange)
+
+    def _follow(self, arrival: Arrival, exchange: ClientExchange) -> None:
+        """Send what follows on a call's end: the calls that waited for it, or itself again after a refusal."""
+        now_s = self._clock.monotonic_s()
+        if exchange.is_ok:
+            for due_s, following in self._workflows.completed(arrival, now_s):
+                self._follow_at(following, due_s)
+        elif exchange.status in (429, 503):
+            again_s = self._workflows.refused(arrival, now_s, exchange.retry_after_s)
+            if again_s is not None:
+                self._follow_at(arrival, again_s)
+        else:
+            self._workflows.failed(arrival, exchange.failure)
+
+    def _follow_at(self, arrival: Arrival, due_s: float) -> None:
+        # A run that has ended leaves what follows unsent, and its workflow undecided.
+        if self._is_ending or self._stop.is_set():
+            return
+        if due_s <= self._clock.monotonic_s():
+            self._send(arrival, due_s)
+        else:
+            self._launch(self._send_later(arrival, due_s))
 
     def _count(self, exchange: ClientExchange) -> None:
         if exchange.is_cut_short:
@@ -165,6 +219,7 @@ class LoadRun:
         self._drain_timed_out = bool(self._in_flight) and not self._stop.is_set()
         if self._in_flight and self._stop.is_set():
             await asyncio.wait(set(self._in_flight), timeout=self._spec.drain_s)
+        self._is_ending = True
         left = set(self._in_flight)
         for task in left:
             task.cancel()
@@ -184,7 +239,7 @@ class LoadRun:
         return LoadProgress(
             elapsed_s=now_s - self._start_s,
             duration_s=arrival_duration_s(self._spec),
-            in_flight=len(self._in_flight),
+            in_flight=len(self._in_flight) - self._thinking,
             lanes=recent.interval(verdicts, interval_s=interval_s),
             generator=self._generator(),
             drain_left_s=max(0.0, self._drain_ends_s - now_s) if self._drain_ends_s is not None else None,
@@ -211,6 +266,7 @@ class LoadRun:
             generator=self._generator(),
             tiers=self._traffic.by_tier(self._spec.tiers),
             clients=self._traffic.by_client(),
+            workflows=self._workflows.figures(now_s),
         )
 
     def _generator(self) -> GeneratorFigures:

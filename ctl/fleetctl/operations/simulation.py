@@ -19,6 +19,7 @@ from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.operations.planning import offerings_now, plan_profile
 from fleetctl.operations.simulated_traffic import PolicyTraffic, clients_of, tiers_of
+from fleetctl.operations.simulated_workflows import PolicyWorkflows, workflows_compared
 from fleetctl.sim.result import LaneResult, SimulationResult
 from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, SimulationSpec
@@ -39,6 +40,7 @@ __all__ = [
     "LaneResult",
     "PolicyLane",
     "PolicyTraffic",
+    "PolicyWorkflows",
     "SimulationReport",
     "SimulationRequest",
     "SimulationResult",
@@ -108,6 +110,7 @@ class SimulationReport:
     comparison: tuple[PolicyLane, ...]
     tiers: tuple[PolicyTraffic, ...] = ()  # of all lanes; none where no request had a tier
     clients: tuple[PolicyTraffic, ...] = ()  # those that offered the most; none where no request named its client
+    workflows: tuple[PolicyWorkflows, ...] = ()  # where the trace has any
 
 
 def simulate_profile(
@@ -159,6 +162,7 @@ def simulate_profile(
         comparison=tuple(_compared(runs)),
         tiers=tiers_of(runs),
         clients=clients_of(runs),
+        workflows=tuple(workflows_compared(runs)),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from fleetctl.operations.simulated_workflows import PolicyWorkflows
     from fleetctl.operations.simulation import PolicyLane, PolicyTraffic, SimulationReport, SimulationResult
 
 _COLUMNS = (
@@ -24,6 +25,10 @@ _COLUMNS = (
     "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO",
 )  # fmt: skip
 _TRAFFIC_COLUMNS = ("offered", "good of offered", "worst seed", "refused", "tokens", "of all tokens", "TTFT P50", "P99")
+
+_WORKFLOW_COLUMNS = (
+    "policy", "workflow", "offered", "completed", "failed", "good of offered", "elapsed P50", "P99", "in queues", "between tries",
+)  # fmt: skip
 
 
 def write_report(report: SimulationReport, path: Path) -> None:
@@ -57,6 +62,8 @@ def _parts(report: SimulationReport) -> Iterator[str]:
     for what, found in (("tier", report.tiers), ("client", report.clients)):
         if found:
             yield html_table(("policy", what, *_TRAFFIC_COLUMNS), (_traffic_cells(each) for each in found))
+    if report.workflows:
+        yield html_table(_WORKFLOW_COLUMNS, (_played(each) for each in report.workflows))
     firsts = {run.policy: run for run in reversed(report.runs)}
     yield from lane_plots([firsts[policy] for policy in dict.fromkeys(run.policy for run in report.runs)])
     yield from _decisions(report)
@@ -83,6 +90,13 @@ def _cells(lane: PolicyLane) -> tuple[str, ...]:
         str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", *map(format_duration, (lane.ttft_p50_s, lane.ttft_p95_s, lane.ttft_p99_s)),
         format_duration(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}", format_usd(lane.cost_usd),
         f"{lane.reversals:g}", format_duration(lane.over_slo_s),
+    )  # fmt: skip
+
+
+def _played(each: PolicyWorkflows) -> tuple[str, ...]:
+    return (
+        each.policy, each.kind, str(each.offered), str(each.completed), str(each.failed), format_share(each.good_share),
+        format_duration(each.elapsed_p50_s), format_duration(each.elapsed_p99_s), format_share(each.queued_share), format_share(each.backoff_share),
     )  # fmt: skip
 
 

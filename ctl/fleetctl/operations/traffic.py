@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.wording import explain
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreachError, UnavailableError
+from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import LaneSlo, Metric, Quantiles
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fleetctl.operations.site import Site
 
 __all__ = [
-    "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "address_spec",
+    "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "PlayedWorkflows", "address_spec",
     "check_answered", "check_lane", "check_slo", "client_keys", "failures", "fleet_spec", "measured", "run", "target_profile",
 ]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these

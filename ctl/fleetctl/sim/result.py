@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.model.slo import Quantiles
 from fleetctl.model.traffic import TrafficFigures
 
@@ -61,6 +62,7 @@ class SimulationResult:
     violations: tuple[str, ...] = ()  # of what must always hold; the first of each kind
     tiers: tuple[TrafficFigures, ...] = ()  # of all lanes, in the profile's order; none where no request had one
     clients: tuple[TrafficFigures, ...] = ()  # those that offered the most, then the rest together; the same
+    workflows: tuple[PlayedWorkflows, ...] = ()  # by kind, where the trace has any
 
     def lane(self, name: str) -> LaneResult:
         """Return a lane's figures. Raises KeyError."""

@@ -46,6 +46,7 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         violations=world.violations(),
         tiers=world.traffic.by_tier(),
         clients=world.traffic.by_client(),
+        workflows=world.workflows.figures(world.heap.now_s),
     )
 
 

@@ -18,6 +18,7 @@ from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.traffic import TrafficBreakdown
+from fleetctl.load.workflows import WorkflowPlayer
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
@@ -79,7 +80,8 @@ class SimulatedWorld:
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
         self._open: dict[SimulatedExchange, None] = {}  # those that have not ended, in the order they came
-        self._returning = 0  # clients that were refused and will come back
+        self._returning = 0  # clients that were refused and will come back, and calls of workflows that are due later
+        self.workflows = WorkflowPlayer(spec.workflow_limits_s)
         self._checker = Checker(desired.profile.capacity)
         self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
         self.desired = desired
@@ -126,7 +128,10 @@ class SimulatedWorld:
                 on_progress(row.at_s)
                 reported_s = row.at_s + _PROGRESS_S
             run(row.at_s)
-            arrive(row)
+            if row.call is None:
+                arrive(row)
+            else:
+                self._begin(row)
             self.requests += 1
             last_s = row.at_s
         self.arrivals_s = last_s if until_s is None else until_s
@@ -145,9 +150,11 @@ class SimulatedWorld:
         if spec.tail_s is not None:
             heap.run(self.arrivals_s + spec.tail_s)
         else:
-            until_s = self.arrivals_s + tail_s(self.dispatcher.routes.lanes.values())
+            call_s = tail_s(self.dispatcher.routes.lanes.values())
+            until_s = self.arrivals_s + call_s
             while (self._open or self._returning) and heap.now_s < until_s:
                 heap.run(min(heap.now_s + spec.sweep_s, until_s))
+                until_s = max(until_s, self.workflows.over_by_s(call_s))
         for exchange in self._open:
             self._count_unfinished(exchange)
 
@@ -178,10 +185,13 @@ class SimulatedWorld:
         recorder.refusals[refusal.value] += 1
         self._checker.refused(request, refusal, self.heap.now_s)
         recorder.bucket(request.stopwatch.started_s, self.spec.bucket_s).refused += 1
-        if exchange.attempt < self.spec.retries_max:
-            row, attempt = exchange.row, exchange.attempt + 1
-            self._returning += 1
-            self.heap.at(self.heap.now_s + retry_after_s, lambda: self._come_again(row, attempt))
+        row, now_s = exchange.row, self.heap.now_s
+        if row.call is not None:
+            again_s = self.workflows.refused(row, now_s, retry_after_s)
+        else:
+            again_s = now_s + retry_after_s if exchange.attempt < self.spec.retries_max else None
+        if again_s is not None:
+            self._arrive_at(again_s, row, exchange.attempt + 1)
 
     def over(self, exchange: SimulatedExchange) -> None:
         """Count an ended request where it arrived."""
@@ -195,6 +205,31 @@ class SimulatedWorld:
             recorder.bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
         if stopwatch.ending is Ending.COMPLETE and (tpot_s := stopwatch.mean_gap_s) is not None:
             recorder.tpot.add(tpot_s)
+        if exchange.row.call is not None and request.refused is None:
+            self._follow(exchange.row, request)
+
+    def _begin(self, row: Arrival) -> None:
+        """Take over a call as the trace has it, and send it if it waits for no other."""
+        due_s = self.workflows.arrived(row, row.at_s)
+        if due_s is None:
+            return
+        if due_s <= row.at_s:
+            self._arrive(row)
+        else:
+            self._arrive_at(due_s, row)
+
+    def _follow(self, row: Arrival, request: ActiveRequest) -> None:
+        """Send the calls of a workflow that waited for the one that has ended."""
+        stopwatch = request.stopwatch
+        if stopwatch.ending not in (Ending.COMPLETE, Ending.CAPPED):
+            self.workflows.failed(row, str(stopwatch.ending))
+            return
+        for due_s, following in self.workflows.completed(row, self.heap.now_s, queued_s=stopwatch.wait_s or 0.0):
+            self._arrive_at(due_s, following)
+
+    def _arrive_at(self, at_s: float, row: Arrival, attempt: int = 0) -> None:
+        self._returning += 1
+        self.heap.at(at_s, lambda: self._come_again(row, attempt))
 
     def _count_traffic(self, exchange: SimulatedExchange) -> None:
         """Count a request under its tier and its client."""
@@ -204,7 +239,8 @@ class SimulatedWorld:
 
     def _come_again(self, row: Arrival, attempt: int) -> None:
         self._returning -= 1
-        self._arrive(row, attempt)
+        if row.call is None or self.workflows.is_wanted(row):
+            self._arrive(row, attempt)
 
     def _arrive(self, row: Arrival, attempt: int = 0) -> None:
         now_s = self.heap.now_s
@@ -214,6 +250,8 @@ class SimulatedWorld:
         lane = self._lane_of(row, needed)
         if isinstance(lane, Refusal):
             self.unrouted[lane.value] += 1
+            if row.call is not None:
+                self.workflows.failed(row, lane.value)
             return
         exchange = SimulatedExchange(self, row, attempt)
         bounds = lane.route.generation

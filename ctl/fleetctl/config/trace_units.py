@@ -1,0 +1,47 @@
+"""What arrives together in a trace: a request, or all calls of a workflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.config.call_rows import CALLS_MAX
+from fleetctl.config.trace import TraceRow, read_rows
+from fleetctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+
+def read_units(path: Path, *, tiers: Collection[str] = ()) -> Iterator[tuple[TraceRow, ...]]:
+    """Yield each request alone, and the rows of each workflow together, in the file's order; one unit is held at a time.
+
+    Raises ConfigError naming file and line, also where a workflow's rows do not stand together, NotFoundError.
+    """
+    unit: list[TraceRow] = []
+    begun: dict[str, str] = {}  # workflow -> where it began
+    for row in read_rows(path, tiers=tiers):
+        call = row.call
+        if unit and (call is None or unit[0].call is None or call.workflow != unit[0].call.workflow):
+            yield tuple(unit)
+            unit = []
+        if call is None:
+            yield (row,)
+            continue
+        if not unit:
+            _check_new(call.workflow, call.where, begun)
+            begun[call.workflow] = call.where
+        elif len(unit) >= CALLS_MAX:
+            raise ConfigError(f"{call.where}: workflow {call.workflow!r} has more than {CALLS_MAX} calls")
+        unit.append(row)
+    if unit:
+        yield tuple(unit)
+
+
+def _check_new(workflow: str, where: str, begun: dict[str, str]) -> None:
+    if workflow in begun:
+        raise ConfigError(
+            f"{where}: workflow {workflow!r} began at {begun[workflow]}, and other rows stand between",
+            hint="let a workflow's rows stand together, each with the arrival_s of its first; `after` and `think` say "
+            "when each call is sent",
+        )
