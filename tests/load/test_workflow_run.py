@@ -15,9 +15,12 @@ from fleetctl.load.workflows import CALL_TRIES_MAX
 from tests.load.conftest import answer_well
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.load.conftest import Server
+    from tests.load.conftest import Behaviour, Server
+
+    Serve = Callable[[Behaviour], Awaitable[Server]]
 
 HEADER = "arrival_s,prompt_tokens,output_tokens,workflow,kind,id,after,think"
 
@@ -37,7 +40,7 @@ async def load(server: Server, trace: str, **wanted: object) -> LoadReport:
     return await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=lambda _: None).run()
 
 
-async def test_steps_follow_on_each_other_and_name_workflow_kind_and_parent(serve, tmp_path: Path) -> None:
+async def test_steps_follow_on_each_other_and_name_workflow_kind_and_parent(serve: Serve, tmp_path: Path) -> None:
     ended: list[str] = []
 
     async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -61,7 +64,9 @@ async def test_steps_follow_on_each_other_and_name_workflow_kind_and_parent(serv
     assert parents["w3.s2"] == "w3.s1"
 
 
-async def test_a_refused_call_is_sent_again_and_after_five_tries_its_workflow_fails(serve, tmp_path: Path) -> None:
+async def test_a_refused_call_is_sent_again_and_after_five_tries_its_workflow_fails(
+    serve: Serve, tmp_path: Path
+) -> None:
     tries: Counter[str] = Counter()
 
     async def refuse(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -80,7 +85,7 @@ async def test_a_refused_call_is_sent_again_and_after_five_tries_its_workflow_fa
 
 
 async def test_a_failed_call_fails_its_workflow_and_a_run_that_ends_leaves_workflows_undecided(
-    serve, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     async def fail(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if request.headers["x-request-id"] == "w0.s1":
@@ -98,7 +103,7 @@ async def test_a_failed_call_fails_its_workflow_and_a_run_that_ends_leaves_workf
 
 
 async def test_a_thinking_call_is_no_request_in_flight_and_is_not_sent_once_the_run_is_stopped(
-    serve, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{HEADER}\n0,10,2,w,,a,,\n0,10,2,w,,b,a,30\n0.2,10,2,,,,,\n")

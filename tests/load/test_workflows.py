@@ -5,21 +5,20 @@ from __future__ import annotations
 import gzip
 import random
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fleetctl.errors import ConfigError
-from fleetctl.load.calls import WorkflowCall
+from fleetctl.load.calls import TraceCall, call_headers
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import Arrival, arrivals
 from fleetctl.load.workflows import CALL_TRIES_MAX, WorkflowPlayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 HEADER = "arrival_s,prompt_tokens,output_tokens,workflow,kind,id,after,think"
 
@@ -33,7 +32,7 @@ def played(trace: str, **wanted: object) -> list[Arrival]:
     return list(arrivals(LoadSpec(url="", trace=trace, **wanted), random.Random(1)))  # type: ignore[arg-type]
 
 
-def calls(found: Sequence[Arrival]) -> list[WorkflowCall]:
+def calls(found: Sequence[Arrival]) -> list[TraceCall]:
     return [each.call for each in found if each.call is not None]
 
 
@@ -60,7 +59,7 @@ def test_a_workflows_calls_come_together_and_name_whom_they_wait_for(tmp_path: P
 
 
 def test_a_looped_trace_has_other_workflows_in_every_lap_and_a_thinned_one_whole_ones(tmp_path: Path) -> None:
-    rows = [f"{start},10,5,w{start},agent,,{'' if not step else step}," for start in range(20) for step in range(3)]
+    rows = [f"{start},10,5,w{start},agent,,{step or ''}," for start in range(20) for step in range(3)]
     found = calls(played(trace_of(tmp_path / "t.csv", *rows), duration_s=30))
     names = [call.workflow for call in found if call.number == 0]
     assert len(names) == len(set(names)) == 30
@@ -101,7 +100,7 @@ def test_a_workflow_of_too_many_calls_is_refused(tmp_path: Path) -> None:
 
 
 def call_of(number: int, count: int, after: tuple[int, ...] = (), *, think_s: float = 0.0, kind: str = "k") -> Arrival:
-    call = WorkflowCall(
+    call = TraceCall(
         workflow="w", kind=kind, name=str(number), number=number, count=count, after=after, think_s=think_s
     )
     return Arrival(at_s=0.0, prompt_tokens=1, output_tokens=1, stream=True, call=call)
@@ -167,7 +166,9 @@ def graphs(draw: st.DrawFn) -> list[tuple[int, ...]]:
 
 
 @given(graphs(), st.integers(0, 2**32), st.booleans())
-def test_every_call_is_sent_once_after_all_it_waits_for_and_think_seconds_after_the_last(links, seed, at_once) -> None:
+def test_every_call_is_sent_once_after_all_it_waits_for_and_think_seconds_after_the_last(
+    links: list[tuple[int, ...]], seed: int, at_once: bool
+) -> None:
     """`at_once`: calls end as soon as they are sent, before the workflow's others have come."""
     dice, player = random.Random(seed), WorkflowPlayer()
     rows = [call_of(number, len(links), after, think_s=float(number)) for number, after in enumerate(links)]
@@ -202,8 +203,6 @@ def test_every_call_is_sent_once_after_all_it_waits_for_and_think_seconds_after_
 
 def test_parents_are_told_by_the_request_id_that_a_call_was_sent_with() -> None:
     first, second = calls([call_of(0, 2), call_of(1, 2, (0,))])
-    from fleetctl.load.calls import call_headers
-
     assert call_headers(first, None) == {
         "x-fleetctl-workflow": "w", "x-fleetctl-workflow-kind": "k", "x-request-id": "w.0",
     }  # fmt: skip

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.core.static_policy import static
-from fleetctl.load.calls import WorkflowCall
+from fleetctl.load.calls import TraceCall
 from fleetctl.load.trace import Arrival
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
 from fleetctl.sim.run import simulate
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
 from fleetctl.sim.world import SimulatedWorld
@@ -19,22 +20,27 @@ from tests.sim.fleets import desired_for, offerings, three_lanes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fleetctl.model.desired import Desired
     from fleetctl.sim.exchange import SimulatedExchange
 
 DESIRED = desired_for(three_lanes())
+AGENT_KIND = WorkflowKind(name="agent", steps=7, targets=(ElapsedTarget(percentile=0.99, limit_s=20.0),))
+PROMISED = replace(DESIRED, profile=replace(DESIRED.profile, workflows=WorkflowsSpec(kinds=(AGENT_KIND,))))
 SETTLED = {"short": 1, "long": 2, "batch": 1}
 AGENT = tuple((step - 1,) if step else () for step in range(7))
 RESEARCH = ((), (0,), (0,), (0,), (0,), (0,), (1, 2, 3, 4, 5))
 
 
-def workflow(name: str, at_s: float, links: tuple[tuple[int, ...], ...], *, kind: str, think_s: float = 0.5):
+def workflow(
+    name: str, at_s: float, links: tuple[tuple[int, ...], ...], *, kind: str, think_s: float = 0.5
+) -> list[Arrival]:
     return [
         Arrival(
             at_s=at_s,
             prompt_tokens=300,
             output_tokens=50,
             stream=True,
-            call=WorkflowCall(
+            call=TraceCall(
                 workflow=name, kind=kind, name=str(number + 1), number=number, count=len(links), after=after,
                 think_s=think_s if after else 0.0,
             ),
@@ -57,8 +63,8 @@ def mixed(rate: float, seconds: float, *, seed: int = 1) -> Iterator[Arrival]:
 class WatchedWorld(SimulatedWorld):
     """Notes when each call was sent and when it ended."""
 
-    def __init__(self, *args, **options) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, desired: Desired) -> None:
+        super().__init__(desired, static, SimulationSpec(settled=SETTLED), offerings=offerings())
         self.times: dict[tuple[str, int], tuple[float, float]] = {}
 
     def over(self, exchange: SimulatedExchange) -> None:
@@ -69,7 +75,7 @@ class WatchedWorld(SimulatedWorld):
 
 
 def test_calls_are_sent_after_those_they_wait_for_and_every_workflow_completes():
-    world = WatchedWorld(DESIRED, static, SimulationSpec(settled=SETTLED), offerings=offerings())
+    world = WatchedWorld(DESIRED)
     rows = list(mixed(0.2, 300))
     world.run(rows)
     for row in rows:
@@ -107,11 +113,10 @@ def test_a_refused_call_comes_back_and_a_workflow_whose_calls_are_refused_for_go
 def test_workflows_without_a_replica_fail_or_stay_undecided_and_the_simulation_ends():
     spec = SimulationSpec(
         settled=SETTLED,
-        workflow_limits_s={"agent": 20.0},
         boot_s=100_000.0,
         disturbances=(Disturbance(kind=DisturbanceKind.HANG, at_s=30, lane="short"),),
     )
-    result = simulate(DESIRED, mixed(0.2, 60), policy=static, spec=spec)
+    result = simulate(PROMISED, mixed(0.2, 60), policy=static, spec=spec)
     for each in result.workflows:
         assert each.completed + sum(each.failed.values()) + each.undecided <= each.offered
     agent = next(each for each in result.workflows if each.kind == "agent")
@@ -120,6 +125,6 @@ def test_workflows_without_a_replica_fail_or_stay_undecided_and_the_simulation_e
 
 
 def test_one_seed_gives_one_result():
-    spec = SimulationSpec(settled=SETTLED, workflow_limits_s={"agent": 20.0})
-    first, second = (repr(simulate(DESIRED, mixed(0.5, 120), policy=static, spec=spec)) for _ in range(2))
+    spec = SimulationSpec(settled=SETTLED)
+    first, second = (repr(simulate(PROMISED, mixed(0.5, 120), policy=static, spec=spec)) for _ in range(2))
     assert first == second

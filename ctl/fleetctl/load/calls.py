@@ -13,7 +13,7 @@ PARENT_HEADER: Final = "x-fleetctl-parent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowCall:
+class TraceCall:
     """A request's place among the calls of one workflow."""
 
     workflow: str
@@ -49,7 +49,7 @@ class PlayedWorkflows:
     backoff_share: float | None  # of the same, between a refusal and the next try
 
 
-def call_headers(call: WorkflowCall, parent: WorkflowCall | None) -> dict[str, str]:
+def call_headers(call: TraceCall, parent: TraceCall | None) -> dict[str, str]:
     """Return what a gateway is told of a call."""
     headers = {WORKFLOW_HEADER: call.workflow, "x-request-id": call.request_id}
     headers |= {KIND_HEADER: call.kind} if call.kind else {}

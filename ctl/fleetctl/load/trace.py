@@ -11,7 +11,7 @@ from fleetctl.config.call_rows import call_name, kind_of, linked
 from fleetctl.config.trace import TraceRow, summarize
 from fleetctl.config.trace_units import read_units
 from fleetctl.errors import ConfigError
-from fleetctl.load.calls import WorkflowCall
+from fleetctl.load.calls import TraceCall
 
 if TYPE_CHECKING:
     import random
@@ -44,7 +44,7 @@ class Arrival:
     lane_entered: str = ""  # enters it again, where it can; empty: the profile's rules choose
     cached_tokens: int = 0  # of its prompt, beside `prompt_tokens`
     cached_lane: str = ""  # whose replicas had them
-    call: WorkflowCall | None = None  # of a workflow; `at_s` is then the workflow's, whose calls come together
+    call: TraceCall | None = None  # of a workflow; `at_s` is then the workflow's, whose calls come together
 
 
 def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
@@ -86,7 +86,7 @@ def check_spec(spec: LoadSpec) -> None:
         raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
 
 
-def _arrival(row: TraceRow, call: WorkflowCall | None, *, is_batch: bool, streams: bool) -> Arrival:
+def _arrival(row: TraceRow, call: TraceCall | None, *, is_batch: bool, streams: bool) -> Arrival:
     return Arrival(
         at_s=row.arrival_s,
         prompt_tokens=row.prompt_tokens,
@@ -102,7 +102,7 @@ def _arrival(row: TraceRow, call: WorkflowCall | None, *, is_batch: bool, stream
     )
 
 
-def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, WorkflowCall | None]]:
+def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, TraceCall | None]]:
     """Yield the trace's rows at the run's own times: skipped to the offset, sped up, thinned, and looped if short."""
     path = Path(spec.trace)
     keep = _share_to_keep(spec, path)
@@ -127,7 +127,7 @@ def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, Wo
         lap, lap_start_s = lap + 1, last_s + 1.0 / spec.speed
 
 
-def _calls(unit: tuple[TraceRow, ...], lap: int, speed: float) -> Iterator[WorkflowCall | None]:
+def _calls(unit: tuple[TraceRow, ...], lap: int, speed: float) -> Iterator[TraceCall | None]:
     """Yield each row's place among the calls of its workflow, which has another name in every lap; None: it is in none."""
     rows = [row.call for row in unit if row.call is not None]
     if not rows:
@@ -136,7 +136,7 @@ def _calls(unit: tuple[TraceRow, ...], lap: int, speed: float) -> Iterator[Workf
     kind, links = kind_of(rows), linked(rows)
     for number, (each, row) in enumerate(zip(rows, unit, strict=True)):
         later_s = 0.0 if each.after else (row.arrival_s - unit[0].arrival_s) / speed
-        yield WorkflowCall(
+        yield TraceCall(
             workflow=each.workflow if lap == 1 else f"{each.workflow}.{lap}",
             kind=kind,
             name=call_name(each, number),

@@ -17,12 +17,19 @@ from fleetctl.model.slo import Quantiles
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleetctl.load.calls import WorkflowCall
+    from fleetctl.load.calls import TraceCall
+    from fleetctl.model.workflows import WorkflowsSpec
 
 # A client's libraries try a refused call two to five times; after so many its workflow fails.
 CALL_TRIES_MAX: Final = 5
 _KINDS_MAX = 64  # they come from a trace
 UNNAMED_KIND: Final = "-"
+
+
+def workflow_limits_s(spec: WorkflowsSpec | None) -> dict[str, float]:
+    """Return the seconds that a good workflow takes at most, by kind, of those that anything is promised of."""
+    kinds = spec.kinds if spec is not None else ()
+    return {kind.name: kind.limit_s for kind in kinds if kind.limit_s is not None}
 
 
 @dataclass(slots=True)
@@ -107,7 +114,7 @@ class WorkflowPlayer:
         self._stopped(call, found)
         return False
 
-    def parent(self, row: Arrival) -> WorkflowCall | None:
+    def parent(self, row: Arrival) -> TraceCall | None:
         """Return the call that a call follows on: whose end was the last it waited for."""
         call = _call(row)
         found = self._open.get(call.workflow)
@@ -171,7 +178,7 @@ class WorkflowPlayer:
                 undecided[name] = undecided.get(name, 0) + 1
         return tuple(counts.figures(name, undecided.get(name, 0)) for name, counts in self._kinds.items())
 
-    def _due(self, found: _OpenWorkflow, call: WorkflowCall, at_s: float) -> float:
+    def _due(self, found: _OpenWorkflow, call: TraceCall, at_s: float) -> float:
         if not found.ended:
             found.started_s = min(found.started_s, at_s) if found.under_way else at_s
         found.under_way += 1
@@ -179,7 +186,7 @@ class WorkflowPlayer:
         self._kind(call.kind).calls += 1
         return at_s
 
-    def _stopped(self, call: WorkflowCall, found: _OpenWorkflow) -> None:
+    def _stopped(self, call: TraceCall, found: _OpenWorkflow) -> None:
         found.under_way -= 1
         self._forget_if_over(call.workflow, found)
 
@@ -240,7 +247,7 @@ class _KindCounts:
         )
 
 
-def _call(row: Arrival) -> WorkflowCall:
+def _call(row: Arrival) -> TraceCall:
     if row.call is None:
         raise AssertionError("only calls of a workflow are played here")
     return row.call

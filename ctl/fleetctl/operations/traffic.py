@@ -14,6 +14,7 @@ from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreach
 from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
+from fleetctl.load.workflows import workflow_limits_s
 from fleetctl.model.slo import LaneSlo, Metric, Quantiles
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
@@ -148,6 +149,7 @@ def fleet_spec(profile: Profile) -> LoadSpec:
         model=profile.model.name,
         api_key=keys[0] if keys else "",
         slos={lane.name: _seen(lane) for lane in profile.lanes},
+        workflow_limits_s=workflow_limits_s(profile.workflows),
         objective=profile.objective.fraction,
     )
 

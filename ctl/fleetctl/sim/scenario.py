@@ -50,7 +50,6 @@ class SimulationSpec:
     create_s: float = 2.0  # until the provider answers an order
     hop_s: float = 0.0  # gateway to engine and back
     retries_max: int = 0  # how often a client comes back that was told when to
-    workflow_limits_s: dict[str, float] = field(default_factory=dict)  # by kind: a workflow is good within it
     sweep_s: float = 1.0  # between the dispatcher's looks at what has a slow deadline
     tick_s: float = 1.0  # between two decisions
     scrape_s: float = 5.0  # between two readings of the engines' figures

@@ -18,7 +18,7 @@ from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.traffic import TrafficBreakdown
-from fleetctl.load.workflows import WorkflowPlayer
+from fleetctl.load.workflows import WorkflowPlayer, workflow_limits_s
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
@@ -81,7 +81,7 @@ class SimulatedWorld:
         self._counts_replicas = True
         self._open: dict[SimulatedExchange, None] = {}  # those that have not ended, in the order they came
         self._returning = 0  # clients that were refused and will come back, and calls of workflows that are due later
-        self.workflows = WorkflowPlayer(spec.workflow_limits_s)
+        self.workflows = WorkflowPlayer(workflow_limits_s(desired.profile.workflows))
         self._checker = Checker(desired.profile.capacity)
         self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
         self.desired = desired
