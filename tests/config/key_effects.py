@@ -134,6 +134,12 @@ def pacing(profile: Profile) -> object:
     return [pace.due_s(held, 0.01) for held in range(1, 17)]
 
 
+def tiers(profile: Profile) -> object:
+    """Return what the gateway has of tiers."""
+    found = table(profile)
+    return found.tiers, found.tier_header, [lane.tier for lane in found.lanes]
+
+
 def choices(profile: Profile) -> object:
     """Return which lane a grid of requests enters."""
     choice = LaneChoice(table(profile).lanes)

@@ -30,6 +30,7 @@ from tests.config.key_effects import (
     rollouts,
     served,
     status,
+    tiers,
     waits_from_zero,
     workflow_promises,
 )  # fmt: skip
@@ -215,6 +216,28 @@ PROBES: dict[str, Probe] = {
     "workflows.kinds.*.fan_out": Probe(value=5, effect=workflow_promises, base=_KIND),
     "workflows.kinds.*.lane": Probe(value="short", effect=workflow_promises, base=_KIND),
     **_PROMISES,
+    **{
+        key.replace("lanes.*", "tiers.*"): Probe(
+            value=probe.value, effect=tiers, base=probe.base | {k.replace("lanes.", "tiers."): v for k, v in probe.base.items()}
+        )
+        for key, probe in _PROMISES.items()
+        if key.startswith("lanes.")
+    },
+    "tiers.*.slo.stall_rate": Probe(
+        value="< 5%", effect=tiers,
+        base={"lanes.short.slo": {"stall_rate": "< 1%"}, "tiers.short.slo": {"stall_rate": "< 2%"}},
+    ),
+    "tiers.*.weight": Probe(value=6, effect=tiers, base={"tiers": {"short": {}}}),
+    "tiers.*.floor": Probe(value="20%", effect=tiers, base={"tiers": {"short": {}}}),
+    "tiers.*.max_share": Probe(value="80%", effect=tiers, base={"tiers": {"short": {}}}),
+    "tiers.*.retry_budget": Probe(value="20%", effect=tiers, base={"tiers": {"short": {}}}),
+    **{f"tiers.*.generation.{key}": Probe(value=value, effect=tiers) for key, value in _BOUNDS.items()},
+    "lanes.*.tier": Probe(value="premium", effect=tiers, base={"tiers": {"premium": {}, "free": {}}}),
+    "gateway.tier_header": Probe(
+        value=True,
+        effect=tiers,
+        base={"tiers": {"premium": {}, "free": {}}, "gateway.api_keys": ["env:FLEETCTL_TEST_KEY"]},
+    ),
     **{f"{where}.{key}": Probe(value=value, effect=served) for key, value in _BOUNDS.items() for where in ("generation", "lanes.*.generation")},
     "generation.loop": Probe(value="stop", effect=served),
     "lanes.*.generation.loop": Probe(value="stop", effect=served),

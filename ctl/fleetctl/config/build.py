@@ -19,12 +19,13 @@ from fleetctl.model.profile import (
     WorkloadSpec,
 )
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.tiers import NO_BOUNDS, NO_SLO, TierSpec
 from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleetctl.config import generation_shape, lane_shape, shape, workflow_shape
+    from fleetctl.config import generation_shape, lane_shape, shape, tier_shape, workflow_shape
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),
         workflows=_workflows(section.workflows) if section.workflows is not None else None,
+        tiers=tuple(_tier(name, tier) for name, tier in section.tiers.items()),
     )
 
 
@@ -67,13 +69,29 @@ def _value(kind: Any, value: object) -> object:  # noqa: ANN401  # annotations h
 
 def _gateway(section: shape.GatewayShape) -> GatewaySpec:
     keys = section.api_keys
-    bounded = {
-        key.key: build(GenerationSpec, key.generation, capped_is=_OF_LANES.capped_is, loop=_OF_LANES.loop)
-        for key in keys
-        if key.generation
-    }
-    references = tuple(key.key for key in keys)
-    return build(GatewaySpec, section, port_is_given=False, api_keys=references, key_generation=bounded)
+    return build(
+        GatewaySpec,
+        section,
+        port_is_given=False,
+        api_keys=tuple(key.key for key in keys),
+        key_generation={key.key: _bounds(key.generation) for key in keys if key.generation},
+        key_names={key.key: key.name for key in keys if key.name},
+        key_tiers={key.key: key.tier for key in keys if key.tier},
+    )
+
+
+def _bounds(section: generation_shape.AnswerBoundsShape) -> GenerationSpec:
+    return build(GenerationSpec, section, capped_is=_OF_LANES.capped_is, loop=_OF_LANES.loop)
+
+
+def _tier(name: str, section: tier_shape.TierShape) -> TierSpec:
+    return build(
+        TierSpec,
+        section,
+        name=name,
+        slo=_slo(section.slo) if section.slo else NO_SLO,
+        generation=_bounds(section.generation) if section.generation else NO_BOUNDS,
+    )
 
 
 def _workflows(section: workflow_shape.WorkflowsShape) -> WorkflowsSpec:
@@ -124,6 +142,7 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         engine_executable=_executable(engine.executable or "", base_dir),
         emulator=_emulator(profile.emulator, section.emulator),
         generation=_generation(profile.generation, section.generation),
+        tier=section.tier or "",
         launch=build(LaunchOverrides, section.launch, env=dict(sorted(section.launch.env.items()))),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.faults import ProfileFault
 from fleetctl.config.fields import token_range
+from fleetctl.config.tier_checks import tier_faults
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.model.profile import LaneMatch
@@ -27,6 +28,7 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from _gateway_faults(_section(tree, "gateway"))
     yield from _generation_faults(_section(tree, "generation"), lanes)
     yield from _workflow_faults(_section(_section(tree, "workflows"), "kinds"), lanes)
+    yield from tier_faults(_section(tree, "tiers"), lanes, _section(tree, "gateway"))
 
 
 def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def _whole(validate: Callable[[object], float]) -> Callable[[object], int]:
     return lambda value: int(validate(value))
 
 
-def _share(value: object) -> float:
-    """Read "30%" or 0.3."""
+def share_of(value: object) -> float:
+    """Read "30%" or 0.3 as 0.3. Raises ValueError for what is no share."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{shown(value)} is not a share; write a percentage like 30%")  # noqa: TRY004  # pydantic reports ValueError only
     if isinstance(value, str):
@@ -79,7 +79,7 @@ def _share(value: object) -> float:
 
 
 def _open_share(value: object) -> float:
-    share = _share(value)
+    share = share_of(value)
     if not 0 < share < 1:
         raise ValueError(f"must lie between 0% and 100%, both excluded, not {shown(value)}")
     return share
@@ -94,7 +94,7 @@ def _replica_share(value: object) -> ReplicaShare:
         return ReplicaShare(count=value)
     if isinstance(value, str):
         count = re.fullmatch(_COUNT_PATTERN, value)
-        return ReplicaShare(count=int(count[1])) if count is not None else ReplicaShare(share=_share(value))
+        return ReplicaShare(count=int(count[1])) if count is not None else ReplicaShare(share=share_of(value))
     raise ValueError(f"{shown(value)} is neither a count nor a share of replicas; write 1 or 10%")
 
 
@@ -197,7 +197,7 @@ def choice_schema(kinds: type[StrEnum]) -> dict[str, Any]:
     return {"type": "string", "enum": [kind.value for kind in kinds]}
 
 
-_SHARE_SCHEMA: dict[str, Any] = {
+SHARE_SCHEMA: dict[str, Any] = {
     "anyOf": [_text_schema(_SHARE_PATTERN, "99.5%", "30%"), {"type": "number", "minimum": 0, "maximum": 1}]
 }
 
@@ -216,8 +216,8 @@ Bytes = Annotated[
     BeforeValidator(_whole(_with_unit(units.parse_bytes, "a size", "a number and a unit: 512KiB, 16MiB"))),
     WithJsonSchema(_text_schema(BYTES_PATTERN, "16MiB")),
 ]
-Share = Annotated[float, BeforeValidator(_share), WithJsonSchema(_SHARE_SCHEMA)]
-OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(_SHARE_SCHEMA)]
+Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema(SHARE_SCHEMA)]
+OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(SHARE_SCHEMA)]
 RateBelow = Annotated[float, BeforeValidator(rate_below), WithJsonSchema(_text_schema(_RATE_PATTERN, "< 1%", "0.5%"))]
 TokenRange = Annotated[
     tuple[int | None, int | None],

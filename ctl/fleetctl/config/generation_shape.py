@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from fleetctl.config.fields import REFERENCE_SCHEMA, Duration, Reference, choice, choice_schema, reference
+from fleetctl.config.fields import REFERENCE_SCHEMA, Duration, Name, Reference, choice, choice_schema, reference
 from fleetctl.config.section import Count, ProfileSection
 from fleetctl.model.generation import CappedIs, GenerationSpec, LoopAction
 
@@ -80,6 +80,13 @@ class ApiKeyShape(ProfileSection):
     """An API key, and what holds for the requests that bring it."""
 
     key: Reference = Field(description="Where the key lies: env:NAME, file:PATH or keyring:SERVICE/USER.")
+    name: Name | None = Field(
+        default=None,
+        description="What figures, requests and metrics call whoever brings it. Unset: eight digits that change with each start.",
+    )
+    tier: Name | None = Field(
+        default=None, description="The tier of its requests, the highest that they may name. Unset: their lane's."
+    )
     generation: AnswerBoundsShape | None = Field(
         default=None,
         description="The bounds of the answers to it. Of these and the lane's the stricter one holds. Unset: the lane's.",

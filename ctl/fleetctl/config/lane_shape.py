@@ -11,6 +11,7 @@ from fleetctl.config.fields import (
     INSTALLED_ENGINE,
     Duration,
     EngineName,
+    Name,
     OpenShare,
     PlayedEngineName,
     RateBelow,
@@ -318,6 +319,11 @@ class LaneShape(ProfileSection):
     coalesce: CoalesceShape | None = Field(
         default=None,
         description="Streams leave in fewer and evener chunks; the first token is never held. Unset: as they come from the engine.",
+    )
+
+    tier: Name | None = Field(
+        default=None,
+        description="The tier of the requests whose key has none. Unset: the lowest, where tiers are declared.",
     )
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from fleetctl.config.section import key_of
 from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.profile import LaneMatch, LaneSpec, Objective, Profile
 from fleetctl.model.slo import LaneSlo, Metric
+from fleetctl.model.tiers import TierSpec
 from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 from fleetctl.units import format_bytes, format_duration, format_fraction, format_usd
 
@@ -64,8 +65,8 @@ def _values(field: str, value: object, key: str) -> Iterator[tuple[str, str]]:
         yield from _match(value, key)
     elif is_dataclass(value):
         yield from _leaves(value, f"{key}.")
-    elif isinstance(value, tuple) and any(isinstance(each, LaneSpec | WorkflowKind) for each in value):
-        yield key, " ".join(each.name for each in value)  # lanes are tried in this order, and kinds of one lane
+    elif isinstance(value, tuple) and any(isinstance(each, LaneSpec | TierSpec | WorkflowKind) for each in value):
+        yield key, " ".join(each.name for each in value)  # tried, or ranked, in this order
         for each in value:
             yield from _leaves(each, f"{key}.{each.name}.")
     elif isinstance(value, tuple) and any(isinstance(each, ElapsedTarget) for each in value):

@@ -30,6 +30,7 @@ from fleetctl.config.fields import (
 from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.section import Count, Positive, ProfileSection
+from fleetctl.config.tier_shape import TIERS_MAX, TierShape
 from fleetctl.config.workflow_shape import WorkflowsShape
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
@@ -270,7 +271,11 @@ class GatewayShape(ProfileSection):
     api_keys: list[ApiKey] = Field(
         default_factory=list,
         description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys. "
-        "{key: env:NAME, generation: {...}} sets bounds for one of them.",
+        "{key: env:NAME, name: acme, tier: premium, generation: {...}} names one of them, gives it a tier, and bounds.",
+    )
+    tier_header: bool = Field(
+        default=_GATEWAY.tier_header,
+        description="Whether a request may name its tier (x-fleetctl-tier): its key's, or a lower one.",
     )
     request_timeout_s: Duration = Field(
         default=_GATEWAY.request_timeout_s, description="Longest a request may take in all."
@@ -307,6 +312,11 @@ class ProfileShape(ProfileSection):
     )
     workflows: WorkflowsShape | None = Field(
         default=None, description="Calls that belong together, seen as one. Unset: each request is by itself."
+    )
+    tiers: Annotated[dict[Name, TierShape], Field(max_length=TIERS_MAX)] = Field(
+        default_factory=dict,
+        description="Classes of service by name, the highest first: lower ones are shed and capped before higher ones. "
+        "Unset: all requests are alike.",
     )
     capacity: CapacityShape = Field(default_factory=CapacityShape, description="What may be bought.")
     control: ControlShape = Field(default_factory=ControlShape, description="How the controller acts.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,15 @@ _FILE_FIRST_S = 0.25
 # Prometheus reads a page every 15 s or so; a gateway that was restarted has the readings again by then.
 _SLO_INTERVAL_S = 5.0
 _SHUT = ("unreadable",)
+
+
+class _TableKeys(NamedTuple):
+    """The keys of a table, by their hashes."""
+
+    hashes: tuple[str, ...]
+    generation: dict[str, GenerationSpec] = {}  # noqa: RUF012  # a tuple's defaults are not changed
+    names: dict[str, str] = {}  # noqa: RUF012
+    tiers: dict[str, str] = {}  # noqa: RUF012
 
 
 class Publisher:
@@ -122,14 +131,16 @@ class Publisher:
 
     def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
         version = self._table.version if self._table else 0
-        hashes, key_generation = self._hashes(desired)
+        keys = self._hashes(desired)
         table = build_table(
             desired,
             records,
             memory,
             engine_of=self._world.engine_of,
-            key_hashes=hashes,
-            key_generation=key_generation,
+            key_hashes=keys.hashes,
+            key_generation=keys.generation,
+            key_names=keys.names,
+            key_tiers=keys.tiers,
             version=version,
             before=self._table,
         )
@@ -138,18 +149,24 @@ class Publisher:
             return table
         return replace(table, version=max(version, at_work) + 1)
 
-    def _hashes(self, desired: Desired) -> tuple[tuple[str, ...], dict[str, GenerationSpec]]:
-        """Return the accepted keys' hashes, and the bounds of those that have some."""
+    def _hashes(self, desired: Desired) -> _TableKeys:
+        """Return the accepted keys' hashes, and what holds for some of them."""
         gateway = desired.profile.gateway
         try:
             hashes = self._keys.of(gateway.api_keys)
         except ConfigError as exc:
             self._journal.failed(GATEWAY, "api-keys", exc)
             table = self._table
-            return (table.api_key_hashes, table.key_generation) if table and table.api_key_hashes else (_SHUT, {})
-        bounds = gateway.key_generation
-        references = zip(gateway.api_keys, hashes, strict=True)
-        return hashes, {hashed: bounds[reference] for reference, hashed in references if reference in bounds}
+            if table is None or not table.api_key_hashes:
+                return _TableKeys(_SHUT)
+            return _TableKeys(table.api_key_hashes, table.key_generation, table.key_names, table.key_tiers)
+        hash_of = dict(zip(gateway.api_keys, hashes, strict=True))
+        return _TableKeys(
+            hashes,
+            {hash_of[reference]: bounds for reference, bounds in gateway.key_generation.items()},
+            {hash_of[reference]: name for reference, name in gateway.key_names.items()},
+            {hash_of[reference]: tier for reference, tier in gateway.key_tiers.items()},
+        )
 
     def _note_rotation(self) -> None:
         table = self._table

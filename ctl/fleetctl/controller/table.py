@@ -17,6 +17,7 @@ from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneRules, RequestRules
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.tiers import route_tiers
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _CONTEXT_CAP_MEANS = 2.0
 _NO_BOUNDS: Mapping[str, GenerationSpec] = MappingProxyType({})
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _COMING = (ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
@@ -42,6 +44,8 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
     engine_of: Callable[[str], Engine],
     key_hashes: tuple[str, ...],
     key_generation: Mapping[str, GenerationSpec] = _NO_BOUNDS,
+    key_names: Mapping[str, str] = _NO_NAMES,
+    key_tiers: Mapping[str, str] = _NO_NAMES,
     version: int,
     before: RoutingTable | None = None,
 ) -> RoutingTable:
@@ -79,6 +83,9 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
         api_key_hashes=key_hashes,
         key_generation=dict(key_generation),
         workflows=profile.workflows,
+        key_names=dict(key_names),
+        key_tiers=dict(key_tiers),
+        tiers=route_tiers(profile.tiers),
         **_part(RequestRules, profile.gateway),
     )
 

@@ -13,6 +13,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.tiers import RouteTier
 from fleetctl.model.workflows import WorkflowsSpec
 
 
@@ -76,6 +77,9 @@ class RoutingTable(RequestRules):
     api_key_hashes: tuple[str, ...] = ()  # scrypt or sha256, see gateway/auth; empty: open (loopback only)
     key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by hash: bounds beside the lane's
     workflows: WorkflowsSpec | None = None  # None: each request is by itself
+    key_names: dict[str, str] = field(default_factory=dict)  # by hash, where they have names
+    key_tiers: dict[str, str] = field(default_factory=dict)  # by hash, where they have tiers
+    tiers: tuple[RouteTier, ...] = ()  # highest first; empty: all requests are alike
 
     @property
     def order(self) -> tuple[int, int]:

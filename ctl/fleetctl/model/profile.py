@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.slo import LaneSlo
+from fleetctl.model.tiers import TierSpec
 from fleetctl.model.workflows import WorkflowsSpec
 
 
@@ -143,6 +144,7 @@ class LaneRules:
     lends: bool = True
     generation: GenerationSpec = field(default_factory=GenerationSpec)  # the bounds of its answers
     coalesce: CoalesceSpec | None = None  # None: what comes from an engine leaves as it comes
+    tier: str = ""  # of requests whose key has none; "": the lowest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,7 @@ class RequestRules:
     stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
     body_bytes_max: int = 16 * 1024 * 1024
     routing: RoutingRules = field(default_factory=RoutingRules)
+    tier_header: bool = False  # a request may name its tier, up to its key's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +273,8 @@ class GatewaySpec(RequestRules):
     port_is_given: bool = False  # by an option at `up`, which outlasts what the profile's file says
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
     key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by reference: bounds beside the lane's
+    key_names: dict[str, str] = field(default_factory=dict)  # by reference: what figures call their clients
+    key_tiers: dict[str, str] = field(default_factory=dict)  # by reference: the highest that their requests may have
 
     @property
     def url(self) -> str:
@@ -300,6 +305,7 @@ class Profile:
     control: ControlSpec
     gateway: GatewaySpec
     workflows: WorkflowsSpec | None = None  # None: each request is by itself
+    tiers: tuple[TierSpec, ...] = ()  # highest first; empty: all requests are alike
 
     def lane(self, name: str) -> LaneSpec:
         """Return the lane called `name`. Raises KeyError."""

@@ -1,0 +1,59 @@
+"""Classes of service: who goes first where not all can be served, and what each is promised whatever the others do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from fleetctl.model.generation import GenerationSpec
+from fleetctl.model.slo import LaneSlo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_SLO = LaneSlo(targets=())
+NO_BOUNDS = GenerationSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSpec:
+    """A class of service. Profiles list them highest first; lower ones are shed and capped before higher ones."""
+
+    name: str
+    weight: float = 1.0  # of a lane's tokens beyond all floors, among those who want more
+    floor: float = 0.0  # the share of a lane's served tokens that it has for the taking, whatever the others want
+    max_share: float = 1.0  # of a lane's seats and queue that it may hold
+    slo: LaneSlo = NO_SLO  # these metrics' targets stand in place of the lane's, where the lane promises them
+    generation: GenerationSpec = NO_BOUNDS  # of this and the lane's bounds the stricter holds
+    retry_budget: float | None = None  # the share of a client's requests that may be retries; None: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteTier(TierSpec):
+    """A tier in the routing table."""
+
+    priority: int = 0  # 0 is the highest tier's, as engines that schedule by priority count it
+
+
+def route_tiers(tiers: Iterable[TierSpec]) -> tuple[RouteTier, ...]:
+    """Return a profile's tiers as a routing table has them."""
+    return tuple(
+        RouteTier(**{each.name: getattr(tier, each.name) for each in fields(TierSpec)}, priority=priority)
+        for priority, tier in enumerate(tiers)
+    )
+
+
+def slo_of(lane: LaneSlo, tier: TierSpec) -> LaneSlo:
+    """Return what a lane promises to a tier: of each metric the tier's targets where it has some, in the lane's order."""
+    own = {target.metric for target in tier.slo.targets}
+    if not own:
+        return lane
+    promised = dict.fromkeys(target.metric for target in lane.targets)
+    return LaneSlo(
+        targets=tuple(
+            target
+            for metric in promised
+            for target in (tier.slo if metric in own else lane).targets
+            if target.metric is metric
+        )
+    )
