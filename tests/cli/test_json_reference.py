@@ -59,7 +59,8 @@ def test_the_page_is_what_the_types_say():
         ("ls", ["ls"]), ("status", ["status", "demo"]), ("lanes", ["lanes", "demo"]), ("why", ["why", "short"]), ("why", ["why", "r1"]),
         ("events", ["events", "demo"]), ("doctor", ["doctor"]), ("version", ["version"]), ("validate", ["validate", "chat"]),
         ("scale", ["scale", "short=2", "--dry-run"]), ("shed", ["shed", "short", "--dry-run", "--yes"]), ("gc", ["gc", "-q"]),
-        pytest.param("plan", ["plan", "chat"], marks=pytest.mark.slow), ("validate", ["validate", "broken.yaml"]),
+        pytest.param("plan", ["plan", "chat"], marks=pytest.mark.slow), pytest.param("plan", ["plan", "chat", "--explain"], marks=pytest.mark.slow),
+        ("validate", ["validate", "broken.yaml"]),
     ],
 )  # fmt: skip
 def test_a_command_prints_exactly_the_documented_keys(fleetctl, dead_fleet, home, monkeypatch, command, argv):

@@ -250,6 +250,11 @@ _ADDED: dict[str, dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "Plan": {
         "pending": (_link("PendingAnswer"), "what `up` would change", ("PendingAnswer",)),
         "preflight": (f"list of {_link('Finding')}", "what the provider finds beforehand", ("Finding",)),
+        "explanation": (
+            f"{_link('PlanExplanation')} or null",
+            "with `--explain`: what is behind the plan, key by key",
+            ("PlanExplanation",),
+        ),
     },
     "LoadReport": _VERDICT,
 }

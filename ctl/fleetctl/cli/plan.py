@@ -10,7 +10,15 @@ import typer
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
-from fleetctl.cli.plan_view import outdated_section, pending_section, pending_value, plan_sections, preflight_section
+from fleetctl.cli.plan_explanation_view import explanation_sections
+from fleetctl.cli.plan_view import (
+    outdated_section,
+    pending_section,
+    pending_value,
+    plan_sections,
+    plan_summary,
+    preflight_section,
+)
 from fleetctl.cli.progress import Progress, note_cautions, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
@@ -19,6 +27,7 @@ from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Profile
 from fleetctl.operations.approval import move_refusal
+from fleetctl.operations.explaining import PlanExplanation, explain_plan
 from fleetctl.operations.lookup import fleet_names
 from fleetctl.operations.pending import PendingChanges, pending_changes, plan_in_force
 from fleetctl.operations.plan_files import save_plan
@@ -51,6 +60,12 @@ def plan(
             "--detailed-exitcode", help="Exit 2 if the running fleet would change, or runs by older settings."
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Each key's value, its source and what follows from it; what a little more buys."
+        ),
+    ] = False,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
@@ -76,11 +91,12 @@ def plan(
             )
         )
         findings = asyncio.run(preflight(site, found, planned))
+        explanation = asyncio.run(explain_plan(site, found, planned, given.source)) if explain else None
     changes = pending_changes(site, found, planned)
     if out:
         save_plan(planned, Path(out))
         progress.note(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
-    emit(plan_answer(found, planned, changes, findings), output)
+    emit(plan_answer(found, planned, changes, findings, explanation), output)
     if found.name in fleet_names(site):
         read_fleet(site, found.name)
     if refusal := move_refusal(site, found):
@@ -93,14 +109,22 @@ def plan(
         raise typer.Exit(EXIT_PENDING)
 
 
-def plan_answer(profile: Profile, planned: Plan, changes: PendingChanges, findings: tuple[Finding, ...] = ()) -> View:
-    """Return the plan, what it would change and what its provider finds, in every format."""
+def plan_answer(
+    profile: Profile,
+    planned: Plan,
+    changes: PendingChanges,
+    findings: tuple[Finding, ...] = (),
+    explanation: PlanExplanation | None = None,
+) -> View:
+    """Return the plan, what it would change and what its provider finds, in every format; what is behind it, if given."""
     value: dict[str, Any] = {
         **to_plain(planned), "pending": pending_value(changes), "preflight": [to_plain(each) for each in findings],
+        "explanation": to_plain(explanation),
     }  # fmt: skip
     names = tuple(f"{lane.lane}={lane.replicas}" for lane in planned.lanes)
     sections = (
-        *plan_sections(profile, planned),
+        *(plan_sections(profile, planned) if explanation is None else plan_summary(profile, planned)),
+        *(explanation_sections(explanation) if explanation is not None else ()),
         preflight_section(profile.provider, findings),
         pending_section(planned.fleet, changes),
         outdated_section(planned.fleet, changes),

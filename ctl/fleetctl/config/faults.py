@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ConfigError, KeyPath, joined
 
@@ -31,6 +31,7 @@ class ProfileSource:
 
     name: str  # "fleets/chat.yaml", "packaged profile chat"
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    tree: Mapping[str, Any] = field(default_factory=dict)  # what it says, as it says it
 
     def line_of(self, path: KeyPath) -> int:
         """Return the line of the path, or of the nearest enclosing key that has one."""

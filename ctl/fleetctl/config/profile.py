@@ -96,7 +96,8 @@ def _read_text(text: str, *, source: str, base_dir: Path | None, engines: Engine
     elif not faults:
         message = f"a profile is a section of keys and values, not {shown(document.tree)}"
         faults.append(ProfileFault(path=(), line=1, message=message))
-    return _reading(ProfileSource(name=source, lines=document.lines), profile, faults)
+    tree = document.tree if isinstance(document.tree, dict) else {}
+    return _reading(ProfileSource(name=source, lines=document.lines, tree=tree), profile, faults)
 
 
 def _reading(source: ProfileSource, profile: Profile | None, faults: list[ProfileFault]) -> ProfileReading:

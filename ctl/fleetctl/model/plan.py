@@ -106,6 +106,9 @@ class LanePlan:
     gpu_spec: GpuSpec | None = None  # the card of this lane's instances
     output_tokens_mean: float = 0.0  # 0: planned before this was kept
     throughput: ReplicaThroughput | None = None  # None: planned before this was kept
+    bound_by: str = (
+        ""  # the profile's key that set the count, as lanes.short.slo.ttft.p99; empty: one replica is enough
+    )
 
     @property
     def node_count(self) -> int:

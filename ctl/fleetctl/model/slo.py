@@ -37,6 +37,13 @@ class LatencyTarget:
             return self.metric.value
         return f"{self.metric} P{self.percentile * 100:g}"
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Where a lane's section of the profile has it: ("slo", "ttft", "p99")."""
+        if self.metric is Metric.STALL_RATE:
+            return ("slo", self.metric.value)
+        return ("slo", self.metric.value, f"p{self.percentile * 100:g}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCount:

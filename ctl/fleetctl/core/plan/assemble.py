@@ -31,6 +31,7 @@ class LaneSizing:
     forecast: Forecast
     reasons: tuple[str, ...]
     throughput: ReplicaThroughput
+    bound_by: str = ""
 
 
 def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneSizing) -> LanePlan:
@@ -53,6 +54,7 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
         launch=launch_settings(lane, profile, instance, sizing.settings),
         budget=sizing.budget,
         constraint=sizing.constraint,
+        bound_by=sizing.bound_by,
         forecast=sizing.forecast,
         cost_usd_per_hour=sizing.cost_usd_per_hour,
         cost_usd_per_1m_tokens=usd_per_1m_tokens(sizing.cost_usd_per_hour, demand.tokens_per_s),

@@ -141,6 +141,7 @@ def failure(
         return Failure(
             constraint=Constraint.PREFILL,
             why=f"the queue alone would take {format_duration(failed.queue_wait_s)} of the TTFT promise",
+            target=target,
         )
     if target is not None:
         measured = found.measure_s(target.metric, target.percentile)
@@ -155,6 +156,7 @@ def failure(
         constraint=saturation(replica, batch_slots).constraint,
         why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
         f"{format_fraction(round(most, 3))}",
+        target=lane.slo.strictest(Metric.TTFT),  # which is what the ceiling is for
     )
 
 

@@ -58,7 +58,7 @@ def _promise_out_of_reach(
         f"lane {lane.name}: no number of replicas keeps {describe(target)}: the best possible is "
         f"{format_duration(best_s)} on {instance.label}",
         hint=f"nearest feasible: {nearest}" if nearest else "relax it, or allow faster GPUs",
-        key=("lanes", lane.name, "slo", target.metric.value, f"p{target.percentile * 100:g}"),
+        key=("lanes", lane.name, *target.key),
     )
 
 

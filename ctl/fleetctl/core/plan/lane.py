@@ -29,6 +29,7 @@ def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: La
         cost_usd_per_hour=markets.cost_usd_per_hour(result.instance),
         budget=ttft_budget(lane, state),
         constraint=binding(result, markets),
+        bound_by=_bound_by(lane, result, markets),
         forecast=forecast(state),
         reasons=(*_reasons(lane, result, demand, state), markets.reason, *_pinned(lane)),
         throughput=replica_throughput(lane, result),
@@ -41,6 +42,17 @@ def binding(result: SizingResult, markets: Markets) -> Constraint:
     if result.fewer is None or markets.replicas > result.needed + 1:
         return Constraint.MINIMUM
     return result.fewer.constraint
+
+
+def _bound_by(lane: LaneSpec, result: SizingResult, markets: Markets) -> str:
+    """Return the key that set the number of replicas; empty: one is the fewest there can be."""
+    if markets.replicas > result.needed and markets.replicas == lane.replicas.min:
+        return f"lanes.{lane.name}.replicas.min"
+    if result.fewer is None:
+        return f"lanes.{lane.name}.spot" if markets.replicas > 1 else ""
+    # Without a promise it is the load alone: a replica less would run over its ceiling, or saturate.
+    target = result.fewer.target
+    return ".".join(("lanes", lane.name, *target.key)) if target is not None else "workload.peak_rps"
 
 
 def forecast(state: OperatingPoint) -> Forecast:

@@ -173,6 +173,7 @@ def _lane_sizing(
             },
         ),
         constraint=Constraint.UTILISATION if rule.instances >= lane.replicas.min else Constraint.MINIMUM,
+        bound_by="workload.peak_rps" if rule.instances >= lane.replicas.min else f"lanes.{lane.name}.replicas.min",
         forecast=_forecast(lane, demand, rule, settings, markets.replicas),
         reasons=(_formula(rule, cost_usd_per_hour / max(1, markets.replicas)), _wait(rule), markets.reason),
         throughput=ReplicaThroughput(rps=rule.instance_rps, prompt_share=1.0, output_share=0.0),
