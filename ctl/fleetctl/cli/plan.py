@@ -34,6 +34,7 @@ from fleetctl.operations.plan_files import save_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.preflight import preflight
 from fleetctl.operations.profiles import as_brought_up, find_with_source
+from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
 EXIT_PENDING = 2  # as terraform says it
@@ -97,16 +98,26 @@ def plan(
         save_plan(planned, Path(out))
         progress.note(f"saved to {out}; apply it: fleetctl up {profile} --plan {out}")
     emit(plan_answer(found, planned, changes, findings, explanation), output)
+    _note_cautions(site, found, planned, findings, progress, is_read=sys.stdout.isatty() and output in _FOR_PEOPLE)
+    if detailed_exitcode and not changes.is_empty:
+        raise typer.Exit(EXIT_PENDING)
+
+
+_FOR_PEOPLE = (Format.TABLE, Format.WIDE)
+
+
+def _note_cautions(  # what the command found
+    site: Site, found: Profile, planned: Plan, findings: tuple[Finding, ...], progress: Progress, *, is_read: bool
+) -> None:
+    """Say what `up` would refuse or meet; `is_read`: the plan's own cautions have just been shown."""
     if found.name in fleet_names(site):
         read_fleet(site, found.name)
     if refusal := move_refusal(site, found):
         progress.caution(f"up would refuse this: {refusal.message}; {refusal.hint}")
     note_cautions(surge_cautions(found, planned, plan_in_force(site, found.name)), progress)
-    if not (sys.stdout.isatty() and output in (Format.TABLE, Format.WIDE)):  # there it has just been read
+    if not is_read:
         note_cautions(planned.cautions, progress)
         note_findings(findings, progress)
-    if detailed_exitcode and not changes.is_empty:
-        raise typer.Exit(EXIT_PENDING)
 
 
 def plan_answer(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec
 
 
-class Origin(StrEnum):
+class ValueOrigin(StrEnum):
     """Where the value of a key comes from that the profile does not give."""
 
     DEFAULT = "default"
@@ -36,7 +36,7 @@ class KeyEffect:
     is_binding: bool = False  # it set a lane's number of replicas
     # Of a key that is not given: what stands in its place, where that is not the schema's default.
     value: str = ""
-    origin: Origin = Origin.DEFAULT
+    origin: ValueOrigin = ValueOrigin.DEFAULT
     inherits: str = ""  # the key whose value it has
 
 

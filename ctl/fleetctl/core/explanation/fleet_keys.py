@@ -6,7 +6,7 @@ from fleetctl.core.explanation.effect import (
     Explanation,
     KeyEffect,
     KeyQuery,
-    Origin,
+    ValueOrigin,
     if_given,
     lane_by_lane,
     load_by_lane,
@@ -44,7 +44,9 @@ def _kv_cache(query: KeyQuery) -> KeyEffect:
     held = lane_by_lane(query.plan, lambda lane: f"{replica_kv_tokens(query.plan, lane):,}")
     size = format_bytes(kv_cache_bytes_per_token(card, precision))
     return KeyEffect(
-        text=f"{size} a token; tokens that a replica's KV cache holds: {held}", value=precision, origin=Origin.ENGINE
+        text=f"{size} a token; tokens that a replica's KV cache holds: {held}",
+        value=precision,
+        origin=ValueOrigin.ENGINE,
     )
 
 
@@ -54,7 +56,7 @@ def _peak(query: KeyQuery) -> KeyEffect:
         + lane_by_lane(query.plan, lambda lane: f"{lane.forecast.knee_rps:.3g}"),
         is_binding=query.is_binding,
         value=f"{query.profile.workload.peak_rps:g}",
-        origin=Origin.TRACE,
+        origin=ValueOrigin.TRACE,
     )
 
 
@@ -64,7 +66,7 @@ def _prompts(query: KeyQuery) -> KeyEffect:
     return KeyEffect(
         text=f"lognormal through P50 and P99; mean prompt by lane: {means}",
         value=f"{getattr(lengths, query.path[-1]):g}",
-        origin=Origin.TRACE,
+        origin=ValueOrigin.TRACE,
     )
 
 
@@ -74,7 +76,7 @@ def _answers(query: KeyQuery) -> KeyEffect:
     return KeyEffect(
         text=f"lognormal through P50 and P99; mean answer by lane: {means}",
         value=f"{getattr(lengths, query.path[-1]):g}",
-        origin=Origin.TRACE,
+        origin=ValueOrigin.TRACE,
     )
 
 
@@ -113,12 +115,12 @@ def _spot(query: KeyQuery) -> KeyEffect:
 
 def _offered(query: KeyQuery) -> KeyEffect:
     chosen = lane_by_lane(query.plan, lambda lane: f"{lane.gpu_count} x {lane.gpu}")
-    return KeyEffect(text=f"the cheapest together: {chosen}", value="any", origin=Origin.PROVIDER)
+    return KeyEffect(text=f"the cheapest together: {chosen}", value="any", origin=ValueOrigin.PROVIDER)
 
 
 def _places(query: KeyQuery) -> KeyEffect:
     chosen = lane_by_lane(query.plan, lambda lane: lane.offering.key)
-    return KeyEffect(text=f"bought as {chosen}", value="any", origin=Origin.PROVIDER)
+    return KeyEffect(text=f"bought as {chosen}", value="any", origin=ValueOrigin.PROVIDER)
 
 
 def _provider(query: KeyQuery) -> KeyEffect:
@@ -166,7 +168,7 @@ def _path(query: KeyQuery) -> KeyEffect | None:
 
 def _context_cap(query: KeyQuery) -> KeyEffect:
     twice = lane_by_lane(query.plan, lambda lane: f"{2 * lane.prompt_tokens_mean:.0f}")
-    return KeyEffect(is_planned=False, value=twice, origin=Origin.DERIVED)
+    return KeyEffect(is_planned=False, value=twice, origin=ValueOrigin.DERIVED)
 
 
 def _replica_share(query: KeyQuery) -> KeyEffect:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.core.explanation.effect import Explanation, KeyEffect, KeyQuery, Origin, if_given, while_running
+from fleetctl.core.explanation.effect import Explanation, KeyEffect, KeyQuery, ValueOrigin, if_given, while_running
 from fleetctl.core.plan.checks import ceiling
 from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.slo import LatencyTarget, Metric
@@ -108,7 +108,7 @@ def _launch(query: KeyQuery) -> KeyEffect:
     text = "pinned, not computed" if query.is_given else why.partition(": ")[2] or _FREE.get(name, "")
     card = query.plan.model_card
     is_known = name == "max_model_len" and card is not None and value == card.context_tokens_max
-    origin = Origin.CATALOGUE if is_known else Origin.ENGINE if name in _OF_ENGINES else Origin.DERIVED
+    origin = ValueOrigin.CATALOGUE if is_known else ValueOrigin.ENGINE if name in _OF_ENGINES else ValueOrigin.DERIVED
     return KeyEffect(text=text, value=spelled, origin=origin)
 
 
