@@ -118,6 +118,8 @@ class Exchange(ReceivedAnswer):
         request.traceparent = headers.get(TRACEPARENT)
         request.degraded = self._response.degraded
         request.limited = self._response.limited = self._received.limited
+        if ended.workflows is not None:
+            ended.workflows.begin(request, self._received)
         self._client.exchange = self
         dispatcher.submit(self.request)
 

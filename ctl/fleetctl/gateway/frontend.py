@@ -22,6 +22,7 @@ from fleetctl.gateway.metrics import PageGauges
 from fleetctl.gateway.pages import HEALTH, METRICS, LocalPages
 from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
+from fleetctl.gateway.workflows import by_table, figures_of
 from fleetctl.model.gateway import GatewaySnapshot
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Frontend:
             self.upstreams,
             clients=self._clients,
             gauges=self.gauges,
-            ids=self.ended.ids,
+            ended=self.ended,
             started_at=self._started_at,
         )
         self._bounds = BoundsTable()
@@ -86,6 +87,7 @@ class Frontend:
         self._bounds.apply(table)
         self.body_bytes_max = table.body_bytes_max
         self.upstreams.apply(table)
+        self.ended.workflows = by_table(self.ended.workflows, table.workflows, self.clock)
         self.dispatcher.apply(table)
         return True
 
@@ -119,6 +121,7 @@ class Frontend:
             replicas=tuple(replica.snapshot(now_s) for replica in self.dispatcher.routes.replicas.values()),
             loop=self.gauges.loop.read(),
             cuts=self.ended.cuts.counts(),
+            workflows=figures_of(self.ended.workflows, now_s),
         )
 
     def sweep(self) -> None:
@@ -129,6 +132,8 @@ class Frontend:
             client.check(now_s)
         self.upstreams.expire()
         self.dispatcher.sweep(now_s)
+        if self.ended.workflows is not None:
+            self.ended.workflows.tracker.sweep(now_s)
 
     def stop(self) -> None:
         """Take the requests at hand as the last ones."""

@@ -9,6 +9,7 @@ from fleetctl.core.slo.sketch import SketchReading
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.slo_gauges import SloGauges
 from fleetctl.gateway.stream_metrics import stream_families
+from fleetctl.gateway.workflow_metrics import workflow_families
 from fleetctl.model.generation import BoundReason
 from fleetctl.model.slo import BreachKind
 from fleetctl.telemetry.page import MetricsPage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.core.slo.sketch import QuantileSketch
     from fleetctl.gateway.connections import OpenConnections
     from fleetctl.gateway.upstreams import Upstreams
+    from fleetctl.gateway.workflows import RequestWorkflows
     from fleetctl.model.gateway import EventLoopLoad
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -65,7 +67,13 @@ class PageGauges:
 
 
 def exposition(
-    fleet: str, dispatcher: Dispatcher, upstreams: Upstreams, *, clients: OpenConnections, gauges: PageGauges
+    fleet: str,
+    dispatcher: Dispatcher,
+    upstreams: Upstreams,
+    *,
+    clients: OpenConnections,
+    gauges: PageGauges,
+    workflows: RequestWorkflows | None = None,
 ) -> bytes:
     """Return the page. Every sample names the fleet: one Prometheus reads several, and their lanes are called alike."""
     page = MetricsPage(_PREFIX, fleet=fleet)
@@ -88,6 +96,8 @@ def exposition(
     _lane_histograms(page, routes)
     _replica_families(page, routes, upstreams)
     stream_families(page, routes.lanes, set(routes.replicas), dispatcher.clock())
+    if workflows is not None:
+        workflow_families(page, workflows.tracker, dispatcher.clock())
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)
     gauges.slo.write(slo, dispatcher.clock())
     return (page.text() + slo.text()).encode()

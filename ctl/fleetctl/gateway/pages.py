@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.gateway import metrics, wire
-from fleetctl.gateway.request_ids import REQUEST_ID, RequestIds
+from fleetctl.gateway.request_ids import REQUEST_ID
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.gateway.client import ClientConnection
     from fleetctl.gateway.connections import OpenConnections
     from fleetctl.gateway.requests import Request
+    from fleetctl.gateway.traces import EndedRequests
     from fleetctl.gateway.upstreams import Upstreams
 
 HEALTH, METRICS = b"/health", b"/metrics"
@@ -33,7 +34,7 @@ class LocalPages:
         *,
         clients: OpenConnections,
         gauges: metrics.PageGauges,
-        ids: RequestIds,
+        ended: EndedRequests,
         started_at: datetime,
     ) -> None:
         self._fleet = fleet
@@ -41,7 +42,7 @@ class LocalPages:
         self._upstreams = upstreams
         self._clients = clients
         self._gauges = gauges
-        self._ids = ids
+        self._ended = ended
         self._started_at = started_at
 
     def serve(self, client: ClientConnection, request: Request, *, is_stopping: bool) -> None:
@@ -50,13 +51,18 @@ class LocalPages:
         if request.path == METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
             body = metrics.exposition(
-                self._fleet, self._dispatcher, self._upstreams, clients=self._clients, gauges=self._gauges
+                self._fleet,
+                self._dispatcher,
+                self._upstreams,
+                clients=self._clients,
+                gauges=self._gauges,
+                workflows=self._ended.workflows,
             )
         elif request.path == HEALTH:
             status, body = health(routes, is_stopping=is_stopping)
         else:
             body = models(routes, self._started_at)
-        head = wire.lines(content_type, (REQUEST_ID, self._ids.id_of(request.headers.get(REQUEST_ID, b""))))
+        head = wire.lines(content_type, (REQUEST_ID, self._ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
         client.reply(status, head, b"" if request.method == b"HEAD" else body)
         client.answered()
 

@@ -35,6 +35,11 @@ class RequestIds:
         return named if _LAWFUL.fullmatch(named) else self.next_id()
 
 
+def is_lawful(named: bytes) -> bool:
+    """Whether an id can go into a header, a log line and a shell's argument as it is, and is no longer than others."""
+    return _LAWFUL.fullmatch(named) is not None
+
+
 def trace_id(traceparent: bytes | None) -> str:
     """Return the trace id of a traceparent header; empty: there is none, or it is not lawful."""
     found = _TRACEPARENT.fullmatch(traceparent) if traceparent is not None else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway.cut_requests import CutRequests
 from fleetctl.gateway.request_ids import RequestIds, trace_id
+from fleetctl.gateway.workflows import end_call
 from fleetctl.model.request_trace import RequestAttempt, RequestTrace, RequestTraces, TraceQuery
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.gateway.workflows import RequestWorkflows
 
 # Of every lane: whatever ended last; those that missed, which a healthy lane has few of; refusals, which come in storms.
 _RECENT_MAX, _MISSED_MAX, _REFUSED_MAX = 1024, 512, 256
@@ -74,6 +76,7 @@ class EndedRequests:
         self._seq = 0
         self.ids = RequestIds(started_at)
         self.cuts = CutRequests()
+        self.workflows: RequestWorkflows | None = None  # None: the profile has none
 
     def note(self, request: ActiveRequest) -> None:
         """Remember a request that is over, without its exchange, which holds what its client wrote."""
@@ -85,6 +88,8 @@ class EndedRequests:
         del request.exchange
         request.hashes = _NO_HASHES
         rings.recent.append(request)
+        if request.workflow is not None:
+            end_call(self.workflows, request)
         stopwatch, attempt = request.stopwatch, request.attempt
         if attempt is not None and (attempt.failure is not None or attempt.before is not None):
             self.cuts.note(request)
@@ -113,6 +118,7 @@ class EndedRequests:
                 _trace(each, at=now - timedelta(seconds=now_s - each.stopwatch.started_s)) for each in found
             ),
             forgotten=forgotten,
+            workflows=self.workflows.find(query.id, now) if self.workflows is not None and query.id else (),
         )
 
     def _matching(self, query: TraceQuery) -> Iterator[LaneRings]:
@@ -126,6 +132,7 @@ class EndedRequests:
             for each in (chain(rings.missed, rings.refused) if query.is_missed else rings.all())
             if (not named or named in (each.id, each.traceparent) or _is_of_trace(each, query.id))
             and query.client in ("", _client(each))
+            and (not query.workflow or query.workflow == _workflow(each))
         }
         return [found[seq] for seq in sorted(found)[-query.limit :]]
 
@@ -157,6 +164,10 @@ def _client(ended: ActiveRequest) -> str:
     return f"{ended.client & 0xFFFFFFFF:08x}"
 
 
+def _workflow(ended: ActiveRequest) -> str:
+    return ended.workflow_call.workflow_id if ended.workflow_call is not None else ""
+
+
 def _is_of_trace(ended: ActiveRequest, text: str) -> bool:
     return ended.traceparent is not None and trace_id(ended.traceparent) == text
 
@@ -173,6 +184,7 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         seq=ended.seq,
         id=ended.id.decode(),
         trace_id=trace_id(ended.traceparent),
+        workflow=_workflow(ended),
         lane=ended.lane.route.name,
         is_lane_named=ended.is_lane_named,
         client=_client(ended),

@@ -14,6 +14,7 @@ from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.tiers import RouteTier
+from fleetctl.model.workflow_figures import WorkflowSnapshot
 from fleetctl.model.workflows import WorkflowsSpec
 
 
@@ -227,6 +228,7 @@ class GatewaySnapshot:
     uptime_s: float | None = None  # on a clock that nobody sets; None: it does not say
     table_generation: int = 0  # of the fleet's record that its table was made from; 0: it has none
     loop: EventLoopLoad | None = None  # None: not known yet
+    workflows: WorkflowSnapshot | None = None  # None: its profile has none
     cuts: tuple[ReplicaCuts, ...] | None = None  # since its start, gone replicas too; None: it counts none
 
     def age_s(self, now: datetime) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from fleetctl.model.workflow_trace import WorkflowTrace
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAttempt:
@@ -28,6 +30,7 @@ class RequestTrace:
     seq: int  # grows by one a request, from the gateway's start on
     id: str  # x-request-id: the client's where it is lawful, else the gateway's
     trace_id: str = ""  # of the client's traceparent
+    workflow: str = ""  # the id of the workflow that it is a call of; empty: of none
     lane: str
     is_lane_named: bool = False  # its client named the lane
     client: str  # a key that tells clients of one gateway process apart; neither key nor address can be had from it
@@ -92,6 +95,7 @@ class TraceQuery:
     id: str = ""  # an x-request-id, a traceparent or its trace id; empty: any
     lane: str = ""
     client: str = ""  # as a trace names it
+    workflow: str = ""  # only the calls of this one
     is_missed: bool = False  # only those that missed their SLO, refusals among them
     after: int | None = None  # only those that ended after this seq, in the order they ended; None: the newest
     limit: int = 100
@@ -106,4 +110,5 @@ class RequestTraces:
     last_seq: int
     requests: tuple[RequestTrace, ...]  # in the order they ended
     forgotten: int = 0  # asked for by `after`, and no longer remembered
+    workflows: tuple[WorkflowTrace, ...] = ()  # of the id that was asked for, of whichever client, the last one last
     early: tuple[EarlyRefusal, ...] = ()  # of the id that was asked for: refused before a lane was chosen

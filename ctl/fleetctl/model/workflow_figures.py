@@ -78,6 +78,11 @@ class WorkflowKindSnapshot:
     running: int  # workflows that are not over
     windows: tuple[WorkflowWindow, ...]  # 5 m, 1 h, and since the start
 
+    @property
+    def label(self) -> str:
+        """Return what it is called where it needs a name; no kind of a profile can be called as the rest is."""
+        return self.kind or "(other)"
+
     def window(self, seconds: float) -> WorkflowWindow:
         """Return the window of this length, or an empty one."""
         return next((each for each in self.windows if each.seconds == seconds), WorkflowWindow(seconds=seconds))

@@ -44,6 +44,7 @@ class WorkflowCall(msgspec.Struct, eq=False, gc=False):
     it grows, so it is exact however few of the calls are kept.
     """
 
+    workflow_id: str
     number: int  # from 0, in the order in which they began
     id: bytes  # the request's
     lane: str

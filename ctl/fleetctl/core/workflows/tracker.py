@@ -20,6 +20,7 @@ from fleetctl.model.workflow_figures import WorkflowKindSnapshot, WorkflowSnapsh
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fleetctl.core.slo.sketch import QuantileSketch
     from fleetctl.core.workflows.call import CallRequest
     from fleetctl.model.workflows import WorkflowKind, WorkflowsSpec
 
@@ -56,6 +57,7 @@ class WorkflowTracker:
         self._counts = WorkflowSnapshot()
         self._clients: dict[int, _ClientWorkflows] = {}
         self._running = 0
+        self._running_of: dict[str, int] = {}  # by kind
         self._idle: dict[Workflow, None] = {}  # without a running call, the longest idle first
         self._ended: deque[Workflow] = deque()
         self._missed: deque[Workflow] = deque()
@@ -95,6 +97,7 @@ class WorkflowTracker:
         is_kept = len(workflow.calls) < self._limits.calls_kept_max and self._kept < self._limits.calls_kept_in_all
         depth, queue_s, calls_s = _chain(workflow, before, now_s)
         call = WorkflowCall(
+            workflow_id=workflow.id,
             number=workflow.calls_begun,
             id=call_id,
             lane=lane,
@@ -144,6 +147,7 @@ class WorkflowTracker:
         own = self._clients.setdefault(client, _ClientWorkflows())  # its last one may just have made place
         own.by_id[made.id] = made
         self._running += 1
+        self._running_of[_name(made)] = self._running_of.get(_name(made), 0) + 1
         return made
 
     def _kind(self, named: CallIdentity, lane: str) -> WorkflowKind | None:
@@ -194,6 +198,7 @@ class WorkflowTracker:
         if not own.by_id:
             del self._clients[workflow.client]
         self._running -= 1
+        self._running_of[_name(workflow)] -= 1
         workflow.verdict = found = verdict(workflow)
         if workflow.is_by_trace and workflow.calls_begun == 1:
             self._kept -= len(workflow.calls)
@@ -202,7 +207,7 @@ class WorkflowTracker:
         if found is WorkflowVerdict.OVERGROWN:
             self._count(overgrown=1)
         else:
-            stats = self._stats.get(workflow.kind.name if workflow.kind is not None else "")
+            stats = self._stats.get(_name(workflow))
             if stats is not None:  # its kind may have left the profile
                 stats.open_cell(now_s).add(workflow, found)
         self._keep(workflow)
@@ -234,27 +239,25 @@ class WorkflowTracker:
         for own in self._clients.values():
             yield from own.by_id.values()
 
+    def elapsed(self, kind: str) -> QuantileSketch:
+        """Return the elapsed times of a kind since the start, not to be changed. Raises KeyError for one there is not."""
+        return self._stats[kind].lifetime().elapsed
+
     def snapshot(self, now_s: float) -> WorkflowSnapshot:
         """Return the figures of every kind."""
-        running: dict[str, int] = {}
-        for workflow in self.running():
-            name = workflow.kind.name if workflow.kind is not None else ""
-            running[name] = running.get(name, 0) + 1
-        return replace(
-            self._counts,
-            kinds=tuple(self._of_kind(name, running.get(name, 0), now_s) for name in (*self._kinds, "")),
-        )
+        kinds = tuple(self._of_kind(name, now_s) for name in (*self._kinds, ""))
+        return replace(self._counts, kinds=kinds)
 
     def note_unlawful_id(self) -> None:
         """Count a call whose id no header may hold."""
         self._count(unlawful_ids=1)
 
-    def _of_kind(self, name: str, running: int, now_s: float) -> WorkflowKindSnapshot:
+    def _of_kind(self, name: str, now_s: float) -> WorkflowKindSnapshot:
         stats, kind = self._stats[name], self._kinds.get(name)
         targets = kind.targets if kind is not None else ()
         windows = [sums.window(seconds, targets) for seconds, sums in stats.sums(now_s) if seconds in FIGURES_S]
         return WorkflowKindSnapshot(
-            kind=name, running=running, windows=(*windows, stats.lifetime().window(0.0, targets))
+            kind=name, running=self._running_of.get(name, 0), windows=(*windows, stats.lifetime().window(0.0, targets))
         )
 
     def _count(self, **more: int) -> None:
@@ -270,6 +273,10 @@ class _ClientWorkflows:
     def __init__(self) -> None:
         self.by_id: dict[str, Workflow] = {}
         self.idle: dict[Workflow, None] = {}  # the longest idle first
+
+
+def _name(workflow: Workflow) -> str:
+    return workflow.kind.name if workflow.kind is not None else ""
 
 
 def _chain(workflow: Workflow, before: WorkflowCall | None, now_s: float) -> tuple[int, float, float]:
