@@ -89,6 +89,27 @@ def test_vllm_gets_every_setting_of_the_plan() -> None:
     }
 
 
+def test_engines_that_can_are_told_to_schedule_by_priority_and_others_get_no_such_flag() -> None:
+    found = {
+        engine: options(launch(engine, priority_scheduling=True).argv)
+        for engine in ("vllm", "sglang", "emulator", "tgi")
+    }
+    assert found["vllm"]["--scheduling-policy"] == "priority"
+    assert found["sglang"]["--enable-priority-scheduling"] is True
+    assert found["emulator"]["--priority-scheduling"] is True
+    assert found["tgi"] == options(launch("tgi").argv)
+    for engine in ("vllm", "sglang", "emulator"):
+        assert (
+            found[engine].keys() - options(launch(engine).argv).keys()
+            <= load_engine(engine).capabilities.priority_flags
+        )
+
+
+def test_the_users_own_scheduling_flag_stands() -> None:
+    argv = launch("vllm", priority_scheduling=True, extra_args=("--scheduling-policy", "fcfs")).argv
+    assert options(argv)["--scheduling-policy"] == "fcfs"
+
+
 def test_tgi_gets_every_setting_of_the_plan() -> None:
     found = options(launch("tgi", kv_cache=Precision.FP8, tensor_parallel=2).argv)
     assert found["--max-input-tokens"] == "8191"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,8 +39,14 @@ KEY = "sk-engine"
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Yield a client of a running vLLM that has the key; the fixture fails if anything of it outlives SIGTERM."""
-    directory = tmp_path_factory.mktemp("vllm")
-    script = write_script(directory)
+    with running_vllm(tmp_path_factory.mktemp("vllm")) as client:
+        yield client
+
+
+@contextmanager
+def running_vllm(directory: Path, **settings: object) -> Iterator[httpx.Client]:
+    """Run one by its rendered script, with these launch settings instead of the usual ones."""
+    script = write_script(directory, **settings)
     log = (directory / "vllm.log").open("wb")
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "VLLM_API_KEY": KEY}
     started = subprocess.Popen([script], env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -60,7 +68,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         log.close()
 
 
-def write_script(directory: Path) -> Path:
+def write_script(directory: Path, **changes: object) -> Path:
     """Render the launch script of a one-lane fleet of the tiny model."""
     model = str(engine_env() / "models" / "tiny")
     lane_plan = fleets.lane_plan("short", "vllm")
@@ -68,6 +76,7 @@ def write_script(directory: Path) -> Path:
         samples.lane_plan("short").launch, model=model, served_name="tiny", max_num_seqs=4, max_model_len=2048,
         extra_args=("--enforce-eager", "--kv-cache-memory-bytes", "64M", "--port", str(free_port())), env=offline(), shutdown_timeout_s=5.0,
     )  # fmt: skip
+    settings = replace(settings, **changes)  # type: ignore[arg-type]  # fields of the settings, by name
     profile, plan = fleets.fleet((fleets.lane("short", "vllm"), replace(lane_plan, launch=settings, tensor_parallel=1)))
     previous = os.environ.get("FLEETCTL_VLLM")
     os.environ["FLEETCTL_VLLM"] = str(engine_env() / "bin" / "vllm")
@@ -151,6 +160,12 @@ def test_its_key_is_required_and_came_through_the_environment(engine: httpx.Clie
     assert stranger.status_code == 401
     assert engine.get("/v1/models").json()["data"][0]["id"] == "tiny"
     assert not any(KEY in word for process in psutil.process_iter() for word in cmdline(process))
+
+
+def test_a_priority_says_nothing_to_one_that_was_not_started_to_look_at_it(engine: httpx.Client) -> None:
+    path, body = VllmEngine().warm_body(served_name="tiny")
+    answer = engine.post(path, json=json.loads(body) | {"priority": 2})
+    assert answer.status_code == 200, answer.text
 
 
 def cmdline(process: psutil.Process) -> list[str]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.plan import make_plan
+from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.plugins import load_engine
 from fleetctl.sim.world import EPOCH
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def desired_for(profile: Profile, *, boot_s: float = 120.0) -> Desired:
         offerings=offerings(boot_s=boot_s),
         profile_hash="0" * 64,
     )
+    plan = with_priorities(plan, profile, load_engine)
     return Desired(
         fleet=profile.name, phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan, created_at=EPOCH,
         changed_at=EPOCH,

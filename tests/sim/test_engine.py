@@ -16,7 +16,7 @@ from fleetctl.sim.event_heap import EventHeap
 from fleetctl.sim.gap_counter import GapCounter
 from fleetctl.sim.limits import EngineLimits
 from fleetctl.sim.sequence import SimulatedSequence
-from fleetctl_emulator.scheduler import Scheduler, SchedulerLimits
+from fleetctl_emulator.scheduler import Order, Scheduler, SchedulerLimits
 from fleetctl_emulator.sequence import Sequence, SequenceStatus
 from fleetctl_emulator.tokens import AnswerText, Prompt
 from tests.emulator.engine_bench import MODEL_8B_L40S
@@ -31,6 +31,7 @@ class Job:
     prompt: int
     output: int
     abort_at_s: float | None = None
+    priority: int = 0
 
 
 @dataclass
@@ -71,7 +72,7 @@ def stepped(  # noqa: C901  # arrivals, aborts and steps in order of time
     scheduler = Scheduler(
         SchedulerLimits(
             max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
-            kv_blocks=limits.kv_blocks, prefix_caching=False, reserves_output=limits.reserves_output,
+            kv_blocks=limits.kv_blocks, prefix_caching=False, reserves_output=limits.reserves_output, order=Order.LOW_FIRST,
         ),
         MODEL_8B_L40S.step_s,
     )  # fmt: skip
@@ -96,7 +97,7 @@ def stepped(  # noqa: C901  # arrivals, aborts and steps in order of time
                 job = jobs[n]
                 sequences[n] = Sequence(
                     number=len(sequences), prompt=Prompt(b"0000" * job.prompt), answer=AnswerText("0"),
-                    output_tokens=job.output, arrived_s=now,
+                    output_tokens=job.output, arrived_s=now, priority=job.priority,
                 )  # fmt: skip
                 scheduler.add(sequences[n])
             if ends_s is not None and ends_s > now:
@@ -123,7 +124,9 @@ def fast_forwarded(limits: EngineLimits, jobs: list[Job]) -> tuple[list[Timing],
     sinks = [NotedSink() for _ in jobs]
 
     def add(n: int) -> None:
-        sequence = sinks[n].sequence = SimulatedSequence(sinks[n], jobs[n].prompt, jobs[n].output, gap_counter=counter)
+        sequence = sinks[n].sequence = SimulatedSequence(
+            sinks[n], jobs[n].prompt, jobs[n].output, gap_counter=counter, priority=jobs[n].priority
+        )
         engine.add(sequence)
 
     def abort(n: int) -> None:
@@ -164,6 +167,13 @@ job = st.builds(
     prompt=st.integers(1, 400),
     output=st.integers(1, 150),
 )
+of_a_tier = st.builds(
+    Job,
+    at_s=st.floats(0, 4).map(lambda s: round(s, 3)),
+    prompt=st.integers(1, 400),
+    output=st.integers(1, 150),
+    priority=st.integers(0, 2),
+)
 thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -176,7 +186,7 @@ thorough = settings(max_examples=100, deadline=None, suppress_health_check=[Heal
         kv_blocks=st.integers(35, 120),
         reserves_output=st.booleans(),
     ),
-    jobs=st.lists(job, min_size=1, max_size=30),
+    jobs=st.one_of(st.lists(job, min_size=1, max_size=30), st.lists(of_a_tier, min_size=1, max_size=30)),
 )
 def test_fast_forwarding_gives_what_taking_every_step_gives(limits, jobs):
     check_same(limits, jobs)
@@ -203,3 +213,20 @@ def test_a_crowded_cache_preempts_as_often():
     limits = EngineLimits(max_num_seqs=16, max_num_batched_tokens=128, kv_blocks=64)
     engine = check_same(limits, jobs)
     assert engine.preemptions > 5
+
+
+def test_by_priority_the_highest_is_admitted_first_and_the_lowest_preempted():
+    dice = random.Random(6)
+    jobs = [
+        Job(round(dice.uniform(0, 2), 3), dice.randrange(20, 300), dice.randrange(60, 160), priority=number % 3)
+        for number in range(60)
+    ]
+    limits = EngineLimits(max_num_seqs=16, max_num_batched_tokens=128, kv_blocks=64)
+    engine = check_same(limits, jobs)
+    assert engine.preemptions > 5
+    found, _, _ = fast_forwarded(limits, jobs)
+    waits_s = [
+        max((each.first_s or 0.0) - job.at_s for each, job in zip(found, jobs, strict=True) if job.priority == rank)
+        for rank in range(3)
+    ]
+    assert waits_s[0] < waits_s[1] < waits_s[2]

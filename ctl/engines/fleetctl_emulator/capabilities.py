@@ -11,6 +11,7 @@ KV_CACHE_DTYPES = {"auto": None, "fp8": Precision.FP8, "bf16": Precision.BF16, "
 CAPABILITIES = EngineCapabilities(
     continues_streams=False,
     priority_order=PriorityOrder.NONE,
+    priority_flags=frozenset({"--priority-scheduling", "--schedule-low-priority-values-first"}),
     reserves_output=False,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),

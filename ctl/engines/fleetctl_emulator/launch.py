@@ -42,6 +42,7 @@ def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
         "--max-num-batched-tokens": max(settings.max_num_batched_tokens, settings.max_num_seqs),
         "--max-model-len": settings.max_model_len,
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
+        "--priority-scheduling": settings.priority_scheduling,
         "--no-prefix-caching": not settings.prefix_caching,
         "--shutdown-timeout-s": settings.shutdown_timeout_s,
     }

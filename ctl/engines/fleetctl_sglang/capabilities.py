@@ -8,6 +8,7 @@ from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
     priority_order=PriorityOrder.HIGH_FIRST,  # unless --schedule-low-priority-values-first
+    priority_flags=frozenset({"--enable-priority-scheduling", "--schedule-low-priority-values-first"}),
     reserves_output=False,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),

@@ -46,5 +46,7 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--chunked-prefill-size": settings.max_num_batched_tokens,
         "--mem-fraction-static": min(settings.gpu_memory_utilization, _MEM_FRACTION_STATIC_MAX),
         "--disable-radix-cache": not settings.prefix_caching,
+        # Running requests are preempted for others only where those are ten or more above them: tiers are one apart.
+        "--enable-priority-scheduling": settings.priority_scheduling,
         "--enable-metrics": True,  # without it there is no /metrics at all
     }

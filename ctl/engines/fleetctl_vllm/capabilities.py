@@ -8,6 +8,7 @@ from fleetctl_vllm.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
     priority_order=PriorityOrder.LOW_FIRST,  # --scheduling-policy priority
+    priority_flags=frozenset({"--scheduling-policy"}),
     reserves_output=False,
     # --shutdown-timeout: without it what runs is aborted.
     shutdown=ShutdownBehaviour(drain_s=0.0, refuses_new=True, keeps_listening=True),

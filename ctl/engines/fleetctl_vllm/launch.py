@@ -82,5 +82,6 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--enable-chunked-prefill": True,
         caching: True,
+        "--scheduling-policy": "priority" if settings.priority_scheduling else None,
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }

@@ -13,6 +13,7 @@ from fleetctl.core.orphaned import NONE_ORPHANED
 from fleetctl.core.pending import pending_replica
 from fleetctl.core.placement import Ranking, ranked_offerings
 from fleetctl.core.reconcile.balance import price_of
+from fleetctl.engine_kit.priorities import priority_sign
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.action import EntryKind
 from fleetctl.model.decision import LaunchReplica
@@ -116,6 +117,7 @@ class Launcher:
             action,
             offerings,
             continues_streams=engine.capabilities.continues_streams,
+            priority_sign=priority_sign(desired.profile.lane(action.lane), lane_plan.launch, world.engine_of),
             now=world.clock.now(),
         )
         request = NodeRequest(

@@ -190,6 +190,7 @@ def _replica(
         kv_tokens=capacity.kv_tokens if capacity else 0,
         prefill_tokens_per_s=prefill_tokens_per_s,
         node_ready=is_node_ready(record),
+        priority_sign=capacity.priority_sign if capacity else 0,
         continues=capacity.continues_streams if capacity else continues,
     )
 

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
 
 
-def pending_replica(
+def pending_replica(  # noqa: PLR0913  # what a record is made of
     replica_id: str,
     desired: Desired,
     action: LaunchReplica,
     offerings: Sequence[Offering],
     *,
     continues_streams: bool,
+    priority_sign: int = 0,
     now: datetime,
 ) -> Replica:
     """Return the PENDING record of a launch on the first of these. Raises KeyError for a lane the plan does not have.
 
     The provider may give any of them: until it has said which, the record holds the dearest one's price, for the caps.
-    `continues_streams`: whether another replica of its engine may go on with a stream that it began.
+    `continues_streams`: whether another replica of its engine may go on with a stream that it began; `priority_sign`: how
+    it reads priorities, as in ReplicaCapacity.
     """
     lane = desired.plan.lane(action.lane)
     offering, price = offerings[0], max(each.price_usd_per_hour for each in offerings)
@@ -53,6 +55,7 @@ def pending_replica(
             max_num_seqs=lane.launch.max_num_seqs,
             precision=lane.launch.quantization,
             continues_streams=continues_streams,
+            priority_sign=priority_sign,
             kv_tokens=replica_kv_tokens(desired.plan, lane),
         ),
         served_name=lane.launch.served_name,

@@ -30,6 +30,7 @@ class Upstream:
         "address",
         "limits",
         "opened",
+        "priority_sign",
         "protocol_errors",
         "replica_id",
         "request_head",
@@ -45,6 +46,7 @@ class Upstream:
         self.replica_id = row.id.encode()
         self.address = row.address
         self.served_name = row.served_name  # empty: as every other replica's
+        self.priority_sign = row.priority_sign
         self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ class Upstreams(dict[str, Upstream]):
         for row in table.replicas:
             if row.id not in self:
                 self[row.id] = Upstream(row, self._clock, self._limits)
-            self[row.id].served_name = row.served_name
+            self[row.id].served_name, self[row.id].priority_sign = row.served_name, row.priority_sign
 
     def expire(self) -> None:
         """Close connections that have been idle for too long."""

@@ -36,6 +36,7 @@ class RouteReplica:
     served_name: str = (
         ""  # what its engine calls the model, where others of the table call theirs otherwise; else empty
     )
+    priority_sign: int = 0  # 1: its engine serves lower priorities first, -1: higher ones; 0: it does not look at them
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
 
     @property

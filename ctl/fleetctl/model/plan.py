@@ -42,6 +42,7 @@ class LaunchSettings:
     max_num_batched_tokens: int
     gpu_memory_utilization: float
     prefix_caching: bool = True
+    priority_scheduling: bool = False  # requests go by the priority of their tier, not by arrival alone
     shutdown_timeout_s: float = 100.0
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)

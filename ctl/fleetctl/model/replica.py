@@ -50,6 +50,7 @@ class ReplicaCapacity:
     precision: Precision
     continues_streams: bool  # it can go on with what another replica has begun to say
     kv_tokens: int = 0  # of KV cache, as planned; 0: started before this was kept, or not known
+    priority_sign: int = 0  # 1: it serves lower priorities first, -1: higher ones; 0: it does not look at them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
+from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
@@ -102,7 +103,9 @@ async def try_planning(  # as plan_profile
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
         errors += [part for part in error.parts if part.message not in known]
-    return Planning(plan=None if errors else plan, errors=tuple(errors))
+    if errors or plan is None:
+        return Planning(plan=None, errors=tuple(errors))
+    return Planning(plan=with_priorities(plan, profile, site.engines), errors=())
 
 
 async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:

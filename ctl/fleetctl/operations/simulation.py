@@ -128,7 +128,7 @@ def simulate_profile(
     policies = known_policies(request.policies or (profile.control.policy,))
     if not 1 <= request.seeds <= SEEDS_MAX:
         raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
-    load = replace(request.load, workload=profile.workload)
+    load = replace(request.load, workload=profile.workload, tiers=tuple(tier.name for tier in profile.tiers))
     check_spec(load)
     spec, start = _spec(profile, request), _start(profile, request)
     duration_s = _duration_s(load)

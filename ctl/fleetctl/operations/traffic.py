@@ -141,13 +141,15 @@ def address_spec(url: str) -> LoadSpec:
 
 
 def fleet_spec(profile: Profile) -> LoadSpec:
-    """Return a load at a fleet's gateway, shaped like the workload it was planned for."""
+    """Return a load at a fleet's gateway, shaped like the workload it was planned for, with its keys that have a name."""
     keys = profile.gateway.api_keys
     return LoadSpec(
         url=profile.gateway.url,
         workload=profile.workload,
         model=profile.model.name,
         api_key=keys[0] if keys else "",
+        keys={name: reference for reference, name in profile.gateway.key_names.items()},
+        tiers=tuple(tier.name for tier in profile.tiers),
         slos={lane.name: _seen(lane) for lane in profile.lanes},
         workflow_limits_s=workflow_limits_s(profile.workflows),
         objective=profile.objective.fraction,

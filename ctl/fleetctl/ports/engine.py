@@ -87,6 +87,8 @@ class EngineCapabilities:
     kv_cache_precisions: frozenset[Precision]
     multi_node: bool = False  # one replica over several machines: `launch` returns `member_argv`
     load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
+    # With which it is told, or not, to look at priorities; in a lane's `extra_args` they are left as they are.
+    priority_flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

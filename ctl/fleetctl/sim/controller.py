@@ -12,6 +12,7 @@ from fleetctl.core.overload import effective_step
 from fleetctl.core.pending import pending_replica
 from fleetctl.core.slo.budget import count_gateway, read_budgets
 from fleetctl.core.transitions import create_refused, is_lawful, node_created, notice_seen, stop_taken, transition
+from fleetctl.engine_kit.priorities import priority_sign
 from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
@@ -226,10 +227,15 @@ class SimulatedController:
         if offering is None:
             return None
         self._launched += 1
-        engine = visible_engine(self._engine_of, self.desired.profile.lane(action.lane))
-        continues = engine.capabilities.continues_streams
+        lane = self.desired.profile.lane(action.lane)
         return pending_replica(
-            f"r{self._launched}", self.desired, action, (offering,), continues_streams=continues, now=now
+            f"r{self._launched}",
+            self.desired,
+            action,
+            (offering,),
+            continues_streams=visible_engine(self._engine_of, lane).capabilities.continues_streams,
+            priority_sign=priority_sign(lane, self.desired.plan.lane(action.lane).launch, self._engine_of),
+            now=now,
         )
 
     def _engine(self, lane: str) -> SimulatedEngine:

@@ -2,7 +2,8 @@
 
 The semantics are vLLM V1's, step by step: running sequences decode first, one token each; then a prompt that was begun
 goes on; then waiting ones are admitted, all within the token budget. The last to arrive is preempted when a decoding
-sequence finds no KV block. What a step takes is the performance model's.
+sequence finds no KV block; where it was started to schedule by priority, the last of the lowest priority is, and the
+first of the highest is admitted. What a step takes is the performance model's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class SimulatedEngine:
         self.output_tokens = 0  # generated
         self.preemptions = 0
         self.running: dict[int, SimulatedSequence] = {}  # by number
-        self.waiting: list[SimulatedSequence] = []  # by number
+        self.waiting: list[SimulatedSequence] = []  # by rank, which is by number where there are no priorities
         self.gap_counters: dict[str, GapCounter] = {}  # by lane
         self.is_hung = False
         self.is_dead = False
@@ -68,12 +69,12 @@ class SimulatedEngine:
         """Queue a sequence, which fits the KV cache when alone."""
         self._numbers += 1
         sequence.number = self._numbers
-        self.waiting.append(sequence)
+        insort(self.waiting, sequence, key=_rank)
         if self._end is None:
             if not self.is_hung:
                 # Not at once: what else arrives at this instant joins the same step.
                 self._end = self._heap.at(self._heap.now_s, self._ended)
-        elif self._admits and len(self.waiting) == 1:
+        elif self._admits and self.waiting[0] is sequence:
             self._cut()
 
     def abort(self, sequence: SimulatedSequence) -> None:
@@ -310,17 +311,16 @@ class SimulatedEngine:
     def _decode_or_preempt(self, now_s: float) -> None:
         """Find each decoding sequence, the earliest first, the block it needs, preempting the latest for it."""
         limits = self.limits
-        for number in sorted(self.running):
-            sequence = self.running.get(number)
+        for sequence in sorted(self.running.values(), key=_rank):
             if (
-                sequence is None
+                sequence.number not in self.running
                 or sequence.decodes_from < 0
                 or (self.steps - sequence.decodes_from + sequence.computed) % BLOCK_TOKENS
             ):
                 continue
             self._blocks_used += 1
             while self._blocks_used > limits.kv_blocks:
-                victim = self.running[max(self.running)]
+                victim = max(self.running.values(), key=_rank)
                 self._preempt(victim, now_s)
                 if victim is sequence:
                     self._blocks_used -= 1
@@ -333,7 +333,7 @@ class SimulatedEngine:
         victim.computed = 0
         victim.preemptions += 1
         self.preemptions += 1
-        insort(self.waiting, victim, key=lambda sequence: sequence.number)
+        insort(self.waiting, victim, key=_rank)
 
     def _steps_alike(self) -> int:
         """Return how many steps the batch stays as it is: nobody finishes, joins or lacks a block before."""
@@ -380,3 +380,7 @@ class SimulatedEngine:
             segment.steps = 1
             self._end.cancel()
             self._end = self._heap.at(segment.end_s(1), self._ended)
+
+
+def _rank(sequence: SimulatedSequence) -> tuple[int, int]:
+    return sequence.priority, sequence.number

@@ -47,6 +47,7 @@ class SimulatedSequence:
         "output_budget",
         "output_tokens",
         "preemptions",
+        "priority",
         "prompt_tokens",
         "sink",
     )  # fmt: skip
@@ -59,11 +60,13 @@ class SimulatedSequence:
         *,
         gap_counter: GapCounter | None = None,
         output_budget: int = 0,
+        priority: int = 0,
     ) -> None:
         self.sink = sink
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.output_budget = max(output_budget, output_tokens)
+        self.priority = priority  # lower first; 0 where the engine does not look at it
         self.gap_counter = gap_counter  # None: nobody sees its tokens one by one
         self.number = -1  # order of arrival; -1: not in an engine
         self.computed = 0  # tokens in the KV cache; while it decodes, those at `decodes_from`

@@ -22,7 +22,10 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     # What came to the profile later counts only where it is given: replicas of before keep their digest.
     later = {"version": spec.engine_version, "executable": spec.engine_executable, "played": emulator.pop("version")}
     given = {key: value for key, value in later.items() if value}
-    started_with = [planned.engine, emulator, planned.launch, planned.gpu, planned.offering.instance_type]
+    launch = to_plain(planned.launch)
+    if not launch["priority_scheduling"]:
+        del launch["priority_scheduling"]
+    started_with = [planned.engine, emulator, launch, planned.gpu, planned.offering.instance_type]
     return hashlib.sha256(encode([*started_with, given] if given else started_with)).hexdigest()[:_DIGITS]
 
 
