@@ -81,7 +81,7 @@ _ROWS = (
     (
         "Look at it",
         "why",
-        "Explain a lane, a replica or one request: decisions, and where time went.",
+        "Explain a lane, a replica, a workflow or a request: decisions, and where time went.",
         "why:why",
         _READS,
     ),

@@ -15,10 +15,12 @@ from fleetctl.views.replicas import REPLICAS_STATUS, replicas_table
 from fleetctl.views.rollouts import rollout_line, rollout_tone
 from fleetctl.views.table import Cell, Tone, cell, text_table
 from fleetctl.views.values import fleet_value, lane_value
+from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fleetctl.cli.output import OutputSection
     from fleetctl.model.status import FleetStatus
 
 
@@ -46,9 +48,17 @@ def status_view(status: FleetStatus) -> View:
     sections = (
         lines(*_header(status)),
         section(lanes_table(status, WIDE, LANES_STATUS, is_stale=False)),
+        *_workflows(status),
         section(replicas),
     )
     return View(value=fleet_value(status), names=names, sections=sections)
+
+
+def _workflows(status: FleetStatus) -> tuple[OutputSection, ...]:
+    seen = status.workflows
+    if seen is None:
+        return ()
+    return section(workflow_table(seen), title=WORKFLOWS_TITLE), lines(*workflow_notes(seen))
 
 
 def lanes_view(status: FleetStatus) -> View:

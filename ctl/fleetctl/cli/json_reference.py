@@ -48,6 +48,7 @@ _DOCUMENTS = {
     "slo": "model.slo_report:SloReport",
     "why": "operations.fleets:Explanation",
     "why REQUEST-ID": "[core.diagnosis.request:RequestExplanation]",
+    "why WORKFLOW-ID": "[model.workflow_trace:WorkflowTrace]",
     "shadow": "operations.shadow:ShadowReport",
     "diagnose": "core.diagnosis.findings:Diagnosis",
     "requests": "[model.request_trace:RequestTrace]",

@@ -25,6 +25,10 @@ def requests(  # one parameter an option
         bool, typer.Option("--missed", help="Only those that missed their SLO, refusals among them.")
     ] = False,
     client: Annotated[str, typer.Option("--client", metavar="CLIENT", help="Only this client's, as shown here.")] = "",
+    workflow: Annotated[
+        str,
+        typer.Option("--workflow", metavar="ID", help="Only the calls of this workflow; `why ID` draws their tree."),
+    ] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many, the newest.")] = 50,
     output: Output = Format.TABLE,
 ) -> None:
@@ -33,5 +37,5 @@ def requests(  # one parameter an option
     Those that missed their SLO, were refused or were slowest are remembered for longer. Nothing of their text is kept.
     """
     site = site_of(ctx)
-    query = TraceQuery(lane=lane, is_missed=missed, limit=limit, client=client)
+    query = TraceQuery(lane=lane, is_missed=missed, limit=limit, client=client, workflow=workflow)
     emit(requests_view(request_traces(site, read_fleet(site, fleet), query), now=site.clock.now()), output)

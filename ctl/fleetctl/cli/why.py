@@ -12,13 +12,15 @@ from fleetctl.cli.options import FleetOption, Output
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
+from fleetctl.cli.workflow_view import workflow_view
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.request_trace import TraceQuery
 from fleetctl.operations import fleets
-from fleetctl.operations.request_traces import request_traces, why_request
+from fleetctl.operations.request_traces import request_traces, why_request, why_workflow
 from fleetctl.operations.site import Site
 
-_REQUEST = "request/"  # what a client calls a request may be a lane's name, or a replica's
+# What a client calls a request or a workflow may be a lane's name, or a replica's.
+_REQUEST, _WORKFLOW = "request/", "workflow/"
 
 
 def why(
@@ -26,9 +28,10 @@ def why(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="LANE|REPLICA|REQUEST-ID",
-            help="Whose decisions; left out: the whole fleet's. Or a request, by its x-request-id or its trace id. "
-            "Where a name is several: lane/NAME, replica/ID, node/ID, request/ID.",
+            metavar="LANE|REPLICA|WORKFLOW-ID|REQUEST-ID",
+            help="Whose decisions; left out: the whole fleet's. Or a request, by its x-request-id or its trace id, or a "
+            "workflow, by its x-fleetctl-workflow or its trace id. Where a name is several: lane/NAME, replica/ID, node/ID, "
+            "workflow/ID, request/ID.",
             autocompletion=suggestions.lanes_and_replicas,
         ),
     ] = "",
@@ -39,9 +42,13 @@ def why(
     """Explain a lane or a replica: its state, the plan's grounds, the latest decisions and the figures they stood on.
 
     Of a request: how it ended, and where its time went: the queue, the prompts before it, its replicas, its gaps.
+    Of a workflow: its calls as a tree, and the chain of them that made its time.
     """
     site = site_of(ctx)
     name = read_fleet(site, fleet)
+    if subject.startswith(_WORKFLOW):
+        emit(workflow_view(why_workflow(site, name, subject.removeprefix(_WORKFLOW)), now=site.clock.now()), output)
+        return
     if subject.startswith(_REQUEST):
         emit(request_view(why_request(site, name, subject.removeprefix(_REQUEST)), now=site.clock.now()), output)
         return
@@ -55,8 +62,10 @@ def why(
 
 
 def _request_view(site: Site, fleet: str, subject: str, unknown: NotFoundError) -> View:
-    """Return the request of this id; where there is none, what the name was not found as before."""
+    """Return the workflow or the request of this id; where there is none, what the name was not found as before."""
     try:
+        if workflows := request_traces(site, fleet, TraceQuery(id=subject)).workflows:
+            return workflow_view(workflows, now=site.clock.now())
         return request_view(why_request(site, fleet, subject), now=site.clock.now())
     except NotFoundError as forgotten:
         raise NotFoundError(f"{unknown.message}; {forgotten.message}", hint=unknown.hint) from None
@@ -65,10 +74,12 @@ def _request_view(site: Site, fleet: str, subject: str, unknown: NotFoundError) 
 
 
 def _note_request(site: Site, fleet: str, subject: str) -> None:
-    """Say that a request has this name too. Clients choose their ids, so that is no error: the fleet's own comes first."""
+    """Say that a request or a workflow has this name too. Clients choose their ids, so that is no error: the fleet's own comes first."""
     try:
         found = request_traces(site, fleet, TraceQuery(id=subject, limit=1)) if subject else None
     except UnavailableError:
         return  # without a gateway nothing is remembered of requests
+    if found is not None and found.workflows:
+        Progress().caution(f"a workflow has the id {subject!r} too: fleetctl why {_WORKFLOW}{subject}")
     if found is not None and (found.requests or found.early):
         Progress().caution(f"a request has the id {subject!r} too: fleetctl why {_REQUEST}{subject}")

@@ -106,6 +106,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_stall=known.controller_stall,
         gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
         gateway_loop=gateway.loop if gateway else None,
+        workflows=gateway.workflows if gateway else None,
         store_condition=known.store_condition,
         controller_failing_since=known.failing_since,
         overrides=desired.overrides,

@@ -9,6 +9,7 @@ from fleetctl.model.alert import Alert, AlertName, AlertSeverity
 from fleetctl.model.budget import ErrorBudget, HourOfRequests
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.workflow_figures import WorkflowSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +76,4 @@ class SloReport:
     is_live: bool  # false: no controller answers, and these are its last records
     rules: tuple[BurnRuleReport, ...] = ()
     lanes: tuple[LaneSloReport, ...] = ()
+    workflows: WorkflowSnapshot | None = None  # by the gateway's own windows; null: the profile has none, or no figures

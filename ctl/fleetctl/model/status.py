@@ -20,6 +20,7 @@ from fleetctl.model.replica import Replica
 from fleetctl.model.rollout import RolloutStatus
 from fleetctl.model.slo import LaneSlo, Validity
 from fleetctl.model.verdict import SloVerdict
+from fleetctl.model.workflow_figures import WorkflowSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,7 @@ class FleetStatus:
     gateway_stall: str = ""
     gateway_loop: EventLoopLoad | None = None  # None: not known
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
+    workflows: WorkflowSnapshot | None = None  # None: its profile has none, or the gateway is silent
     overrides: Overrides = field(default_factory=Overrides)  # what people have set, frozen or cordoned
     rollout: RolloutStatus | None = None  # the newest; None: none between two revisions
     revision: int | None = None  # that its lanes have, or are brought to, the first included; None: no rollout is known

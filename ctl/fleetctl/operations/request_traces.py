@@ -10,6 +10,7 @@ from fleetctl.model.request_trace import RequestTraces, TraceQuery
 from fleetctl.operations.lookup import known_fleet, known_lane
 
 if TYPE_CHECKING:
+    from fleetctl.model.workflow_trace import WorkflowTrace
     from fleetctl.operations.site import Site
 
 
@@ -21,6 +22,18 @@ def request_traces(site: Site, fleet: str, query: TraceQuery) -> RequestTraces:
     found = site.host.request_traces(fleet, query)
     if query.lane and not found.requests:
         known_lane(known_fleet(site, fleet), query.lane)
+    return found
+
+
+def why_workflow(site: Site, fleet: str, id_: str) -> tuple[WorkflowTrace, ...]:
+    """Return the workflows of an id, running or over; several where it was used again, or by several clients.
+
+    Raises NotFoundError, UnavailableError.
+    """
+    found = request_traces(site, fleet, TraceQuery(id=id_)).workflows
+    if not found:
+        hint = "workflows are joined by x-fleetctl-workflow or traceparent where the profile has a section `workflows`"
+        raise NotFoundError(f"the gateway of fleet {fleet!r} remembers no workflow {id_!r}", hint=hint)
     return found
 
 

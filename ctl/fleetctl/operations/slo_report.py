@@ -69,6 +69,7 @@ def slo_report(site: Site, fleet: str, since: timedelta | None = None) -> SloRep
         is_live=seen.controller_alive,
         rules=burn_rules(objective),
         lanes=tuple(lanes),
+        workflows=seen.workflows,
     )
 
 

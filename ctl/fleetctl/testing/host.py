@@ -15,6 +15,7 @@ from fleetctl.errors import LockHeldError, UnavailableError
 from fleetctl.model.log import LogChunk
 from fleetctl.model.request_trace import EarlyRefusal, RequestTrace, RequestTraces, TraceQuery
 from fleetctl.model.status import FleetStatus
+from fleetctl.model.workflow_trace import WorkflowTrace
 from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class FakeHost:
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (fleet, process) -> its log, ASCII
     requests: tuple[RequestTrace, ...] = ()  # that every gateway remembers
     early_refusals: tuple[EarlyRefusal, ...] = ()  # and those that never had a lane
+    workflows: tuple[WorkflowTrace, ...] = ()
     gateway_since: datetime | None = None  # when every gateway started; None: just now
     environments: dict[str, FleetEnvironment] = field(default_factory=dict)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # (call, fleet) of those that change something
@@ -111,7 +113,11 @@ class FakeHost:
         """Return what the test has given it, those of the query's id and lane alone. Raises UnavailableError without a gateway."""
         if fleet not in self.gateways:
             raise UnavailableError(f"the gateway of {fleet} does not answer")
-        found = [r for r in self.requests if query.id in ("", r.id) and query.lane in ("", r.lane)]
+        found = [
+            r
+            for r in self.requests
+            if query.id in ("", r.id) and query.lane in ("", r.lane) and query.workflow in ("", r.workflow)
+        ]
         last_seq = self.requests[-1].seq if self.requests else 0
         if query.after is not None:
             found = [each for each in found if each.seq > query.after][: query.limit]
@@ -121,6 +127,7 @@ class FakeHost:
             at=self.clock.now(),
             last_seq=last_seq,
             requests=tuple(found),
+            workflows=tuple(each for each in self.workflows if each.id == query.id),
             early=tuple(each for each in self.early_refusals if each.id == query.id),
         )
 

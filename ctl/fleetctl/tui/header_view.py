@@ -16,6 +16,7 @@ from fleetctl.views.conditions import CONDITION_TONES
 from fleetctl.views.replicas import countdown
 from fleetctl.views.rollouts import rollout_tone
 from fleetctl.views.table import Cell, Layout, Span, Tone, cut
+from fleetctl.views.workflows import workflow_text
 
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
@@ -56,6 +57,7 @@ def header_lines(
         _counts(status, freshness, canvas.layout),
         _cost(status, canvas.layout),
         *_cost_per_tokens(status),
+        *_workflows(status),
         *_mode(status, is_readonly=is_readonly),
         *_frozen(status, now=now),
         *_rollout(status),
@@ -101,6 +103,14 @@ def _cost_per_tokens(status: FleetStatus) -> list[HeaderItem]:
     if status.cost_usd_per_1m_tokens is None:
         return []
     return [HeaderItem(spans=((f"{format_usd(status.cost_usd_per_1m_tokens)}/1M tok", Tone.PLAIN),), rank=4)]
+
+
+def _workflows(status: FleetStatus) -> list[HeaderItem]:
+    """Return each kind of workflow with a promise: the share of good ones, and their tail beside it."""
+    found = (
+        [workflow_text(kind) for kind in status.workflows.kinds if kind.kind] if status.workflows is not None else []
+    )
+    return [HeaderItem(spans=(span,), rank=3) for span in found if span is not None]
 
 
 def _mode(status: FleetStatus, *, is_readonly: bool) -> list[HeaderItem]:

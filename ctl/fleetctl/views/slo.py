@@ -9,6 +9,7 @@ from fleetctl.views.budget import budget_tone
 from fleetctl.views.decisions import action_cell
 from fleetctl.views.streams import stream_line
 from fleetctl.views.table import NOTHING, Cell, Table, Tone, cell, text_table
+from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,6 +67,7 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         *(f"- {lane.lane}: {kinds_text(lane.kinds)}" for lane in report.lanes if lane.kinds),
         "",
         *_titled("## Streams, last hour", [f"- {line}" for line in stream_lines(report)]),
+        *_workflows(report),
         "## Worst hours",
         "",
         *(_markdown_table(hours_table(report, zone=zone)) if any(x.worst_hours for x in report.lanes) else ("None.",)),
@@ -77,6 +79,13 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         *(f"- {line}" for line in rule_lines(report)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _workflows(report: SloReport) -> tuple[str, ...]:
+    if report.workflows is None:
+        return ()
+    notes = [f"- {line}" for line in workflow_notes(report.workflows)]
+    return (f"## {WORKFLOWS_TITLE}", "", *_markdown_table(workflow_table(report.workflows)), "", *notes, "")
 
 
 def _titled(title: str, found: list[str]) -> tuple[str, ...]:
