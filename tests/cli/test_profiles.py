@@ -36,7 +36,7 @@ def test_faults_stand_one_to_a_line_with_file_and_line(fleetctl, home):
 
 def test_packaged_profiles_are_known_by_name(fleetctl):
     names = fleetctl("init", "-u", "list").out.split()
-    assert {"quickstart", "chat", "voice", "rag", "batch", "code-inline", "code-panel"} <= set(names)
+    assert {"quickstart", "chat", "voice", "rag", "batch", "code-inline", "code-panel", "saas"} <= set(names)
     for name in names:
         assert fleetctl("validate", name).code == 0
 

@@ -34,7 +34,9 @@ def test_the_installed_wheel_runs_outside_the_checkout(installed: tuple[Path, di
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("profile", ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "batch"])
+@pytest.mark.parametrize(
+    "profile", ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "batch", "saas"]
+)
 def test_every_packaged_profile_plans_from_the_wheel(
     installed: tuple[Path, dict[str, str]], tmp_path: Path, profile: str
 ) -> None:

@@ -13,7 +13,7 @@ from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_profile
 from tests.sites import plugins_site
 
-NAMES = ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "batch"]
+NAMES = ["quickstart", "chat", "voice", "code-inline", "code-panel", "rag", "batch", "saas"]
 
 
 @pytest.mark.parametrize("name", NAMES)
