@@ -33,7 +33,7 @@ TGI_FLAGS = frozenset(
 SGLANG_FLAGS = {
     "--model-path", "--served-model-name", "--host", "--port", "--tensor-parallel-size", "--dtype", "--quantization",
     "--kv-cache-dtype", "--max-running-requests", "--context-length", "--chunked-prefill-size", "--mem-fraction-static",
-    "--disable-radix-cache", "--enable-metrics",
+    "--disable-radix-cache", "--enable-metrics", "--enable-cache-report",
 }  # fmt: skip
 
 precisions = st.sampled_from(list(Precision))
@@ -81,6 +81,7 @@ def test_vllm_gets_every_setting_of_the_plan() -> None:
         "--max-model-len": "8192",
         "--max-num-batched-tokens": "2048",
         "--gpu-memory-utilization": "0.9",
+        "--enable-prompt-tokens-details": True,
         "--enable-chunked-prefill": True,
         "--enable-prefix-caching": True,
         "--shutdown-timeout": "100",
@@ -213,6 +214,8 @@ def test_switching_a_default_off_replaces_it() -> None:
     argv = launch("vllm", extra_args=("--no-enable-prefix-caching",)).argv
     assert "--enable-prefix-caching" not in argv
     assert "--no-enable-prefix-caching" in launch("vllm", prefix_caching=False).argv
+    details = launch("vllm", extra_args=("--no-enable-prompt-tokens-details",)).argv
+    assert "--enable-prompt-tokens-details" not in details
     assert launch("tgi", prefix_caching=False).env["PREFIX_CACHING"] == "0"
     assert "--disable-radix-cache" in launch("sglang", prefix_caching=False).argv
 

@@ -49,4 +49,5 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         # Running requests are preempted for others only where those are ten or more above them: tiers are one apart.
         "--enable-priority-scheduling": settings.priority_scheduling,
         "--enable-metrics": True,  # without it there is no /metrics at all
+        "--enable-cache-report": True,  # else nobody learns how much of a prompt was cached
     }

@@ -32,6 +32,7 @@ _SAME = {
     "--kv-cache-memory": "--kv-cache-memory-bytes",
     "--no-enable-prefix-caching": "--enable-prefix-caching",
     "--no-enable-chunked-prefill": "--enable-chunked-prefill",
+    "--no-enable-prompt-tokens-details": "--enable-prompt-tokens-details",
 }
 
 
@@ -83,5 +84,6 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--enable-chunked-prefill": True,
         caching: True,
         "--scheduling-policy": "priority" if settings.priority_scheduling else None,
+        "--enable-prompt-tokens-details": True,  # else nobody learns how much of a prompt was cached
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }
