@@ -14,6 +14,7 @@ from fleetctl.config.trace import read_rows
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.core.dispatch.routes import RoutingState
+from fleetctl.core.evictions.conversations import NO_KEY, Conversations
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.pacing import ChunkPace
 from fleetctl.core.plan.workload import lane_demands
@@ -28,6 +29,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.model.budget import RequestTotals
 from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.model.eviction_report import SetEvictionGuard
 from fleetctl.model.gateway import ReplicaSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
@@ -211,6 +213,29 @@ def decisions(profile: Profile) -> object:
         decision = worlds.decide(fleet, seen, memory)
         memory = decision.memory
         found.append((decision.requeue_at, decision.actions))
+    return found
+
+
+def followed(profile: Profile) -> object:
+    """Return how many of twenty conversations a gateway remembers."""
+    conversations = Conversations(table(profile).conversations)
+    if conversations.size_max:
+        for number in range(20):
+            conversations.begin(0, NO_KEY, [number], 512)
+    return len(conversations)
+
+
+def guards(profile: Profile) -> object:
+    """Return what is done over half an hour in which 0.5 % of the requests of `short` are evicted."""
+    fleet, memory, found = desired(profile), Memory(), []
+    ready = [observed(f"r{number}", record_lane=lane.name) for number, lane in enumerate(profile.lanes)]
+    short = traffic("short", samples_count=4000)
+    short = replace(short, windows=tuple(replace(window, preempted=20) for window in short.windows))
+    for passed_s in range(0, 1800, 10):
+        seen = worlds.observation(*ready, gateway=snapshot(short, now_s=3600 + passed_s), now_s=3600 + passed_s)
+        decision = worlds.decide(fleet, seen, memory)
+        memory = decision.memory
+        found.append([action for action in decision.actions if isinstance(action, SetEvictionGuard)])
     return found
 
 

@@ -95,6 +95,21 @@ def test_the_servers_bounds_of_an_answer_are_named_and_which_of_them_ended_it():
     assert any("other ended its answer" in step for step in explain_request(replace(LATE, bounded_by="other")).steps)
 
 
+def test_a_lost_prefix_says_what_was_lost_and_why():
+    lost = "turn 12 of c-81: 27,800 cached tokens -> 0, replica short-2; short-1 had it, and failed"
+    found = explain_request(replace(LATE, prefix_lost=lost, turn=12, conversation="c-81", preempted_beside=2))
+    assert f"its prefix was lost: {lost}" in found.steps
+    assert "short-2 preempted 2 streams while it was there, perhaps this one: its KV cache was full" in found.steps
+
+
+def test_a_turn_that_found_its_prefix_says_how_much_of_it():
+    turn = replace(LATE, conversation="c-81", turn=12, cached_tokens_before=400, cached_tokens_found=384)
+    assert (
+        "turn 12 of c-81: its engine found 384 tokens cached of 400 that the turn before had left"
+        in explain_request(turn).steps
+    )
+
+
 def test_an_answer_that_looped_says_from_where_and_with_what_period():
     found = explain_request(replace(LATE, loop_begin_token=1310, loop_period_tokens=12))
     assert "its answer looped from about token 1,310 on, with a period of 12 tokens" in found.steps

@@ -11,6 +11,7 @@ import pytest
 from fleetctl.core.diagnosis.findings import Cause
 from fleetctl.model.action import EntryKind
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
+from fleetctl.model.eviction import EvictionRules
 from fleetctl.model.gateway import EventLoopLoad
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
@@ -90,6 +91,24 @@ def with_loops(status: FleetStatus) -> FleetStatus:
     return replace(status, lanes=tuple(looping(lane) for lane in status.lanes))
 
 
+def with_evictions(status: FleetStatus) -> FleetStatus:
+    """Have the caches of `long` lose one request of twenty, as the gateway's figures show it."""
+
+    def losing(lane: LaneStatus) -> LaneStatus:
+        traffic = lane.traffic
+        if lane.name != "long" or traffic is None:
+            return lane
+        windows = tuple(
+            replace(
+                window, preempted=window.finished // 40, prefixes_lost=window.finished // 40, prefix_tokens_lost=9000
+            )
+            for window in traffic.windows
+        )
+        return replace(lane, traffic=replace(traffic, windows=windows))
+
+    return replace(status, lanes=tuple(losing(lane) for lane in status.lanes))
+
+
 def failed_or_uneven(failed: int, uneven: int) -> Callable[[RequestTrace], RequestTrace]:
     """Have so many of nine requests of `long` fail at their replica, and so many have gaps that are too long."""
 
@@ -111,6 +130,12 @@ def crowded(trace: RequestTrace) -> RequestTrace:
     if trace.lane != "long" or not trace.attempts:
         return trace
     return replace(trace, lane="batch", verdict="good") if trace.seq % 3 else replace(trace, verdict="ttft", ttft_s=5.0)
+
+
+def unguarded(desired: Desired) -> Desired:
+    """Let KV caches be as full as they get."""
+    control = replace(desired.profile.control, evictions=EvictionRules(act=False))
+    return replace(desired, profile=replace(desired.profile, control=control))
 
 
 def with_prefixes(desired: Desired) -> Desired:
@@ -158,6 +183,10 @@ ROLLED = replace(
     NO_STOCK, seq=9998, at=EPOCH + timedelta(seconds=259), action="rollout", code=ReasonCode.ROLLOUT,
     reason="revision 2 rolling",
 )  # fmt: skip
+LOST = replace(
+    NO_STOCK, seq=9997, kind=EntryKind.EVICTION, action="eviction", code=ReasonCode.PREFIX_LOST,
+    reason="turn 2 of c-1: 9,000 cached tokens -> 0",
+)  # fmt: skip
 STAGES = {
     Cause.STATE_FAULT: Stage(status=unlawful_disk),
     Cause.ENGINE_CANNOT_START: Stage(status=cannot_start),
@@ -169,7 +198,7 @@ STAGES = {
     Cause.GATEWAY_CPU: Stage(status=busy, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
     Cause.NOISY_CLIENT: Stage(client_of=hogging, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
     Cause.KV_CACHE_FULL: Stage(
-        profile={"itl": "900ms", "long_ttft": "4s"}, desired=lambda desired: with_launch(desired, max_num_seqs=512),
+        profile={"itl": "900ms", "long_ttft": "4s"}, desired=lambda desired: unguarded(with_launch(desired, max_num_seqs=512)),
         lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 12.0,
     ),
     Cause.BATCH_CROWDS: Stage(trace=crowded),
@@ -179,6 +208,7 @@ STAGES = {
     ),
     Cause.CAPPED_ANSWERS: Stage(trace=answered_so(4, bounded_by="max_tokens")),
     Cause.ANSWERS_LOOP: Stage(status=with_loops, trace=answered_so(1, loop_begin_token=20, loop_period_tokens=3)),
+    Cause.KV_EVICTIONS: Stage(status=with_evictions, trace=answered_so(2, prefix_lost="turn 2 of c-1"), journal=(LOST,)),
     Cause.BAD_REQUESTS: Stage(trace=answered_so(3, verdict="rejected", ending="rejected")),
     Cause.OVERLOAD: Stage(rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
     Cause.AT_LIMIT: Stage(profile={"long_max": 4, "max_nodes": 6}, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),

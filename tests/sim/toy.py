@@ -39,6 +39,7 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import Node, NodeState
@@ -365,6 +366,8 @@ class Toy:
                 | ReportAlert()
                 | ReportStreamUnit()
                 | ReportLoops()
+                | ReportEviction()
+                | SetEvictionGuard()
                 | ReportRollout()
                 | RollBack()
             ):

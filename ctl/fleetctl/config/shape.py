@@ -192,6 +192,21 @@ class RolloutShape(ProfileSection):
         return self
 
 
+class EvictionShape(ProfileSection):
+    """What is done about KV caches that lose what conversations and streams still need."""
+
+    rate_max: OpenShare = Field(
+        default=_CONTROL.evictions.rate_max,
+        description="Of a lane's requests, how many evictions there may be: preempted streams, and cached prefixes that "
+        "others took the memory of.",
+    )
+    act: bool = Field(
+        default=_CONTROL.evictions.act,
+        description="Above it keep more of the lane's KV caches free, then give its replicas fewer seats, then send long "
+        "prompts elsewhere; false: only say so.",
+    )
+
+
 class ControlShape(ProfileSection):
     """How the controller acts."""
 
@@ -233,6 +248,9 @@ class ControlShape(ProfileSection):
     ladder: LadderShape = Field(default_factory=LadderShape, description="What the ladder's steps cut to.")
     rollout: RolloutShape = Field(
         default_factory=RolloutShape, description="How a changed profile reaches running replicas."
+    )
+    evictions: EvictionShape = Field(
+        default_factory=EvictionShape, description="What is done about KV caches that lose what is still needed."
     )
 
     @model_validator(mode="after")
@@ -284,6 +302,11 @@ class GatewayShape(ProfileSection):
         default=_GATEWAY.stall_timeout_s, description="No byte from a replica for this long ends the request."
     )
     body_bytes_max: Bytes = Field(default=_GATEWAY.body_bytes_max, description="Largest request body.")
+    conversations: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=_GATEWAY.conversations,
+        description="Conversations the gateway remembers, by hashes and not by text, some 0.5 KB each, so that a lost "
+        "prefix is named; 0: none.",
+    )
     routing: RoutingShape = Field(default_factory=RoutingShape, description="How a replica is chosen for a request.")
 
 

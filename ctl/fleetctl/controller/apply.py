@@ -35,6 +35,7 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
+from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.reason import ReasonCode
@@ -177,6 +178,8 @@ class Applier:
                 | ReportAlert()
                 | ReportStreamUnit()
                 | ReportLoops()
+                | ReportEviction()
+                | SetEvictionGuard()
                 | ReportRollout()
             ):
                 # Launches are ordered together when all else is done; the table is built from the decision's memory, and

@@ -99,6 +99,8 @@ class Publisher:
                     running=engine.running,
                     waiting=engine.waiting,
                     kv_usage=engine.kv_usage,
+                    preemptions=engine.preemptions,
+                    prompt_tokens=engine.prompt_tokens,
                 )
                 for replica_id, engine, at in sound
                 if at is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
+from fleetctl.core.eviction_guard import effective_guard
 from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.core.plan.launch_identity import launched_as
@@ -71,7 +73,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
                     desired,
                     record,
                     engine_of,
-                    healthy=_is_healthy(record, memory),
+                    memory=memory,
                     served_name=record.served_name if served_names else "",
                     prefill_tokens_per_s=rates[record.lane, started.lane_of(record), started.is_before(record)],
                 )
@@ -137,6 +139,9 @@ def _lane(
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
         output_tokens=planned.output_tokens_mean,
+        long_prompt_tokens=context_tokens_cap(desired, spec)
+        if effective_guard(desired, lane_memory.evictions).moves_long
+        else 0,
         max_model_len=max((_max_model_len(r, planned) for r in serving), default=planned.launch.max_model_len),
     )
 
@@ -170,12 +175,14 @@ def _replica(
     record: Replica,
     engine_of: Callable[[str], Engine],
     *,
-    healthy: bool,
+    memory: Memory,
     served_name: str,
     prefill_tokens_per_s: float,
 ) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
     capacity = record.capacity
+    slots = capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs
+    guard = effective_guard(desired, memory.lanes.get(record.lane, LaneMemory()).evictions)
     continues = visible_engine(engine_of, desired.profile.lane(record.lane)).capabilities.continues_streams
     return RouteReplica(
         id=record.id,
@@ -183,11 +190,12 @@ def _replica(
         host=record.host,
         port=record.port,
         in_rotation=record.state is ReplicaState.READY,
-        healthy=healthy,
+        healthy=_is_healthy(record, memory),
         served_name=served_name,
-        concurrency_max=capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs,
+        concurrency_max=max(1, math.floor(guard.slots * slots)),
         max_model_len=_max_model_len(record, lane_plan),
         kv_tokens=capacity.kv_tokens if capacity else 0,
+        kv_share=guard.kv_share,
         prefill_tokens_per_s=prefill_tokens_per_s,
         node_ready=is_node_ready(record),
         priority_sign=capacity.priority_sign if capacity else 0,

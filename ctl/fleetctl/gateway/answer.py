@@ -207,6 +207,7 @@ class ReceivedAnswer:
         if usage is not None:
             counted = self._relay.tokens if self._relay is not None else 0
             self.request.prompt_tokens_used = usage.prompt_tokens
+            self.request.cached_tokens_used = usage.cached_tokens
             self.request.output_tokens_uncounted = usage.completion_tokens - counted
 
     # Of ExchangePort: how an answer ends that a replica has not ended.

@@ -56,6 +56,8 @@ class _Body(msgspec.Struct):
     n: msgspec.Raw = _EMPTY
     tools: msgspec.Raw = _EMPTY
     logprobs: msgspec.Raw = _EMPTY
+    prompt_cache_key: msgspec.Raw = _EMPTY
+    user: msgspec.Raw = _EMPTY
 
 
 class ParsedRequest(msgspec.Struct):
@@ -72,6 +74,7 @@ class ParsedRequest(msgspec.Struct):
     is_plain: bool = True  # one choice of text: no tools, no log probabilities
     has_length: bool = True  # it has a key for the answer's length, whatever it holds
     has_stop: bool = True  # and one for stop sequences
+    cache_key: bytes = b""  # what tells conversations of one client apart: its prompt_cache_key, else its user
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
@@ -114,7 +117,13 @@ def parse_request(body: bytes) -> ParsedRequest:
         ),
         has_length=read.max_tokens is not _EMPTY or read.max_completion_tokens is not _EMPTY,
         has_stop=read.stop is not _EMPTY,
+        cache_key=b"" if read.user is _EMPTY is read.prompt_cache_key else _cache_key(read),
     )
+
+
+def _cache_key(read: _Body) -> bytes:
+    given = (bytes(raw) for raw in (read.prompt_cache_key, read.user) if raw is not _EMPTY)
+    return next((raw for raw in given if raw not in _ABSENT), b"")
 
 
 def _check_utf8(body: bytes) -> None:

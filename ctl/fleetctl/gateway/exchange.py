@@ -11,6 +11,7 @@ from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.core.slo.paced import PacedStopwatch
 from fleetctl.gateway import wire
 from fleetctl.gateway.answer import ReceivedAnswer
+from fleetctl.gateway.conversation import conversation_of
 from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.early_end import last_events
 from fleetctl.gateway.pacer import StreamPacer
@@ -116,6 +117,7 @@ class Exchange(ReceivedAnswer):
             self._received.forwarded += b"x-request-id: %b\r\n" % request.id
         self._response.request_id = request.id
         request.traceparent = headers.get(TRACEPARENT)
+        request.conversation = conversation_of(self._received, parsed)
         request.degraded = self._response.degraded
         request.limited = self._response.limited = self._received.limited
         if ended.workflows is not None:

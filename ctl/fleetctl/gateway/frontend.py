@@ -108,10 +108,10 @@ class Frontend:
     def snapshot(self, pid: int) -> GatewaySnapshot:
         """Return everything the controller wants to know."""
         now_s = self.clock()
-        table = self.dispatcher.routes.table
+        now, table, evictions = self._wall.now(), self.dispatcher.routes.table, self.dispatcher.evictions
         return GatewaySnapshot(
             fleet=self._fleet,
-            at=self._wall.now(),
+            at=now,
             started_at=self._started_at,
             uptime_s=now_s - self._started_s,
             table_version=table.version if table is not None else 0,
@@ -122,6 +122,8 @@ class Frontend:
             loop=self.gauges.loop.read(),
             cuts=self.ended.cuts.counts(),
             workflows=figures_of(self.ended.workflows, now_s),
+            evictions=evictions.events(now_s, now),
+            evictions_seq=evictions.seq,
         )
 
     def sweep(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import thread_cpu_s
 from fleetctl.core.slo.sketch import SketchReading
+from fleetctl.gateway.eviction_metrics import eviction_families
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.slo_gauges import SloGauges
 from fleetctl.gateway.stream_metrics import stream_families
@@ -95,6 +96,7 @@ def exposition(
     _lane_counters(page, routes, gauges.breaches)
     _lane_histograms(page, routes)
     _replica_families(page, routes, upstreams)
+    eviction_families(page, dispatcher.evictions, set(routes.replicas))
     stream_families(page, routes.lanes, set(routes.replicas), dispatcher.clock())
     if workflows is not None:
         workflow_families(page, workflows.tracker, dispatcher.clock())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KEPT = wire.HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
     b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings", REQUEST_ID, TRACEPARENT,
-    b"x-fleetctl-workflow", b"x-fleetctl-workflow-kind", b"x-fleetctl-parent",
+    b"x-fleetctl-workflow", b"x-fleetctl-workflow-kind", b"x-fleetctl-parent", b"x-fleetctl-conversation",
 }  # fmt: skip
 # Those by which, or by whose trailers, a client asks for its connection to be kept.
 _KEEPING = frozenset((b"connection", b"proxy-connection", b"transfer-encoding"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway.cut_requests import CutRequests
 from fleetctl.gateway.request_ids import RequestIds, trace_id
+from fleetctl.gateway.traced_turn import turn_of
 from fleetctl.gateway.workflows import end_call
 from fleetctl.model.request_trace import RequestAttempt, RequestTrace, RequestTraces, TraceQuery
 
@@ -114,9 +115,7 @@ class EndedRequests:
             started_at=self._started_at,
             at=now,
             last_seq=self._seq,
-            requests=tuple(
-                _trace(each, at=now - timedelta(seconds=now_s - each.stopwatch.started_s)) for each in found
-            ),
+            requests=tuple(_trace(each, now_s=now_s, now=now) for each in found),
             forgotten=forgotten,
             workflows=self.workflows.find(query.id, now) if self.workflows is not None and query.id else (),
         )
@@ -172,8 +171,8 @@ def _is_of_trace(ended: ActiveRequest, text: str) -> bool:
     return ended.traceparent is not None and trace_id(ended.traceparent) == text
 
 
-def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
-    """Put what is kept of a request into the words of the model."""
+def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace:
+    """Put what is kept of a request into the words of the model; `now_s` is the same instant as `now`."""
     watch, limits = ended.stopwatch, ended.lane.accounts.limits
     ending = (watch.ending or Ending.REFUSED).value
     used = ended.prompt_tokens_used
@@ -188,7 +187,7 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         lane=ended.lane.route.name,
         is_lane_named=ended.is_lane_named,
         client=_client(ended),
-        at=at,
+        at=now - timedelta(seconds=now_s - watch.started_s),
         is_stream=ended.is_stream,
         prompt_tokens=prompt_tokens,
         cached_tokens=max(0, ended.prompt.prompt_tokens - attempts[-1].prompt_tokens) if attempts else 0,
@@ -215,6 +214,7 @@ def _trace(ended: ActiveRequest, *, at: datetime) -> RequestTrace:
         predicted_wait_s=ended.refused[2] if ended.refused is not None else None,
         loop_begin_token=ended.loop.begin_token if ended.loop is not None else None,
         loop_period_tokens=ended.loop.period_tokens if ended.loop is not None else None,
+        **turn_of(ended, now_s=now_s, now=now),
         rejected_status=ended.rejected_status or None,
         ending=ending,
         verdict=watch.breach.value if watch.breach is not None else "good" if watch.is_good else ending,

@@ -9,6 +9,7 @@ import msgspec
 
 _PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})(?!\d)')
 _COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})(?!\d)')
+_CACHED_TOKENS = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})(?!\d)')
 # An event's own key: inside JSON strings quotes are escaped, so no text of an answer matches.
 _MEMBER = re.compile(rb',\s*"usage"\s*:\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 
@@ -24,6 +25,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int | None = None  # of the prompt, that its engine did not have to compute; None: it does not say
 
     def as_openai(self) -> dict[str, int]:
         """Return it as OpenAI spells it."""
@@ -53,7 +55,8 @@ def read_usage(data: bytes) -> Usage | None:
     completion = _COMPLETION_TOKENS.search(data, start)
     if prompt is None:
         return None
-    return Usage(int(prompt[1]), int(completion[1]) if completion else 0)
+    cached = _CACHED_TOKENS.search(data, start) if data.find(b'"cached_tokens"', start) >= 0 else None
+    return Usage(int(prompt[1]), int(completion[1]) if completion else 0, int(cached[1]) if cached else None)
 
 
 def without_usage(event: bytes) -> bytes:

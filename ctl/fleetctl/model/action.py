@@ -23,6 +23,7 @@ class EntryKind(StrEnum):
     BREACH = "breach"  # a lane is outside its SLO, or inside it again
     ALERT = "alert"  # one has begun to fire, or is over
     STREAM = "stream"  # its tokens leave in other chunks
+    EVICTION = "eviction"  # a conversation lost its cached prefix, or streams were preempted
     ERROR = "error"
 
 

@@ -22,6 +22,7 @@ from fleetctl.model.alert import AlertRecord
 from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.engine_fault import EngineFault
+from fleetctl.model.eviction_report import EvictionMemory, ReportEviction, SetEvictionGuard
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.loop_report import ReportLoops
@@ -301,6 +302,8 @@ AnyAction = (
     | ReportAlert
     | ReportStreamUnit
     | ReportLoops
+    | ReportEviction
+    | SetEvictionGuard
     | ReportRollout
     | RollBack
     | StartGateway
@@ -352,6 +355,7 @@ class LaneMemory:
     left_at: tuple[datetime, ...] = ()  # when replicas left rotation by choice, within the last minute
     unit: StreamUnit | None = None  # the tokens of a chunk, as the journal has it; None: not measured yet
     other_unit: StreamUnit | None = None  # what is measured instead, since its instant
+    evictions: EvictionMemory = field(default_factory=EvictionMemory)
     is_pinned: bool = False  # `step` is an operator's
     released_at: datetime | None = None  # when an operator last let go of it
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from fleetctl.model.budget import RequestTotals
+from fleetctl.model.eviction import Eviction
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
@@ -32,6 +33,7 @@ class RouteReplica:
     node_ready: bool = True  # False: its node does not report, so it is picked only where no other can be
     max_model_len: int = 0  # prompt and output tokens of one request that its engine holds; 0: not known
     kv_tokens: int = 0  # of KV cache that its engine should have; 0: not known
+    kv_share: float = 0.96  # of it, what may be promised to requests
     healthy: bool = True  # False: found unhealthy; what it carries goes elsewhere as soon as it is silent
     served_name: str = (
         ""  # what its engine calls the model, where others of the table call theirs otherwise; else empty
@@ -58,6 +60,9 @@ class RouteLane(LaneRules):
     replacement_s: float | None = None
     engine: str = ""  # what its replicas are from outside, by name: only lanes of the same lend each other replicas
     output_tokens: float = 0.0  # of a mean answer, as planned; 0: not known
+    long_prompt_tokens: int = (
+        0  # prompts from so many tokens on go to spill_to lanes' larger KV caches first; 0: none do
+    )
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
 
 
@@ -98,6 +103,8 @@ class ReplicaSignals:
     running: int
     waiting: int
     kv_usage: float  # 0-1
+    preemptions: float = 0.0  # counter
+    prompt_tokens: float = 0.0  # counter; it goes back where the engine was started anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +128,9 @@ class LaneWindow:
     shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
     finished: int = 0
     looped: int = 0  # answers that were found to repeat themselves, whatever became of them
+    preempted: int = 0  # streams of its replicas that lost their place in an engine
+    prefixes_lost: int = 0  # turns of conversations whose cached prefix others had taken the memory of
+    prefix_tokens_lost: int = 0  # cached tokens of these
     prompt_tokens: int = 0
     output_tokens: int = 0  # as they came, those of requests that still run among them
     finished_output_tokens: int = 0  # of requests that finished, as `prompt_tokens` are
@@ -130,6 +140,11 @@ class LaneWindow:
     queue_wait: Quantiles = field(default_factory=Quantiles)
     targets: tuple[TargetCount, ...] = ()  # in the SLO's order
     streams: StreamFigures = field(default_factory=StreamFigures)
+
+    @property
+    def evicted(self) -> int:
+        """What its replicas' KV caches lost for want of room."""
+        return self.preempted + self.prefixes_lost
 
     @property
     def missed(self) -> int:
@@ -231,6 +246,8 @@ class GatewaySnapshot:
     loop: EventLoopLoad | None = None  # None: not known yet
     workflows: WorkflowSnapshot | None = None  # None: its profile has none
     cuts: tuple[ReplicaCuts, ...] | None = None  # since its start, gone replicas too; None: it counts none
+    evictions: tuple[Eviction, ...] = ()  # the newest, the last one last
+    evictions_seq: int = 0  # of the last there was
 
     def age_s(self, now: datetime) -> float:
         """Return how long the gateway has run: its windows hold no more than that."""

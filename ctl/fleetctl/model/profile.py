@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.eviction import EvictionRules
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.slo import LaneSlo
 from fleetctl.model.tiers import TierSpec
@@ -241,6 +242,7 @@ class ControlSpec:
     breaker_after_s: float = 30.0  # P99 over 2x its SLO for this long: refuse all new
     ladder: LadderSpec = field(default_factory=LadderSpec)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
+    evictions: EvictionRules = field(default_factory=EvictionRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +262,7 @@ class RequestRules:
     request_timeout_s: float = 600.0
     stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
     body_bytes_max: int = 16 * 1024 * 1024
+    conversations: int = 16_384  # that the gateway follows, some 0.5 KB each; 0: none
     routing: RoutingRules = field(default_factory=RoutingRules)
     tier_header: bool = False  # a request may name its tier, up to its key's
 

@@ -45,6 +45,9 @@ class ReasonCode(StrEnum):
     ALERT_RESOLVED = "alert-resolved"
     STREAM_UNIT = "stream-unit"  # tokens leave in larger or smaller chunks
     ANSWERS_LOOP = "answers-loop"
+    PREFIX_LOST = "prefix-lost"  # a conversation's cached tokens are gone
+    PREEMPTED = "preempted"  # streams lost their place in an engine
+    EVICTION_GUARD = "eviction-guard"  # more of the KV cache is kept free, or less again
     BUDGET_BURN = "budget-burn"  # held, as the error budget burns fast or too many requests wait
     REPLICAS_MISSING = "replicas-missing"  # the lane waits for them; its ladder is not climbed
     # A replica's life

@@ -58,6 +58,14 @@ class RequestTrace:
     bounded_by: str = ""  # which of the server's bounds ended its answer, in the words of model/generation; empty: none
     loop_begin_token: int | None = None  # about the first of what its answer repeated; None: it was not found to
     loop_period_tokens: int | None = None  # of one round
+    conversation: str = (
+        ""  # its client's id of it, or the gateway's; empty: its first turn, or too short to be followed
+    )
+    turn: int = 0  # of it
+    cached_tokens_before: int = 0  # of its prompt, that the turn before had left cached where it was served
+    cached_tokens_found: int | None = None  # as its engine says; None: it does not
+    prefix_lost: str = ""  # what it lost of these and why, in words; empty: nothing
+    preempted_beside: int = 0  # streams that its replica preempted while it was there, perhaps its own
     refusal: str = ""  # why it was turned away, in the words of x-fleetctl-reason
     retry_after_s: float | None = None  # as it was told; None: it was not refused
     predicted_wait_s: float | None = (

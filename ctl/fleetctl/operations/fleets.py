@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _RETRY_S = 0.5  # between two looks for a controller that is being revived
 _POLL_S = 0.5  # between two looks for new entries of a journal
+_EVICTIONS_LOOKED_AT = 500  # entries of the lanes
 _JOURNAL_MAX = 100_000  # as many as a store keeps
 
 
@@ -152,6 +153,8 @@ def why(site: Site, fleet: str, subject: str = "", *, limit: int = 20) -> Explan
     entries = site.store.journal(fleet, limit=limit, subjects=named if subject else ())
     if about is not None and about.kind is SubjectKind.LANE:
         entries = _with_moves(site, seen, about.name, entries, limit=limit)
+    if about is not None and about.kind is SubjectKind.REPLICA:
+        entries = _with_evictions(site, seen, about.name, entries, limit=limit)
     if about is None and not entries:
         raise _unknown_subject(seen, subject)
     about = about or entries[-1].subject
@@ -176,6 +179,16 @@ def _with_moves(
         and lane in (entry.inputs.get("to_lane"), entry.inputs.get("from_lane"))
     ]
     return tuple(sorted([*entries, *moves], key=lambda entry: entry.seq)[-limit:])
+
+
+def _with_evictions(
+    site: Site, seen: FleetStatus, replica: str, entries: tuple[JournalEntry, ...], *, limit: int
+) -> tuple[JournalEntry, ...]:
+    """Return a replica's entries with what its KV cache lost, which is journalled of its lane, newest last."""
+    lanes = tuple(Subject.lane(lane.name) for lane in seen.lanes)
+    found = site.store.journal(seen.fleet, limit=_EVICTIONS_LOOKED_AT, subjects=lanes)
+    lost = [e for e in found if e.kind is EntryKind.EVICTION and e.inputs.get("replica") == replica]
+    return tuple(sorted([*entries, *lost], key=lambda entry: entry.seq)[-limit:])
 
 
 def _unknown_subject(seen: FleetStatus, subject: str) -> NotFoundError:

@@ -106,6 +106,8 @@ class SimulatedObserver:
             lanes=tuple(lane.snapshot(now_s) for lane in routes.lanes.values()),
             replicas=tuple(replica.snapshot(now_s) for replica in routes.replicas.values()),
             uptime_s=now_s,
+            evictions=self._dispatcher.evictions.events(now_s, now),
+            evictions_seq=self._dispatcher.evictions.seq,
         )
 
     def _scrape(self, records: tuple[Replica, ...], now: datetime) -> None:
@@ -117,7 +119,13 @@ class SimulatedObserver:
             signals = self._signals[record.id] = self._read(record, node, now)
             feed.append(
                 ReplicaSignals(
-                    id=record.id, age_s=0.0, running=signals.running, waiting=signals.waiting, kv_usage=signals.kv_usage
+                    id=record.id,
+                    age_s=0.0,
+                    running=signals.running,
+                    waiting=signals.waiting,
+                    kv_usage=signals.kv_usage,
+                    preemptions=signals.preemptions,
+                    prompt_tokens=signals.prompt_tokens,
                 )
             )
         self._dispatcher.take_signals(SignalFeed(replicas=tuple(feed)))

@@ -18,6 +18,7 @@ _KIND_TONES = {
     EntryKind.ERROR: Tone.BAD,
     EntryKind.BREACH: Tone.WARN,
     EntryKind.STREAM: Tone.WARN,
+    EntryKind.EVICTION: Tone.WARN,
     EntryKind.NOTICE: Tone.WARN,
     EntryKind.OPERATOR: Tone.STRONG,
 }

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     NOISY_CLIENT = "noisy-client"
     LONG_PROMPTS_AHEAD = "long-prompts-ahead"  # interference: the lanes are cut in the wrong place
     KV_CACHE_FULL = "kv-cache-full"
+    KV_EVICTIONS = "kv-evictions"  # what was cached, or ran, had to make room
     BATCH_CROWDS = "batch-crowds"
     PREFIX_MISSES = "prefix-misses"
     AT_LIMIT = "at-limit"  # more is wanted than a bound or a cap allows

@@ -118,6 +118,7 @@ def _steps(trace: RequestTrace) -> Iterator[str]:
     yield from _queued(trace)
     for number, attempt in enumerate(trace.attempts):
         yield _attempt(trace, attempt, is_last=number == len(trace.attempts) - 1)
+    yield from _cached(trace)
     if trace.continuations:
         yield f"its stream was continued elsewhere {format_count(trace.continuations, 'time')}"
     if trace.gaps:
@@ -135,6 +136,18 @@ def _steps(trace: RequestTrace) -> Iterator[str]:
         yield "its engine found fault with the request itself, so that it is no miss of the lane's; its client has the message, which is not kept"
     if trace.retry_after_s is not None:
         yield f"refused: {trace.refusal}{_prediction(trace)}; it was told to come back in {format_duration(trace.retry_after_s)}"
+
+
+def _cached(trace: RequestTrace) -> Iterator[str]:
+    """Yield what became of the part of its prompt that the turn before had left cached."""
+    if trace.prefix_lost:
+        yield f"its prefix was lost: {trace.prefix_lost}"
+    elif trace.turn > 1 and trace.cached_tokens_found is not None:
+        left = f" of {trace.cached_tokens_before:,} that the turn before had left" if trace.cached_tokens_before else ""
+        yield f"turn {trace.turn} of {trace.conversation}: its engine found {trace.cached_tokens_found:,} tokens cached{left}"
+    if trace.preempted_beside:
+        streams = format_count(trace.preempted_beside, "stream")
+        yield f"{trace.replica} preempted {streams} while it was there, perhaps this one: its KV cache was full"
 
 
 def _queued(trace: RequestTrace) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.diagnosis.bad_revision import bad_revision
 from fleetctl.core.diagnosis.capacity_causes import capacity_causes
+from fleetctl.core.diagnosis.eviction_causes import eviction_causes
 from fleetctl.core.diagnosis.findings import CAUSE_ORDER, Cause, CauseFound, Diagnosis
 from fleetctl.core.diagnosis.fleet_causes import fleet_causes
 from fleetctl.core.diagnosis.length_causes import length_causes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # Causes that explain the others: while one of them stands, what requests met is its consequence.
 _ROOTS = CAUSE_ORDER[Cause.STEP_PINNED]
 _WITHOUT_TROUBLE = frozenset(
-    (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS, Cause.ANSWERS_LOOP)
+    (Cause.BAD_REQUESTS, Cause.CAPPED_ANSWERS, Cause.ANSWERS_LOOP, Cause.KV_EVICTIONS)
 )  # worth knowing though the lane keeps its objective
 _OF_A_REVISION = frozenset((Cause.SLOW_REPLICA, Cause.TOO_MANY_STREAMS))
 _SHARE_STEP = 0.25  # shares this close are alike
@@ -57,7 +58,8 @@ def _of_lane(lane: LaneEvidence) -> Iterator[CauseFound]:
     rolled = bad_revision(lane) if in_trouble else None
     if rolled is not None:
         yield rolled
-    for cause in (*traffic_causes(lane), *length_causes(lane), *(load_causes(lane) if in_trouble else ())):
+    always = (*traffic_causes(lane), *length_causes(lane), *eviction_causes(lane))
+    for cause in (*always, *(load_causes(lane) if in_trouble else ())):
         # To drain one of its replicas would only bring another of the same revision.
         is_consequence = rolled is not None and cause.cause in _OF_A_REVISION
         if (in_trouble or cause.cause in _WITHOUT_TROUBLE) and not is_consequence:

@@ -16,6 +16,7 @@ from fleetctl.core.dispatch.attribution import ErrorAttribution
 from fleetctl.core.dispatch.decode_watch import DecodeWatch
 from fleetctl.core.dispatch.early_end import EarlyEnds
 from fleetctl.core.dispatch.endings import Endings
+from fleetctl.core.dispatch.eviction_watch import EvictionWatch
 from fleetctl.core.dispatch.failover import could_continue, is_held_elsewhere
 from fleetctl.core.dispatch.failure import CONSEQUENCES, Consequence, Retry
 from fleetctl.core.dispatch.kv_watch import KvWatch
@@ -52,7 +53,7 @@ class Dispatcher:
         self._limits = limits
         self._errors = ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
-        self._kv = KvWatch()
+        self._kv, self.evictions = KvWatch(), EvictionWatch(self.routes, self._endings)
 
     @property
     def is_idle(self) -> bool:
@@ -64,6 +65,7 @@ class Dispatcher:
     def apply(self, table: RoutingTable) -> None:
         """Replace the routing table; those who wait go to whoever is there now."""
         self.routes.apply(table, self.clock())
+        self.evictions.apply(table)
         for lane in list(self.routes.lanes.values()):
             for ticket in lane.displaced.tickets():
                 if ticket.item.must_continue and not could_continue(ticket.item):
@@ -74,11 +76,7 @@ class Dispatcher:
 
     def take_signals(self, feed: SignalFeed) -> None:
         """Let routing see what engines said of themselves."""
-        now_s = self.clock()
-        for signals in feed.replicas:
-            replica = self.routes.replicas.get(signals.id)
-            if replica is not None:
-                replica.take_signals(signals, now_s)
+        self.evictions.take_signals(feed, self.clock())
 
     def submit(self, request: ActiveRequest) -> None:
         """Dispatch, queue or refuse a request that arrives now."""

@@ -25,6 +25,8 @@ class Endings:
         self.active: dict[ActiveRequest, None] = {}
         self._clock = clock
         self._ratio = ratio
+        # Follows conversations; None: nobody does. Prompts of less than a block have no prefix to speak of.
+        self.on_end: Callable[[ActiveRequest, float], None] | None = None
 
     def refuse(
         self, request: ActiveRequest, refusal: Refusal, reason: RequestEvent, *, predicted_s: float | None = None
@@ -101,6 +103,8 @@ class Endings:
                 prompt_tokens=used if used is not None else seen,
                 output_tokens_uncounted=request.output_tokens_uncounted,
             )
+        if self.on_end is not None and request.hashes:
+            self.on_end(request, self._clock())
         request.exchange.over()
 
     def _bounded(self, request: ActiveRequest, by: BoundReason) -> Ending:

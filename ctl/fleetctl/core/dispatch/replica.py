@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.evictions.kv_record import KvRecord
 from fleetctl.core.liveness import PREFILL_TOKENS_MEASURED_MIN, prefill_allowance_s
 from fleetctl.core.routing.candidate import Candidate, EngineLoad
 from fleetctl.core.routing.decode_limit import DecodeLimit
@@ -30,7 +31,7 @@ class DispatchReplica:
 
     __slots__ = (
         "_s_per_prefill_token", "answers", "binds_owner", "breached", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures", "good",
-        "has_whole_requests", "heard_s", "is_stalled", "pace", "requests", "route", "signals_until_s",
+        "has_whole_requests", "heard_s", "is_stalled", "kv_record", "pace", "requests", "route", "signals_until_s",
         "slow", "whole_answers",
     )  # fmt: skip
 
@@ -39,6 +40,7 @@ class DispatchReplica:
         self.ejection = Ejection()
         self.slow = SlowEjection()
         self.pace = Pace()
+        self.kv_record = KvRecord(now_s)
         self.decodes = DecodeLimit()
         self.binds_owner = True  # that limit: its own lane promises an ITL
         self.requests = 0
@@ -80,7 +82,7 @@ class DispatchReplica:
         self._show_limit()
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
-        candidate.kv.plan(route.kv_tokens)
+        candidate.kv.plan(route.kv_tokens, route.kv_share)
         candidate.continues = route.continues
         candidate.node_ready = route.node_ready
         candidate.max_model_len = route.max_model_len

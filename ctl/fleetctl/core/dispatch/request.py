@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fleetctl.core.admission.refusal import Refusal
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import ExchangePort
+    from fleetctl.core.evictions.conversations import ConversationKey
+    from fleetctl.core.evictions.note import TurnNote
     from fleetctl.core.repetition.detector import Loop
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
@@ -72,8 +74,10 @@ class ActiveRequest:
         "awaits_token",
         "bounded_by",
         "bounds",
+        "cached_tokens_used",
         "client",
         "continuations",
+        "conversation",
         "degraded",
         "dispatched_s",
         "displaced_s",
@@ -116,6 +120,7 @@ class ActiveRequest:
         "traceparent",
         "tried",
         "turn",
+        "turn_note",
         "workflow",
         "workflow_call",
     )  # fmt: skip
@@ -129,6 +134,10 @@ class ActiveRequest:
     limited: bytes  # the server's bounds that it has in place of its own, in the words of x-fleetctl-limit
     seq: int
 
+    prompt_tokens_used: int | None
+    cached_tokens_used: int | None  # of these, what it did not have to compute
+    conversation: ConversationKey | None  # the shell notes it: what is known of its conversation beside its prompt
+    turn_note: TurnNote | None
     bounds: GenerationSpec | None  # the server's, of its answer; None: none
     generating_s: float | None  # since when tokens of this answer have come
     bounded_by: BoundReason | None  # which of the bounds ended it; the shell notes it of one that the engine kept to
@@ -187,7 +196,7 @@ class ActiveRequest:
         self.bounds = bounds
         self.generating_s = self.bounded_by = self.workflow = self.workflow_call = None
         # What the engine said it used; the shell notes it.
-        self.prompt_tokens_used: int | None = None
+        self.prompt_tokens_used = self.cached_tokens_used = self.conversation = self.turn_note = None
         self.output_tokens_uncounted = 0
         # For whoever asks later why it took so long.
         self.queued_behind: int | None = None  # requests of its lane; None: it did not have to queue

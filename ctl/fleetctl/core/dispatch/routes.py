@@ -138,7 +138,7 @@ class RoutingState:
         if needed > lane.held_by_all:
             found = [c for c in found if c.holds(needed)]
         if not beyond_limit:
-            found = self._in_time(request, found, now_s)
+            found = self._in_time(request, self._roomier(request, now_s) or found, now_s)
         elif not found:
             found = self._lent(request, now_s)
         if not found:
@@ -153,6 +153,25 @@ class RoutingState:
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng, now_s) if found else None
+
+    def _roomier(self, request: ActiveRequest, now_s: float) -> list[Candidate]:
+        """Return replicas of the lanes it may spill to that hold a long prompt in a larger KV cache than its own lane's.
+
+        Only where its lane's caches lose too much, and the prompt fits there now.
+        """
+        lane, prompt = request.lane, request.prompt
+        most = lane.route.long_prompt_tokens
+        if not most or prompt.prompt_tokens < most or not lane.spill:
+            return []
+        own = max((c.kv.capacity_tokens for c in lane.candidates), default=0.0)
+        return [
+            c
+            for pool in lane.spill
+            for c in usable(
+                pool, now_s=now_s, prompt=prompt, tried=request.avoided, must_continue=request.must_continue
+            )
+            if c.kv.capacity_tokens > own and c.holds(request.needed_tokens)
+        ]
 
     def _in_time(self, request: ActiveRequest, free: list[Candidate], now_s: float) -> list[Candidate]:
         """Return who answers in time: of these, its lane's own, else of those that are lent; else whoever is idle.

@@ -189,7 +189,7 @@ _RUNNING = (
     "control.start_timeout", "control.pause_batch_above", "control.resume_batch_below", "control.breaker_after",
     "control.ladder.cap_context", "control.ladder.answer_tokens_min", "control.rollout.bake", "control.rollout.on_failure",
     "control.rollout.timeout", "gateway.host", "gateway.port", "gateway.request_timeout", "gateway.stall_timeout",
-    "gateway.body_max",
+    "gateway.body_max", "gateway.conversations", "control.evictions.rate_max", "control.evictions.act",
 )  # fmt: skip
 _RUNNING_IF_GIVEN = (
     "engine.version", "engine.executable", "emulator.flavour", "emulator.seed", "emulator.startup", "emulator.speed",

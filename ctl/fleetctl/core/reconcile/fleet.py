@@ -13,23 +13,21 @@ from fleetctl.core.changed import changed
 from fleetctl.core.disruption import e2e_s_p99, notice_of
 from fleetctl.core.drains import cordoned_zones, surging, with_drains
 from fleetctl.core.hazard import Hazards, learned
-from fleetctl.core.lane_view import LaneView, current_traffic, lane_views
+from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.overload import StepDecision, decide_step
-from fleetctl.core.reconcile.alert_report import report_alerts
 from fleetctl.core.reconcile.balance import balance
-from fleetctl.core.reconcile.breach_report import report_breach
 from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.freeze import held_still
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
+from fleetctl.core.reconcile.lane_report import LaneReport, report_lane
 from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView, with_order
 from fleetctl.core.reconcile.late import late_ids
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
-from fleetctl.core.reconcile.loop_report import report_loops
 from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
@@ -38,7 +36,6 @@ from fleetctl.core.reconcile.rejected import rejected_options
 from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.rollout import Rolled, roll
 from fleetctl.core.reconcile.shared import prepare_shared
-from fleetctl.core.reconcile.unit_report import report_unit
 from fleetctl.core.reconcile.update_memory import update_memory
 from fleetctl.core.scaling import Scaling, Target, target
 from fleetctl.model.decision import (
@@ -47,13 +44,9 @@ from fleetctl.model.decision import (
     LaneMemory,
     MarkBooting,
     Memory,
-    ReportAlert,
-    ReportBreach,
-    ReportStreamUnit,
     SetStep,
 )
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.profile import CapacitySpec, Mode
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -71,8 +64,7 @@ if TYPE_CHECKING:
 class _LaneAim:
     ladder: StepDecision
     target: Target
-    memory: LaneMemory
-    reports: tuple[ReportBreach | ReportAlert | ReportStreamUnit | ReportLoops, ...]
+    report: LaneReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +134,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     for name, result in results.items():
         decided = [*_actions(desired, result.decided.steps), *result.decided.launches]
         actions += _with_rejected([*decided, *_step(desired, name, result.aim.ladder)], name, results, context)
-        actions += result.aim.reports
+        actions += result.aim.report.actions
     return Decision(
         actions=tuple(sorted(actions, key=lambda action: action.order)),
         memory=replace(
@@ -247,11 +239,8 @@ def _aim(
     ladder = decide_step(view)
     view = changed(view, memory=ladder.memory)
     aim = held_still(view, scaling(view), frozen)
-    memory, reports = report_breach(view.spec.name, aim.memory, view.verdict, view.now, gateway_age_s=gateway_age_s)
-    memory, alerts = report_alerts(view.spec.name, memory, view.alert_signals, view.now)
-    memory, units = report_unit(view.spec.name, memory, view.streams, view.now)
-    memory, loops = report_loops(view.spec.name, memory, current_traffic(observation, view.spec.name), view.now)
-    return _LaneAim(ladder=ladder, target=aim, memory=memory, reports=(*reports, *alerts, *units, *loops))
+    report = report_lane(view, aim.memory, observation, gateway_age_s=gateway_age_s)
+    return _LaneAim(ladder=ladder, target=aim, report=report)
 
 
 def _lane_state(  # a lane's decision, from what each of them says
@@ -267,7 +256,7 @@ def _lane_state(  # a lane's decision, from what each of them says
     return LaneState(
         spec=view.spec,
         plan=view.plan,
-        memory=with_order(aim.memory, requested=requested, is_scaled=is_scaled, shadow=shadow),
+        memory=with_order(aim.report.memory, requested=requested, is_scaled=is_scaled, shadow=shadow),
         target=aim.target,
         requested=requested,
         shadow=shadow,
@@ -360,7 +349,7 @@ def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
         reasons.append(_ladder_code(ladder).because(ladder.reason))
     if result.view.spot_spare.reason:
         reasons.append(ReasonCode.SPOT_SPARE.because(result.view.spot_spare.reason))
-    reasons += result.decided.notes
+    reasons += (*result.decided.notes, *result.aim.report.reasons)
     if desired.profile.control.mode is Mode.SHADOW:
         reasons.append(ReasonCode.SHADOW.because("shadow: not acted on"))
     return tuple(reasons)

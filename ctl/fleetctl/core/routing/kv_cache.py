@@ -14,7 +14,7 @@ from collections import deque
 import msgspec
 
 # Of the cache, what may be promised: blocks are whole, and lengths of answers are forecasts.
-_SHARE = 0.96
+KV_SHARE = 0.96
 # An engine's own figure says nothing of a cache that is nearly empty, and its usage is read to so much.
 _USAGE_MIN = 0.2
 _TOLERANCE = 0.05
@@ -40,7 +40,7 @@ class KvCacheLoad:
     """One engine's; the caller says when a request is sent and ends, and looks at what they hold now and then."""
 
     __slots__ = (
-        "_after", "_capacity", "_count", "_counted", "_held", "_joined", "_looked_s", "_peak", "_peaks", "_planned", "_steps",
+        "_after", "_capacity", "_count", "_counted", "_held", "_joined", "_looked_s", "_peak", "_peaks", "_planned", "_share", "_steps",
         "free_tokens", "s_per_token",
     )  # fmt: skip
 
@@ -48,6 +48,7 @@ class KvCacheLoad:
         self.free_tokens = math.inf  # the longest prompt that fits now; read for every request
         self.s_per_token = _S_PER_TOKEN  # of a stream
         self._planned = 0
+        self._share = KV_SHARE  # of the cache, what may be promised
         self._capacity = 0.0  # 0: not known
         self._count = 0
         self._held = self._peak = 0.0
@@ -61,11 +62,22 @@ class KvCacheLoad:
         )  # at each look: least and most that the engine may hold
         self.plan(capacity_tokens)
 
-    def plan(self, capacity_tokens: int) -> None:
-        """Take the plan's figure as what is known before the engine has said anything; 0: it is not known."""
+    def plan(self, capacity_tokens: int, share: float = KV_SHARE) -> None:
+        """Take the plan's figure as what is known before the engine has said anything; 0: it is not known.
+
+        Of it, or of what the engine says instead, so large a `share` may be promised.
+        """
+        if share != self._share:
+            self._share = share
+            self._show()
         if capacity_tokens != self._planned:
             self._planned, self._capacity = capacity_tokens, float(capacity_tokens)
             self._show()
+
+    @property
+    def capacity_tokens(self) -> float:
+        """What it holds, as planned and corrected by the engine's own figures; 0: it is not known."""
+        return self._capacity
 
     def join(self, prompt_tokens: int, output_tokens: float) -> KvShare:
         """Count a request that is sent, whose answer is expected to be so long."""
@@ -135,7 +147,7 @@ class KvCacheLoad:
         """Return how long a prompt that joins now waits until it fits; infinite where it never would."""
         if tokens <= self.free_tokens:
             return 0.0
-        free = _SHARE * self._capacity - self._joined - tokens
+        free = self._share * self._capacity - self._joined - tokens
         # The earliest end after which those who are left never hold too much; peaks fall the later it is.
         for steps, peak in zip(reversed(self._steps), reversed(self._peaks), strict=True):
             if peak <= free:
@@ -148,4 +160,4 @@ class KvCacheLoad:
             self.free_tokens = math.inf
         else:
             most = max(self._held, self._peak)
-            self.free_tokens = _SHARE * self._capacity - most - self._after
+            self.free_tokens = self._share * self._capacity - most - self._after

@@ -107,6 +107,16 @@ class LaneAccounts:
         """Count an answer that was found to repeat itself, at the moment that it was."""
         self.windows.open_cell(now_s).looped += 1
 
+    def preempted(self, now_s: float, count: int) -> None:
+        """Count streams that lost their place in an engine of the lane."""
+        self.windows.open_cell(now_s).preempted += count
+
+    def prefix_lost(self, now_s: float, tokens: int) -> None:
+        """Count a turn of a conversation whose cached prefix had to make room for others."""
+        cell = self.windows.open_cell(now_s)
+        cell.prefixes_lost += 1
+        cell.prefix_tokens_lost += tokens
+
     def first_token(self, now_s: float, ttft_s: float, tokens: int) -> None:
         """Count the first content event of a stream, and those that came with it."""
         cell = self.windows.open_cell(now_s)

@@ -21,7 +21,7 @@ class LaneStats:
 
     __slots__ = (
         "breached", "dispatched", "e2e", "finished", "finished_output_tokens", "good", "itl", "looped", "offered",
-        "output_tokens", "paced_gap", "paced_itl", "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
+        "output_tokens", "paced_gap", "paced_itl", "preempted", "prefix_tokens_lost", "prefixes_lost", "prompt_tokens", "queue_wait", "shed", "streams", "together", "ttft", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -30,6 +30,7 @@ class LaneStats:
         self.finished = 0
         self.good = 0
         self.looped = 0
+        self.preempted = self.prefixes_lost = self.prefix_tokens_lost = 0
         # Not Counters: two are made for every window of every snapshot, and one of those takes a microsecond.
         self.breached: defaultdict[str, int] = defaultdict(int)
         self.shed: defaultdict[str, int] = defaultdict(int)
@@ -54,6 +55,10 @@ class LaneStats:
         self.finished += other.finished
         self.good += other.good
         self.looped += other.looped
+        if other.preempted or other.prefixes_lost:
+            self.preempted += other.preempted
+            self.prefixes_lost += other.prefixes_lost
+            self.prefix_tokens_lost += other.prefix_tokens_lost
         if other.breached:
             _add(self.breached, other.breached)
         if other.shed:
@@ -79,6 +84,9 @@ class LaneStats:
             self.finished -= each.finished
             self.good -= each.good
             self.looped -= each.looped
+            self.preempted -= each.preempted
+            self.prefixes_lost -= each.prefixes_lost
+            self.prefix_tokens_lost -= each.prefix_tokens_lost
             _subtract(self.breached, each.breached)
             _subtract(self.shed, each.shed)
             self.prompt_tokens -= each.prompt_tokens
@@ -127,6 +135,9 @@ class LaneStats:
             shed=dict(self.shed),
             finished=self.finished,
             looped=self.looped,
+            preempted=self.preempted,
+            prefixes_lost=self.prefixes_lost,
+            prefix_tokens_lost=self.prefix_tokens_lost,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             finished_output_tokens=self.finished_output_tokens,

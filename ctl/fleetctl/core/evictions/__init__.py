@@ -1,0 +1,1 @@
+"""Whose cached prefix was lost, where, and who took its memory."""
