@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.kv_overflow import OVERFLOW_MAX
 from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 from fleetctl.core.plan.tail import TtftTail, ttft_tail
 from fleetctl.core.slo.wording import format_limit
@@ -115,6 +116,7 @@ class _FailedCheck:
 
     target: LatencyTarget | None = None  # None: the ceiling on a replica's load
     queue_wait_s: float | None = None  # the queue alone takes too much of the target
+    overflow: float | None = None  # the KV cache is too small for the peak, so often
 
 
 def holds(lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel) -> bool:
@@ -137,6 +139,12 @@ def failure(
     if failed is None:
         return None
     target = failed.target
+    if failed.overflow is not None:
+        return Failure(
+            constraint=Constraint.KV_MEMORY,
+            why=f"those running at the peak would need more KV cache than there is in up to "
+            f"{100.0 * failed.overflow:.2g}% of the time, where {format_fraction(OVERFLOW_MAX)} of requests may be evicted",
+        )
     if failed.queue_wait_s is not None:
         return Failure(
             constraint=Constraint.PREFILL,
@@ -164,7 +172,10 @@ def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) 
     missed = _missed_target(lane, found)
     if missed is not None:
         return missed
-    return _FailedCheck() if found.state.rps / replica.knee_rps > ceiling(lane) else None
+    if found.state.rps / replica.knee_rps > ceiling(lane):
+        return _FailedCheck()
+    overflow = replica.overflows(found.state)
+    return _FailedCheck(overflow=overflow) if overflow > OVERFLOW_MAX else None
 
 
 def _missed_target(lane: LaneSpec, found: OperatingPoint) -> _FailedCheck | None:

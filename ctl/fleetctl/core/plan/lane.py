@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, evaluate, saturation
+from fleetctl.core.plan.kv_overflow import overflow_text
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
@@ -118,6 +119,7 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
         f"max_model_len {settings.model_len}: {_longest(lane, result)}",
         memory,
+        f"{overflow_text(replica.overflows(state.state))}; KV cache for the peak, not the mean",
         *_coalesced(lane),
         *(
             f"{describe(target)}: measured and judged, not sized for"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens
+from fleetctl.core.plan.kv_overflow import KvOverflow
 from fleetctl.core.plan.workload import Z_99, LaneDemand
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ReplicaModel:
     demand: LaneDemand
     batched_tokens_max: int
     seqs_max: int
+    kv_tokens: int = 0  # that its cache holds; 0: not asked for
 
     @cached_property
     def work(self) -> tuple[tuple[float, float], ...]:
@@ -73,6 +75,14 @@ class ReplicaModel:
         """Mean KV tokens of a sequence, over the time it decodes: long answers weigh more."""
         output = self.demand.output
         return self.demand.prompt.mean + output.second_moment / (2 * output.mean)
+
+    @cached_property
+    def _overflow(self) -> KvOverflow:
+        return KvOverflow(self.demand)
+
+    def overflows(self, state: SteadyState) -> float:
+        """Return the most that the chance can be that its sequences need more KV cache than it has; those read are resident too."""
+        return self._overflow.chance(state.running + state.prefill_load, self.kv_tokens) if self.kv_tokens else 0.0
 
     def mixed_s(self, prompt_tokens: float, running: float) -> float:
         """Return an iteration's duration with this much prompt beside `running` decoding sequences."""

@@ -82,7 +82,11 @@ def _lent_step_s(sizing: SizingResult) -> float:
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
     """Return the replica these settings make."""
     return ReplicaModel(
-        step=instance.step, demand=demand, batched_tokens_max=settings.batched_tokens, seqs_max=settings.seqs
+        step=instance.step,
+        demand=demand,
+        batched_tokens_max=settings.batched_tokens,
+        seqs_max=settings.seqs,
+        kv_tokens=settings.kv_tokens,
     )
 
 
