@@ -12,7 +12,7 @@ from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeProcess
 from fleetctl_local import kernel, logs, shared_memory, spawn, temporary_files
-from fleetctl_local.gpus import pick_gpus
+from fleetctl_local.gpu_choice import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl.ports.provider import ResolveSecrets
+    from fleetctl_local.gpus import Gpu, GpuReader, GpuReading
     from fleetctl_local.kernel import Ident, Seen
 
 _ENDED_KEPT = timedelta(hours=1)
@@ -34,9 +35,9 @@ _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait
 class Nodes:
     """Reads and moves records. A record is written before its process is started, and again with its pid after."""
 
-    def __init__(self, clock: Clock, *, gpus: tuple[int, ...] = ()) -> None:
+    def __init__(self, clock: Clock, *, gpus: GpuReader) -> None:
         self._clock = clock
-        self._gpus = gpus
+        self._read_gpus = gpus
         self._creating = threading.Lock()
         self._registry = Registry()
         self._shared_memory_at_s = -_SHARED_MEMORY_S  # when it was last looked at
@@ -102,11 +103,15 @@ class Nodes:
         """Return the ports of nodes that are live or being made, of every fleet."""
         return frozenset(record.port for record in self._registry.all() if record.ended_at is None)
 
-    def gpus_taken(self) -> frozenset[int]:
-        """Return the GPUs of nodes that are live or being made, of every fleet."""
-        return frozenset(
-            gpu for record in self._registry.all() if record.ended_at is None for gpu in record.gpu_indices
-        )
+    def gpus_taken(self, there: GpuReading) -> dict[str, str]:
+        """Return whose the GPUs of nodes that are live or being made are, of every fleet: "r3 of fleet chat" by uuid."""
+        taken: dict[str, str] = {}
+        for record in self._registry.all():
+            if record.ended_at is None:
+                # Records of earlier versions have no uuids.
+                uuids = record.gpu_uuids or (g.uuid for g in there.gpus if g.index in record.gpu_indices)
+                taken.update(dict.fromkeys(uuids, f"{record.replica_id} of fleet {record.fleet}"))
+        return taken
 
     def described(self, token: str, owner: str) -> Node | None:
         """Return an order's node, after settling what has changed; None: nothing was started for it."""
@@ -147,7 +152,7 @@ class Nodes:
                     self._registry.note(_with_shared_memory(record))
 
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
-        gpus = pick_gpus(request.gpu_count, there=self._gpus, taken=self.gpus_taken())
+        gpus = self._picked_gpus(request)
         env = resolve_secrets(request.env)
         draft = self._registry.put(
             Record(
@@ -160,7 +165,8 @@ class Nodes:
                 port=request.port,
                 created_at=self._clock.now(),
                 offering=request.offering,
-                gpu_indices=gpus,
+                gpu_indices=tuple(gpu.index for gpu in gpus),
+                gpu_uuids=tuple(gpu.uuid for gpu in gpus),
                 temporary=temporary_files.make(request.owner, request.token),
             )
         )
@@ -171,6 +177,18 @@ class Nodes:
             self._registry.remove(request.token)
             raise
         return self._registry.note(replace(draft, leader=leader))
+
+    def _picked_gpus(self, request: NodeRequest) -> tuple[Gpu, ...]:
+        """Return the GPUs a new node gets; asks the driver only for a node that needs some. Call it under the lock."""
+        if not request.gpu_count:
+            return ()
+        there = self._read_gpus()
+        return pick_gpus(
+            request.gpu_count,
+            there=there,
+            taken=self.gpus_taken(there),
+            memory_fraction=request.gpu_memory_fraction,
+        )
 
     def _adopted(self, token: str, owner: str) -> Record | None:
         """Return the record of a process whose creator died before noting it, if there is one."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from fleetctl.model.preflight import Finding, Verdict
-from fleetctl_local.gpus import VISIBLE_GPUS
+from fleetctl_local import gpu_preflight
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.model.preflight import PlannedNodes
+    from fleetctl_local.gpus import GpuReading
     from fleetctl_local.machine import MachineHeadroom
 
 _MIB = 2**20
@@ -26,16 +28,16 @@ _DISK_AT_EASE = 1024 * _MIB
 
 
 def judge(
-    nodes: tuple[PlannedNodes, ...], headroom: MachineHeadroom, *, gpus: tuple[int, ...], taken: frozenset[int]
+    nodes: tuple[PlannedNodes, ...], headroom: MachineHeadroom, *, gpus: GpuReading, taken: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Return a finding for each limit; `taken` are the GPUs that living nodes have."""
+    """Return a finding for each limit; `taken` says whose a GPU is, by its uuid."""
     replicas, new = sum(n.count for n in nodes), sum(n.to_create for n in nodes)
     return (
         _open_files(replicas, headroom.open_files_max),
         _processes(new, headroom.processes_left),
         _memory(new, headroom.memory_left_bytes),
         _disk(replicas, headroom),
-        _gpus(sum(n.gpu_count * n.to_create for n in nodes), gpus=gpus, taken=taken),
+        gpu_preflight.judge(nodes, gpus=gpus, taken=taken),
     )
 
 
@@ -95,24 +97,6 @@ def _disk(replicas: int, headroom: MachineHeadroom) -> Finding:
         found = f"{_size(left_bytes)} are left at {where}; logs grow"
         return Finding(name=name, verdict=Verdict.WARN, detail=found, hint=hint)
     return _ok(name, f"{_size(left_bytes)} are left at {where}")
-
-
-def _gpus(needed: int, *, gpus: tuple[int, ...], taken: frozenset[int]) -> Finding:
-    name, free = "GPUs", [gpu for gpu in gpus if gpu not in taken]
-    shown = f"{len(free)} of {len(gpus)} free" if gpus else "none on this machine"
-    visible = os.environ.get(VISIBLE_GPUS)
-    shown += f" ({VISIBLE_GPUS}={visible})" if visible is not None else ""
-    if not needed:
-        return _ok(name, f"{shown}; none needed")
-    if not gpus:
-        # Whether an engine runs without is its own affair: some are built for the CPU.
-        found = f"{shown}, and {needed} are to be pinned: engines get none"
-        hint = "an engine that needs them ends at its start: use the emulator, or a machine with GPUs"
-        return Finding(name=name, verdict=Verdict.WARN, detail=found, hint=hint)
-    if len(free) < needed:
-        hint = f"end what has them, widen {VISIBLE_GPUS}, or plan fewer replicas"
-        return Finding(name=name, verdict=Verdict.FAIL, detail=f"{shown}, and {needed} are to be pinned", hint=hint)
-    return _ok(name, f"{shown}, and {needed} are to be pinned")
 
 
 def _ok(name: str, found: str) -> Finding:

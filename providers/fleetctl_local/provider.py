@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.model.node import Node, NodeProcess, NodeRequest
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
+    from fleetctl_local.gpus import GpuReader
 
 _LOOPBACK = "127.0.0.1"
 
@@ -39,7 +40,7 @@ class LocalProvider:
 
     Any number of processes may use it on the same nodes.
 
-    `gpus` are the indices of this machine's GPUs; left out, the driver is asked.
+    `gpus` reads this machine's GPUs; left out, the driver is asked, and only where nodes need some.
     """
 
     name = "local"
@@ -48,13 +49,13 @@ class LocalProvider:
         self,
         clock: Clock | None = None,
         *,
-        gpus: tuple[int, ...] | None = None,
+        gpus: GpuReader = machine_gpus,
         headroom: Callable[[], MachineHeadroom] = read_headroom,
     ) -> None:
         self._clock = clock or SYSTEM_CLOCK
-        self._gpus = machine_gpus() if gpus is None else gpus
+        self._read_gpus = gpus
         self._headroom = headroom
-        self._nodes = Nodes(self._clock, gpus=self._gpus)
+        self._nodes = Nodes(self._clock, gpus=gpus)
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
         self.capabilities = ProviderCapabilities(
@@ -111,9 +112,7 @@ class LocalProvider:
 
     async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         """Return what this machine's limits, memory, disk and GPUs say to these nodes."""
-        return await asyncio.to_thread(
-            lambda: preflight.judge(nodes, self._headroom(), gpus=self._gpus, taken=self._nodes.gpus_taken())
-        )
+        return await asyncio.to_thread(self._findings, nodes)
 
     def _create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> CreateResult:
         try:
@@ -125,6 +124,10 @@ class LocalProvider:
         except (ProviderError, ConfigError) as exc:
             return CreateResult(token=request.token, error=exc)
         return CreateResult(token=request.token, node=node)
+
+    def _findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        there = self._read_gpus()
+        return preflight.judge(nodes, self._headroom(), gpus=there, taken=self._nodes.gpus_taken(there))
 
     def _free_ports(self, count: int, avoid: frozenset[int]) -> list[int]:
         taken = avoid | self._nodes.ports_taken()

@@ -56,6 +56,7 @@ class Record:
     log_tail: str = ""
     offering: str = ""
     gpu_indices: tuple[int, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()  # of the same GPUs: an index may be another's after a restart
     shared_memory: tuple[str, ...] = ()  # segments its processes were seen to hold, as INODE:NAME
     temporary: str = ""  # its directory of temporary files, removed with it; empty: the system's
 

@@ -17,7 +17,7 @@ from fleetctl.log_files import begin_log
 from fleetctl.model.catalogue import Market
 from fleetctl.paths import FleetPaths, state_dir
 from fleetctl_local import kernel, temporary_files
-from fleetctl_local.gpus import VISIBLE_GPUS
+from fleetctl_local.gpus import BY_BUS, GPU_ORDER, VISIBLE_GPUS
 from fleetctl_local.logs import log_path
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG
 from fleetctl_local.registry import Record
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleetctl.model.node import NodeRequest
+    from fleetctl_local.gpus import Gpu
     from fleetctl_local.kernel import Ident
 
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +42,7 @@ class _Detached(subprocess.Popen[bytes]):
         """Leave the child alone; the kernel's table is what is asked later."""
 
 
-def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[int, ...], temporary: str = "") -> Ident:
+def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[Gpu, ...], temporary: str = "") -> Ident:
     """Start a node's process: own session, loopback, a log of its own. Raises ProviderError when it cannot be.
 
     `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it; `temporary`
@@ -127,11 +128,11 @@ def scan(*, owner: str) -> dict[str, list[Tagged]]:
     return found
 
 
-def _pinned(gpus: tuple[int, ...]) -> dict[str, str]:
-    return {VISIBLE_GPUS: ",".join(map(str, gpus))} if gpus else {}
+def _pinned(gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    return {GPU_ORDER: BY_BUS, VISIBLE_GPUS: ",".join(gpu.visible_as for gpu in gpus)} if gpus else {}
 
 
-def _tags(request: NodeRequest, gpus: tuple[int, ...], temporary: str) -> dict[str, str]:
+def _tags(request: NodeRequest, gpus: tuple[Gpu, ...], temporary: str) -> dict[str, str]:
     """Everything a record holds, so that one can be written from the process alone."""
     return {
         OWNER_TAG: request.owner,
@@ -144,7 +145,8 @@ def _tags(request: NodeRequest, gpus: tuple[int, ...], temporary: str) -> dict[s
         "FLEETCTL_HOST": request.host,
         "FLEETCTL_PORT": str(request.port),
         "FLEETCTL_OFFERING": request.offering,
-        "FLEETCTL_GPUS": ",".join(map(str, gpus)),
+        "FLEETCTL_GPUS": ",".join(str(gpu.index) for gpu in gpus),
+        "FLEETCTL_GPU_UUIDS": ",".join(gpu.uuid for gpu in gpus),
         "FLEETCTL_TEMPORARY": temporary,
         "FLEETCTL_CREATED_AT": SYSTEM_CLOCK.now().isoformat(),
         # An engine that renames itself with setproctitle would overwrite its environment, and so its tags.
@@ -166,6 +168,7 @@ def _record_from(tags: dict[str, str], seen: kernel.Seen) -> Record:
         offering=tags.get("FLEETCTL_OFFERING", ""),
         temporary=tags.get("FLEETCTL_TEMPORARY", ""),
         gpu_indices=tuple(int(gpu) for gpu in tags.get("FLEETCTL_GPUS", "").split(",") if gpu),
+        gpu_uuids=tuple(uuid for uuid in tags.get("FLEETCTL_GPU_UUIDS", "").split(",") if uuid),
     )
 
 

@@ -24,6 +24,7 @@ from fleetctl_local import kernel, ports
 from fleetctl_local.provider import LocalProvider
 from fleetctl_local.registry import Registry
 from tests.providers.conftest import tagged_pids
+from tests.providers.gpu_readings import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -361,7 +362,7 @@ async def test_ended_nodes_are_forgotten_after_an_hour(local: LocalProvider, own
 
 async def test_gpus_are_pinned_to_each_node_and_free_again_when_it_has_ended(owner: str) -> None:
     show = "import os, signal; print('gpus', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); signal.pause()"
-    local = LocalProvider(gpus=(0, 1, 2))
+    local = LocalProvider(gpus=gpus(3))
     argv = (sys.executable, "-c", show)
     pair = await create(local, order(owner, "t-1", replica_id="short-1", argv=argv, gpu_count=2))
     one = await create(local, order(owner, "t-2", replica_id="short-2", argv=argv, gpu_count=1))
@@ -379,7 +380,7 @@ async def test_gpus_are_pinned_to_each_node_and_free_again_when_it_has_ended(own
 
 
 async def test_a_machine_without_gpus_pins_none_to_emulated_ones(owner: str) -> None:
-    assert (await create(LocalProvider(gpus=()), order(owner, gpu_count=8))).gpu_indices == ()
+    assert (await create(LocalProvider(gpus=gpus(0)), order(owner, gpu_count=8))).gpu_indices == ()
 
 
 async def test_a_batch_has_a_result_for_each_order(local: LocalProvider, owner: str) -> None:

@@ -19,15 +19,17 @@ from fleetctl.testing.samples import node_request
 from fleetctl_local import kernel
 from fleetctl_local.provider import LocalProvider
 from tests.providers.conftest import tagged_pids
+from tests.providers.gpu_readings import gpus
 
 if TYPE_CHECKING:
     from fleetctl.model.node import Node, NodeRequest
 
-GPUS = (0, 1, 2, 3)
+GPUS = gpus(4)
 ENGINE = (sys.executable, "-m", "fleetctl_emulator", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "L40S")
 # Another process with a provider of its own, as a controller that was restarted is: it prints what it was given.
 ANOTHER = """
 import asyncio, sys
+from fleetctl.testing.nvml import FakeNvmlLibrary, gpu_machine, installed
 from fleetctl.testing.orders import as_it_is
 from fleetctl.testing.samples import node_request
 from fleetctl_local.provider import LocalProvider
@@ -35,10 +37,11 @@ from fleetctl_local.provider import LocalProvider
 async def main():
     owner, token, argv = sys.argv[1], sys.argv[2], tuple(sys.argv[3:])
     order = node_request(token, owner=owner, replica_id=token, argv=argv, gpu_count=1)
-    (result,) = await LocalProvider(gpus=(0, 1, 2, 3)).create((order,), resolve_secrets=as_it_is)
+    (result,) = await LocalProvider().create((order,), resolve_secrets=as_it_is)
     print(",".join(map(str, result.node.gpu_indices)) if result.node else type(result.error).__name__)
 
-asyncio.run(main())
+with installed(FakeNvmlLibrary(gpu_machine(4))):
+    asyncio.run(main())
 """
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.testing.nvml import FakeNvmlLibrary, gpu_machine, installed
 from fleetctl.testing.samples import offering
 from fleetctl_local.gpus import VISIBLE_GPUS
 from fleetctl_local.machine import MachineHeadroom, read_headroom
@@ -22,12 +23,11 @@ AMPLE = MachineHeadroom(
 )  # fmt: skip
 
 
-def found(
-    headroom: MachineHeadroom, *, count: int = 6, gpu_count: int = 0, gpus: tuple[int, ...] = ()
-) -> dict[str, Finding]:
-    provider = LocalProvider(gpus=gpus, headroom=lambda: headroom)
+def found(headroom: MachineHeadroom, *, count: int = 6, gpu_count: int = 0, gpus: int = 0) -> dict[str, Finding]:
+    provider = LocalProvider(headroom=lambda: headroom)
     nodes = (PlannedNodes(offering=offering(), count=count, to_create=count, gpu_count=gpu_count),)
-    return {finding.name: finding for finding in asyncio.run(provider.findings(nodes))}
+    with installed(FakeNvmlLibrary(gpu_machine(gpus))):
+        return {finding.name: finding for finding in asyncio.run(provider.findings(nodes))}
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_more_replicas_take_more():
     assert found(replace(AMPLE, memory_left_bytes=4 * GIB), count=200)["memory"].verdict is Verdict.FAIL
 
 
-@pytest.mark.parametrize(("gpus", "verdict"), [((), Verdict.WARN), ((0, 1), Verdict.FAIL), ((0, 1, 2, 3), Verdict.OK)])
+@pytest.mark.parametrize(("gpus", "verdict"), [(0, Verdict.WARN), (2, Verdict.FAIL), (4, Verdict.OK)])
 def test_the_gpus_to_pin_must_be_there_and_free(gpus, verdict):
     assert found(AMPLE, count=2, gpu_count=2, gpus=gpus)["GPUs"].verdict is verdict
 

@@ -210,6 +210,7 @@ class Creator:
             host=address.host,
             port=address.port,
             gpu_count=lane_plan.tensor_parallel if command.uses_gpus else 0,
+            gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
         )
         return replace(intent, request=request)
 

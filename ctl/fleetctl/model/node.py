@@ -80,6 +80,7 @@ class NodeRequest:
     tags: dict[str, str]  # lane, model, quantization, gpu_type
     alternatives: tuple[str, ...] = ()  # further Offering.keys in order of preference; the provider may take any
     gpu_count: int = 0  # GPUs pinned to this replica on each of its machines; 0: it needs none
+    gpu_memory_fraction: float = 0.0  # of each of them, that the engine takes; 0: not known
     node_count: int = 1  # machines the replica spans
 
     def command(self, rank: int, *, leader_host: str) -> tuple[str, ...]:

@@ -34,3 +34,4 @@ class PlannedNodes:
     count: int  # in all
     to_create: int  # of them; the others are there
     gpu_count: int = 0  # GPUs pinned to each replica; 0: it needs none
+    gpu_memory_fraction: float = 0.0  # of each of them, that its engine takes; 0: not known

@@ -76,7 +76,14 @@ def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[P
         to_create = min(count, missing)
         missing -= to_create
         if count:
-            found.append(PlannedNodes(offering=offering, count=count, to_create=to_create, gpu_count=gpu_count))
+            nodes = PlannedNodes(
+                offering=offering,
+                count=count,
+                to_create=to_create,
+                gpu_count=gpu_count,
+                gpu_memory_fraction=lane.launch.gpu_memory_utilization if gpu_count else 0.0,
+            )
+            found.append(nodes)
     return found
 
 

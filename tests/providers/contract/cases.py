@@ -22,6 +22,7 @@ from fleetctl.testing.provider import FakeProvider
 from fleetctl.testing.samples import EPOCH, node_request, offering
 from fleetctl.testing.virtual_time import run_virtual
 from fleetctl_local.provider import LocalProvider
+from tests.providers.gpu_readings import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -78,7 +79,7 @@ LARGE = tuple(offering(instance_type="g6e.12xlarge", gpu_count=4, market=market)
 
 CASES: dict[str, Case] = {
     "local": Case(lambda _: load_provider("local")),
-    "local-gpus": Case(lambda _: LocalProvider(gpus=(0, 1, 2, 3))),
+    "local-gpus": Case(lambda _: LocalProvider(gpus=gpus(4))),
     "fake": Case(FakeProvider),
     "fake-shared": Case(lambda clock: FakeProvider(clock, shared=("network", "queue"))),
     "fault": Case(lambda clock: FaultProvider(clock, random.Random(1)), is_virtual=True),
