@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from fleetctl.core.admission.order import first_of
+
+if TYPE_CHECKING:
+    from fleetctl.core.admission.order import QueueOrder
 
 T = TypeVar("T")
 
@@ -11,27 +16,30 @@ T = TypeVar("T")
 class Ticket(Generic[T]):
     """A place in a queue."""
 
-    __slots__ = ("deadline_s", "item", "since_s", "waiting")
+    __slots__ = ("bypassed", "deadline_s", "item", "rank", "since_s", "waiting")
 
     def __init__(self, *, item: T, since_s: float, deadline_s: float) -> None:
         self.item = item
         self.since_s = since_s
         self.deadline_s = deadline_s
         self.waiting = True
+        self.rank = 0.0  # by the queue's order, where it has one
+        self.bypassed = 0  # later ones that left before it, while nobody had waited longer
 
 
 class LaneQueue(Generic[T]):
     """First come, first served, up to `size_max`; each waits until its own deadline. `now_s` never goes back.
 
     What has been accepted once and lost its replica goes back in front (`requeue`), beyond the bound: it was promised
-    an answer, and its number is bounded by what was in flight.
+    an answer, and its number is bounded by what was in flight. An `order` says who goes first of those that were not.
     """
 
-    __slots__ = ("_tickets", "size", "size_max")
+    __slots__ = ("_tickets", "order", "size", "size_max")
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
         self._tickets: deque[Ticket[T]] = deque()
+        self.order: QueueOrder[T] | None = None  # None: as they came
         self.size = 0  # how many wait; read for every request, where `len` would be a call
 
     def __len__(self) -> int:
@@ -47,6 +55,8 @@ class LaneQueue(Generic[T]):
         if self.is_full:
             return None
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
+        if self.order is not None:
+            ticket.rank = self.order.rank(item, now_s)
         self._tickets.append(ticket)
         self.size += 1
         return ticket
@@ -54,6 +64,7 @@ class LaneQueue(Generic[T]):
     def requeue(self, item: T, *, now_s: float, wait_max_s: float) -> Ticket[T]:
         """Join in front."""
         ticket = Ticket(item=item, since_s=now_s, deadline_s=now_s + wait_max_s)
+        ticket.rank = float("-inf")
         self._tickets.appendleft(ticket)
         self.size += 1
         return ticket
@@ -61,6 +72,9 @@ class LaneQueue(Generic[T]):
     def peek(self) -> T | None:
         """Return who is next, leaving it there. None: nobody waits."""
         self._drop_left()
+        if self.order is not None:
+            first, _ = first_of(self._tickets)
+            return first.item if first is not None else None
         return self._tickets[0].item if self._tickets else None
 
     def pop(self) -> Ticket[T] | None:
@@ -68,9 +82,21 @@ class LaneQueue(Generic[T]):
         self._drop_left()
         if not self._tickets:
             return None
+        if self.order is not None:
+            return self._pop_by_order()
         ticket = self._tickets.popleft()
         self._leave(ticket)
         return ticket
+
+    def _pop_by_order(self) -> Ticket[T] | None:
+        first, oldest = first_of(self._tickets)
+        if first is None or oldest is None:
+            return None
+        if first is not oldest:
+            oldest.bypassed += 1
+        self.cancel(first)
+        self._drop_left()
+        return first
 
     def tickets(self) -> list[Ticket[T]]:
         """Return everyone waiting, in order."""

@@ -202,7 +202,8 @@ class Assignment:
             now_s = self._clock()
             found = self._routes.pick(request, now_s)
             if found is not None:
-                request.dequeue()
+                queue.pop()
+                request.ticket = None
                 self.dispatch(request, found, now_s)
             elif queue is lane.queue and self._routes.late_s(request, now_s) is not None:
                 self._give_up_hurry(request, now_s)
