@@ -13,7 +13,7 @@ from fleetctl.config.section import ProfileSection
 from fleetctl.model.tiers import TierSpec
 
 _TIER = TierSpec(name="")
-# Each costs a figure of every kind a lane, and a look at its queue whenever a seat becomes free.
+# Each costs a figure of every kind a lane, and a look at its queue whenever a slot becomes free.
 TIERS_MAX = 8
 _WEIGHT_MAX = 1000.0
 
@@ -40,7 +40,7 @@ class TierShape(ProfileSection):
         description="The share of a lane's served tokens that it gets if it wants it, whatever the others want.",
     )
     max_share: PositiveShare = Field(
-        default=_TIER.max_share, description="The most of a lane's seats, and of its queue, that it may hold."
+        default=_TIER.max_share, description="The most of a lane's slots, and of its queue, that it may hold."
     )
     slo: LaneSloShape | None = Field(
         default=None,

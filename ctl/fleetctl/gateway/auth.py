@@ -33,16 +33,16 @@ class Authenticator:
         self._fast: tuple[bytes, ...] = ()
         self._slow: tuple[str, ...] = ()
         self._right: dict[bytes, str] = {}  # -> the hash it was checked against
-        self._bounded: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._checks = KeyChecks(clock)
 
-    def apply(self, hashes: tuple[str, ...], bounded: Collection[str] = ()) -> None:
+    def apply(self, hashes: tuple[str, ...], known: Collection[str] = ()) -> None:
         """Replace the accepted keys; none means that no key is asked for, where that is allowed.
 
-        `bounded` are the hashes of those whose answers have bounds of their own.
+        `known` are the hashes of those that something is known of beside that they are accepted.
         """
-        self._bounded = frozenset(bounded)
+        self._known = frozenset(known)
         fast = tuple(h.removeprefix("sha256:").encode() for h in hashes if not is_slow(h))
         slow = tuple(h for h in hashes if is_slow(h))
         if slow != self._slow:
@@ -57,14 +57,14 @@ class Authenticator:
         """
         return hash(request.headers.get(b"authorization", b"") if self._fast or self._slow else address)
 
-    def bounded_hash(self, request: Request) -> str:
-        """Return the hash of an accepted key whose answers have bounds of their own; "": they have none."""
-        if not self._bounded:
+    def known_hash(self, request: Request) -> str:
+        """Return the hash of an accepted key that something is known of: a name, a tier, bounds; "": nothing is."""
+        if not self._known:
             return ""
         key = request.headers.get(b"authorization", b"").partition(b" ")[2].strip()
         digest = hashlib.sha256(key).hexdigest()
         known = self._right.get(digest.encode()) or f"sha256:{digest}"
-        return known if known in self._bounded else ""
+        return known if known in self._known else ""
 
     def check(self, authorization: bytes) -> bool | None:
         """Return whether this header is accepted. None: only `check_slowly` can tell."""

@@ -35,21 +35,31 @@ class BoundsTable:
 
     def __init__(self) -> None:
         self._keys: Mapping[str, GenerationSpec] = {}
-        self._known: dict[tuple[str, str], AnswerBounds | None] = {}
+        self._known: dict[tuple[str, str, str], AnswerBounds | None] = {}
+        self._tiers: dict[str, GenerationSpec] = {}
         self.has_any = False
 
     def apply(self, table: RoutingTable) -> None:
         """Forget what held under the table before."""
         self._keys = table.key_generation
         self._known = {}
-        self.has_any = bool(self._keys) or any(lane.generation.is_bounding for lane in table.lanes)
+        self._tiers = {tier.name: tier.generation for tier in table.tiers if tier.generation.is_bounding}
+        self.has_any = bool(self._keys or self._tiers) or any(lane.generation.is_bounding for lane in table.lanes)
 
-    def of(self, lane: RouteLane, key_hash: str) -> AnswerBounds | None:
-        """Return what holds for a lane's answers to a key; "": to no key that has bounds of its own. None: nothing does."""
-        known = (lane.name, key_hash)
+    def bound(self, request: Request, found: MeasuredRequest, lane: RouteLane) -> tuple[bool, str]:
+        """Put what holds for a request into it; return whether anything does, and what is wrong with the length it names."""
+        bounds = self.of(lane, request.key_hash, request.tier.spec.name if request.tier is not None else "")
+        if bounds is None:
+            return False, ""
+        return True, bound(request, found, bounds, max_model_len=lane.max_model_len)
+
+    def of(self, lane: RouteLane, key_hash: str, tier: str = "") -> AnswerBounds | None:
+        """Return what holds for a lane's answers to a key in a tier; "": to no key that is known, in none. None: nothing does."""
+        known = (lane.name, key_hash, tier)
         if known not in self._known:
-            own = self._keys.get(key_hash)
-            spec = lane.generation if own is None else stricter(lane.generation, own)
+            spec = lane.generation
+            for own in (self._tiers.get(tier), self._keys.get(key_hash)):
+                spec = spec if own is None else stricter(spec, own)
             self._known[known] = AnswerBounds(spec) if spec.is_bounding else None
         return self._known[known]
 

@@ -15,6 +15,7 @@ from fleetctl.gateway.conversation import conversation_of
 from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.early_end import last_events
 from fleetctl.gateway.pacer import StreamPacer
+from fleetctl.gateway.priorities import with_priority
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import Usage, asking_for_counts, shown_usage
 from fleetctl.model.generation import LoopAction
@@ -73,8 +74,11 @@ class Exchange(ReceivedAnswer):
         self._received = received
         self._connecting: asyncio.Task[None] | None = None
         self._pacer: StreamPacer | None = None  # of a lane that coalesces
+        tier, degradation = received.tier, lane.degradation
+        if tier is not None:
+            self._response.tier, degradation = tier.header, tier.degradation
         self._first_body, self._response.degraded = degrade(
-            received.body, lane.degradation, messages_cut=received.messages_cut
+            received.body, degradation, messages_cut=received.messages_cut
         )
         self._body = self._first_body  # for a replica that can go on with another one's stream
 
@@ -104,6 +108,7 @@ class Exchange(ReceivedAnswer):
             is_lane_named=b"x-fleetctl-lane" in self._received.headers,
             client=client_key,
             bounds=self._received.bounds,
+            tier=self._received.tier,
         )
         request, headers = self.request, self._received.headers
         if lane.route.coalesce is not None and isinstance(request.stopwatch, PacedStopwatch):
@@ -118,7 +123,7 @@ class Exchange(ReceivedAnswer):
         self._response.request_id = request.id
         request.traceparent = headers.get(TRACEPARENT)
         request.conversation = conversation_of(self._received, parsed)
-        request.degraded = self._response.degraded
+        request.client_name, request.degraded = self._received.client_name, self._response.degraded
         request.limited = self._response.limited = self._received.limited
         if ended.workflows is not None:
             ended.workflows.begin(request, self._received)
@@ -168,10 +173,10 @@ class Exchange(ReceivedAnswer):
         body = self._body if self._is_counted else self._first_body
         if upstream.served_name and (table := self._dispatcher.routes.table) is not None:
             body = renamed(body, upstream.served_name, table.served_names)
+        if upstream.priority_sign and request.tier is not None:
+            body = with_priority(body, request.tier.rank, upstream.priority_sign)
         received = self._received
-        head = b"POST %b%bcontent-length: %d\r\n%b\r\n" % (
-            received.target, upstream.request_head, len(body), received.forwarded
-        )  # fmt: skip
+        head = wire.post(received.target, upstream.request_head, received.forwarded, len(body))
         connection.begin(self, head, body)
         request.is_paused = self._client.is_behind
         if request.is_paused:

@@ -12,9 +12,10 @@ from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.gateway.auth import Authenticator, is_local
 from fleetctl.gateway.bounded_exchange import BoundedExchange
-from fleetctl.gateway.bounding import BoundsTable, bound
+from fleetctl.gateway.bounding import BoundsTable
 from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.connections import OpenConnections
+from fleetctl.gateway.entitlements import Entitlements
 from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
@@ -75,6 +76,7 @@ class Frontend:
             ended=self.ended,
             started_at=self._started_at,
         )
+        self._entitlements = Entitlements(self._authenticator)
         self._bounds = BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -83,7 +85,8 @@ class Frontend:
         at_work = self.dispatcher.routes.table
         if at_work is not None and table.order < at_work.order:
             return False
-        self._authenticator.apply(table.api_key_hashes, table.key_generation)
+        self._authenticator.apply(table.api_key_hashes, {*table.key_generation, *table.key_names, *table.key_tiers})
+        self._entitlements.apply(table)
         self._bounds.apply(table)
         self.body_bytes_max = table.body_bytes_max
         self.upstreams.apply(table)
@@ -220,27 +223,28 @@ class Frontend:
         found = measure(parsed, routes)
         named = request.headers.get(b"x-fleetctl-lane")
         header = named.decode("latin-1") if named is not None else None
-        batch = request.headers.get(b"x-fleetctl-batch")
         lane = routes.lane_of(
             found.prompt,
             found.tokens,
             header=header,
-            batch_hint=parsed.batch_hint or (batch is not None and batch.lower() == b"true"),
+            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
             stream=parsed.stream,
         )
         if isinstance(lane, Refusal):
             prompt_key = "messages" if request.path == CHAT_PATH else "prompt"
             self.early.refuse_without_lane(client, request, lane, found.tokens, routes, header, prompt_key=prompt_key)
             return
-        if lane.degradation.context_tokens is not None:
-            found = fit_context(request, found, lane.degradation, routes)
-        kind: type[Exchange] = Exchange
-        if self._bounds.has_any:
-            bounds = self._bounds.of(lane.route, self._authenticator.bounded_hash(request))
-            wrong = bound(request, found, bounds, max_model_len=lane.route.max_model_len) if bounds is not None else ""
-            if wrong:
-                self.early.refuse(client, request, 400, wrong)
-                return
-            kind = BoundedExchange if bounds is not None else Exchange
+        kind, wrong, degradation = Exchange, "", lane.degradation
+        if self._entitlements.has_any:
+            wrong = self._entitlements.assign(request, lane)
+            degradation = request.tier.degradation if request.tier is not None else degradation
+        if degradation.context_tokens is not None:
+            found = fit_context(request, found, degradation, routes)
+        if self._bounds.has_any and not wrong:
+            is_bounded, wrong = self._bounds.bound(request, found, lane.route)
+            kind = BoundedExchange if is_bounded else Exchange
+        if wrong:
+            self.early.refuse(client, request, 400, wrong)
+            return
         exchange = kind(self.dispatcher, self.upstreams, self.limits, client, request, lane)
         exchange.submit(lane, found, self._authenticator.client_key(request, client.address), self.ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import msgspec
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # must be readable.
 _KEPT = wire.HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
-    b"x-fleetctl-lane", b"x-fleetctl-batch", b"http2-settings", REQUEST_ID, TRACEPARENT,
+    b"x-fleetctl-lane", b"x-fleetctl-batch", b"x-fleetctl-tier", b"http2-settings", REQUEST_ID, TRACEPARENT,
     b"x-fleetctl-workflow", b"x-fleetctl-workflow-kind", b"x-fleetctl-parent", b"x-fleetctl-conversation",
 }  # fmt: skip
 # Those by which, or by whose trailers, a client asks for its connection to be kept.
@@ -44,6 +44,9 @@ class Request(msgspec.Struct, gc=False):
     bounds: GenerationSpec | None = None  # the server's, of its answer
     length_bound: BoundReason | None = None  # which of them is in its body in place of a length of its own
     limited: bytes = b""  # the same in the words of x-fleetctl-limit
+    key_hash: str = ""  # of its key, where something is known of that
+    client_name: str = ""  # its key's
+    tier: Any = None  # a LaneTier of its lane; None: its lane has no tiers
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
 # What stands before the values of its own headers.
 _ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
 _REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
-_LIMITED = b"\r\nx-fleetctl-limit: "
+_LIMITED, _TIER = b"\r\nx-fleetctl-limit: ", b"\r\nx-fleetctl-tier: "
 
 
 class PieceSink(Protocol):
@@ -41,7 +41,7 @@ class ClientResponse:
 
     __slots__ = (
         "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "limited", "replica_id",
-        "request_id", "sink", "status",
+        "request_id", "sink", "status", "tier",
     )  # fmt: skip
 
     def __init__(self, client: ClientConnection, lane_name: str, whole_bytes_max: int) -> None:
@@ -51,6 +51,7 @@ class ClientResponse:
         self._whole_bytes_max = whole_bytes_max
         self.degraded = b""  # what the ladder cut
         self.limited = b""  # the server's bounds that the request has in place of its own
+        self.tier = b""  # where there are tiers
         self.request_id = b""
         self.replica_id = b""
         self.status = 0
@@ -134,6 +135,8 @@ class ClientResponse:
             pieces += (_REPLICA, self.replica_id)
         if self.degraded:
             pieces += (_DEGRADED, self.degraded)
+        if self.tier:
+            pieces += (_TIER, self.tier)
         if self.limited:
             pieces += (_LIMITED, self.limited)
         pieces.append(b"\r\n")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway.cut_requests import CutRequests
 from fleetctl.gateway.request_ids import RequestIds, trace_id
+from fleetctl.gateway.tier_standing import standing_of
 from fleetctl.gateway.traced_turn import turn_of
 from fleetctl.gateway.workflows import end_call
 from fleetctl.model.request_trace import RequestAttempt, RequestTrace, RequestTraces, TraceQuery
@@ -160,7 +161,7 @@ def _keep_missed(rings: LaneRings, ended: ActiveRequest) -> None:
 
 
 def _client(ended: ActiveRequest) -> str:
-    return f"{ended.client & 0xFFFFFFFF:08x}"
+    return ended.client_name or f"{ended.client & 0xFFFFFFFF:08x}"
 
 
 def _workflow(ended: ActiveRequest) -> str:
@@ -173,7 +174,7 @@ def _is_of_trace(ended: ActiveRequest, text: str) -> bool:
 
 def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace:
     """Put what is kept of a request into the words of the model; `now_s` is the same instant as `now`."""
-    watch, limits = ended.stopwatch, ended.lane.accounts.limits
+    watch, limits = ended.stopwatch, ended.stopwatch.limits
     ending = (watch.ending or Ending.REFUSED).value
     used = ended.prompt_tokens_used
     prompt_tokens = ended.prompt.prompt_tokens if used is None else used
@@ -209,6 +210,8 @@ def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace
         degraded=ended.degraded.decode("latin-1"),
         limited=ended.limited.decode("latin-1"),
         bounded_by=ended.bounded_by.value if ended.bounded_by is not None else "",
+        tier=ended.tier.spec.name if ended.tier is not None else "",
+        tier_standing=standing_of(ended),
         refusal=ended.refused[0].value if ended.refused is not None else "",
         retry_after_s=ended.refused[1] if ended.refused is not None else None,
         predicted_wait_s=ended.refused[2] if ended.refused is not None else None,

@@ -37,6 +37,11 @@ def lines(*headers: Header) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
+def post(target: bytes, request_head: bytes, forwarded: bytes, body_bytes: int) -> bytes:
+    """Return the head of a request to a replica; `request_head` and `forwarded` are whole lines."""
+    return b"POST %b%bcontent-length: %d\r\n%b\r\n" % (target, request_head, body_bytes, forwarded)
+
+
 def head(status: int, header_lines: bytes) -> bytes:
     """Return a response head, its empty line included."""
     return b"%b%b\r\n" % (status_line(status), header_lines)

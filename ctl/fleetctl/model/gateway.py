@@ -14,7 +14,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.slo import Quantiles, TargetCount
 from fleetctl.model.stream import StreamFigures
-from fleetctl.model.tiers import RouteTier
+from fleetctl.model.tiers import RouteTier, TierSnapshot
 from fleetctl.model.workflow_figures import WorkflowSnapshot
 from fleetctl.model.workflows import WorkflowsSpec
 
@@ -169,6 +169,7 @@ class LaneSnapshot:
     ejected: int = 0  # replicas of its own that are in rotation and left alone, as they fail
     serves: bool = True  # some replica is sent its requests; all that are ejected are not hung or gone
     totals: RequestTotals | None = None  # since the gateway started; None: it is of a version that counts none
+    tiers: tuple[TierSnapshot, ...] = ()  # highest first; empty: all requests are alike
     # Of its requests, by the replica that answered them, over the last half to one minute.
     replica_streams: dict[str, StreamFigures] = field(default_factory=dict)
 

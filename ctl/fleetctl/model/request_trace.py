@@ -33,7 +33,8 @@ class RequestTrace:
     workflow: str = ""  # the id of the workflow that it is a call of; empty: of none
     lane: str
     is_lane_named: bool = False  # its client named the lane
-    client: str  # a key that tells clients of one gateway process apart; neither key nor address can be had from it
+    # Its key's name; else a digest that tells clients of one gateway process apart: neither key nor address can be had from it.
+    client: str
     at: datetime  # when it was accepted
     is_stream: bool
     prompt_tokens: int  # as the engine counted them, else as estimated
@@ -66,6 +67,8 @@ class RequestTrace:
     cached_tokens_found: int | None = None  # as its engine says; None: it does not
     prefix_lost: str = ""  # what it lost of these and why, in words; empty: nothing
     preempted_beside: int = 0  # streams that its replica preempted while it was there, perhaps its own
+    tier: str = ""  # that it was served in; empty: its lane has none
+    tier_standing: str = ""  # how that stood in the lane when it refused the request, in words; empty: it did not
     refusal: str = ""  # why it was turned away, in the words of x-fleetctl-reason
     retry_after_s: float | None = None  # as it was told; None: it was not refused
     predicted_wait_s: float | None = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from fleetctl.model.generation import GenerationSpec
-from fleetctl.model.slo import LaneSlo
+from fleetctl.model.slo import LaneSlo, Quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ class TierSpec:
     name: str
     weight: float = 1.0  # of a lane's tokens beyond all floors, among those who want more
     floor: float = 0.0  # the share of a lane's served tokens that it has for the taking, whatever the others want
-    max_share: float = 1.0  # of a lane's seats and queue that it may hold
+    max_share: float = 1.0  # of a lane's slots and queue that it may hold
     slo: LaneSlo = NO_SLO  # these metrics' targets stand in place of the lane's, where the lane promises them
     generation: GenerationSpec = NO_BOUNDS  # of this and the lane's bounds the stricter holds
     retry_budget: float | None = None  # the share of a client's requests that may be retries; None: any
@@ -57,3 +57,35 @@ def slo_of(lane: LaneSlo, tier: TierSpec) -> LaneSlo:
             if target.metric is metric
         )
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierWindow:
+    """A tier's figures in one lane over the last `seconds`."""
+
+    seconds: float
+    offered: int = 0  # requests that arrived
+    good: int = 0  # inside what is promised to it
+    missed: int = 0  # outside of it, refusals among them
+    refused: dict[str, int] = field(default_factory=dict)  # by reason
+    served_tokens: int = 0  # of prompts and of answers
+    ttft: Quantiles = field(default_factory=Quantiles)
+
+    @property
+    def good_share(self) -> float | None:
+        """Return good of good and missed. None: none has ended."""
+        judged = self.good + self.missed
+        return self.good / judged if judged else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSnapshot:
+    """A tier in one lane now."""
+
+    name: str
+    in_flight: int = 0
+    queued: int = 0
+    due: float = 0.0  # of the lane's tokens: its floor, and its weight's part of what is beyond all floors
+    had: float = 0.0  # of the lane's tokens lately
+    floor: float = 0.0
+    windows: tuple[TierWindow, ...] = ()  # as the lane's, shortest first

@@ -268,6 +268,7 @@ class SimulatedWorld:
             is_lane_named=bool(row.lane),
             client=zlib.crc32(row.client.encode()),  # 0: of nobody in particular
             bounds=bounds if bounds.is_bounding else None,
+            tier=lane.tiers.named(row.tier) if lane.tiers is not None else None,
         )
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1

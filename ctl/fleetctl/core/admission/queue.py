@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fleetctl.core.admission.order import first_of
+from fleetctl.core.admission.order import BYPASSED_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetctl.core.admission.order import QueueOrder
 
 T = TypeVar("T")
@@ -68,6 +70,21 @@ class LaneQueue(Generic[T]):
         self._tickets.appendleft(ticket)
         self.size += 1
         return ticket
+
+    def rejoin(self, item: T, *, since_s: float, deadline_s: float) -> Ticket[T]:
+        """Join at the end as one who has waited elsewhere since then, and is bounded there."""
+        ticket = Ticket(item=item, since_s=since_s, deadline_s=deadline_s)
+        if self.order is not None:
+            ticket.rank = self.order.rank(item, since_s)
+        self._join(ticket)
+        return ticket
+
+    def _join(self, ticket: Ticket[T], *, goes_first: bool = False) -> None:
+        if goes_first:
+            self._tickets.appendleft(ticket)
+        else:
+            self._tickets.append(ticket)
+        self.size += 1
 
     def peek(self) -> T | None:
         """Return who is next, leaving it there. None: nobody waits."""
@@ -133,3 +150,18 @@ class LaneQueue(Generic[T]):
     def _drop_left(self) -> None:
         while self._tickets and not self._tickets[0].waiting:
             self._tickets.popleft()
+
+
+def first_of(tickets: Iterable[Ticket[T]]) -> tuple[Ticket[T] | None, Ticket[T] | None]:
+    """Return who of those that wait, given in the order they came, leaves next, and who has waited longest. None: nobody."""
+    oldest = first = None
+    for ticket in tickets:
+        if not ticket.waiting:
+            continue
+        if oldest is None:
+            oldest = first = ticket
+            if oldest.bypassed >= BYPASSED_MAX:
+                break
+        elif first is not None and ticket.rank < first.rank:
+            first = ticket
+    return first, oldest

@@ -19,6 +19,8 @@ class Refusal(StrEnum):
     CAP_CONTEXT = LadderStep.CAP_CONTEXT.value  # its prompt is too long
     SHED = LadderStep.SHED.value  # it would have to wait
     BREAKER = LadderStep.BREAKER.value  # all new requests are refused
+    TIER_SHARE = "tier-share"  # its tier, or its client, has more than its part, and others go first
+    RETRY_BUDGET = "retry-budget"  # too many of its client's requests are retries of refused ones
     ENGINES_BUSY = "engines-busy"  # replicas refused it
     NO_REPLICA = "no-replica"  # the lane has none, nor have the lanes it may spill to
     FROM_ZERO = "from-zero"  # the lane has none yet, and the request has waited for its first as long as it may
@@ -47,6 +49,8 @@ _MESSAGES = {
     Refusal.QUEUE_FULL: "its queue is full",
     Refusal.PREDICTED_WAIT: "the request would wait longer than it allows",
     Refusal.MAX_WAIT: "the request has waited as long as it allows",
+    Refusal.TIER_SHARE: "the request's tier, or its client, has more than its part of it, and others go first",
+    Refusal.RETRY_BUDGET: "too many of the client's requests are retries of refused ones; send fewer, at the time each is told",
     Refusal.ENGINES_BUSY: "its replicas are busy",
     Refusal.NO_REPLICA: "it has no replica",
     Refusal.FROM_ZERO: "its first replica is not ready yet, and the request has waited as long as max_wait_from_zero allows",

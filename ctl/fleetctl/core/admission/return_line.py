@@ -2,7 +2,7 @@
 
 Told by the queue alone all refused in a burst would hear the same second, return together, and be refused again. So every
 refusal takes the next place. A place is worth as much of the lane's time as the share of places that is claimed: as for
-airline seats, more are given out than there is room for, where many do not come back.
+airline slots, more are given out than there is room for, where many do not come back.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ class ReturnLine:
     def __len__(self) -> int:
         return len(self._places)
 
-    def arrived(self, client: int) -> None:
-        """Note a request: it claims its client's next place, if it has one."""
+    def arrived(self, client: int) -> bool:
+        """Note a request: it claims its client's next place, if it has one; return whether it has."""
         places = self._clients.get(client) if self._clients else None
-        if places is not None and places.claimed < places.given:
-            places.claimed += 1
+        if places is None or places.claimed >= places.given:
+            return False
+        places.claimed += 1
+        return True
 
     def place_s(
         self,

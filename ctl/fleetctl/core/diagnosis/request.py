@@ -135,7 +135,13 @@ def _steps(trace: RequestTrace) -> Iterator[str]:
     if trace.rejected_status is not None:
         yield "its engine found fault with the request itself, so that it is no miss of the lane's; its client has the message, which is not kept"
     if trace.retry_after_s is not None:
-        yield f"refused: {trace.refusal}{_prediction(trace)}; it was told to come back in {format_duration(trace.retry_after_s)}"
+        yield from _refused(trace, trace.retry_after_s)
+
+
+def _refused(trace: RequestTrace, return_s: float) -> Iterator[str]:
+    if trace.tier_standing:
+        yield trace.tier_standing
+    yield f"refused: {trace.refusal}{_prediction(trace)}; it was told to come back in {format_duration(return_s)}"
 
 
 def _cached(trace: RequestTrace) -> Iterator[str]:

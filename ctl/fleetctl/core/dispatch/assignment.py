@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.dispatch.attempt import DispatchAttempt
 from fleetctl.core.dispatch.kv_watch import to_come
-from fleetctl.core.dispatch.request import DispatchAttempt
+from fleetctl.core.dispatch.queue_service import QueueService
 from fleetctl.core.dispatch.state import RequestEvent
+from fleetctl.core.dispatch.tier_notes import note_dispatch, note_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fleetctl.core.admission.queue import LaneQueue
     from fleetctl.core.dispatch.endings import Endings
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.limits import DispatchLimits
@@ -42,6 +42,7 @@ class Assignment:
         self._routes = routes
         self._endings = endings
         self._limits = limits
+        self._service = QueueService(clock, routes, endings, self.dispatch)
         # Whether anybody may wait in some lane: most of the time nobody does, and nobody has to be looked for.
         self._may_wait = False
 
@@ -75,6 +76,8 @@ class Assignment:
         if not lane.in_flight:
             lane.departures.began(now_s)
         lane.in_flight += 1
+        if request.tier is not None:
+            note_dispatch(request, now_s)
         request.stopwatch.dispatched(now_s, candidate.id)
         request.exchange.send(candidate.id)
 
@@ -107,6 +110,8 @@ class Assignment:
             candidate.line.leave(turn, now_s)
         candidate.line.carries(candidate.in_flight)
         lane.in_flight -= 1
+        if request.tier is not None:
+            note_release(request, now_s)
         if failed:
             may_eject = convicts or self._routes.may_eject(replica)
             replica.failed(now_s, in_answer=not request.awaits_token, convicts=convicts, may_eject=may_eject)
@@ -187,40 +192,22 @@ class Assignment:
             ticket.deadline_s = max(ticket.deadline_s, until_s)
             request.displaced_until_s = ticket.deadline_s
 
+    def sweep(self, lane: DispatchLane[ActiveRequest], now_s: float) -> None:
+        """Count those who wait that are late, and dispatch whom something has come free for that wakes nobody by itself."""
+        lane.accounts.fold(now_s)
+        for ticket in (*lane.queue.tickets(), *lane.late.tickets()):
+            ticket.item.stopwatch.check(now_s, is_stream=ticket.item.is_stream)
+        # An ejection that ends is such a thing.
+        self.dispatch_queued(lane)
+
     def dispatch_queued(self, lane: DispatchLane[ActiveRequest]) -> None:
         """Dispatch those who wait, the displaced first, for as long as there are slots."""
         if lane.displaced:
             self._dispatch_displaced(lane)
         if lane.degradation.holds_queue:
             return
-        if self._dispatch_in_order(lane, lane.queue) and lane.late.size:
-            self._dispatch_in_order(lane, lane.late)
-
-    def _dispatch_in_order(self, lane: DispatchLane[ActiveRequest], queue: LaneQueue[ActiveRequest]) -> bool:
-        """Dispatch who waits in this queue while somebody can take them; return whether it is empty."""
-        while (request := queue.peek()) is not None:
-            now_s = self._clock()
-            found = self._routes.pick(request, now_s)
-            if found is not None:
-                queue.pop()
-                request.ticket = None
-                self.dispatch(request, found, now_s)
-            elif queue is lane.queue and self._routes.late_s(request, now_s) is not None:
-                self._give_up_hurry(request, now_s)
-            else:
-                return False
-        return True
-
-    def _give_up_hurry(self, request: ActiveRequest, now_s: float) -> None:
-        """Let one that cannot be in time any more wait behind those who can, where its lane waits so long, or end it."""
-        lane, ticket = request.lane, request.ticket
-        request.dequeue()
-        if ticket is None or not lane.waits_late or lane.late.is_full:
-            self._endings.refuse(request, Refusal.PREDICTED_WAIT, RequestEvent.EXPIRED)
-            return
-        self._may_wait = True
-        request.queue = lane.late
-        request.ticket = lane.late.offer(request, now_s=now_s, wait_max_s=ticket.deadline_s - now_s)
+        if self._service.serve(lane, lane.queue) and lane.late.size:
+            self._service.serve(lane, lane.late)
 
     def _dispatch_displaced(self, lane: DispatchLane[ActiveRequest]) -> None:
         for ticket in lane.displaced.tickets():

@@ -25,6 +25,7 @@ from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
 from fleetctl.core.dispatch.silence import note_heard, silence
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.dispatch.tiered import TieredAdmission
 from fleetctl.core.liveness import UNHEALTHY_SILENT_S
 from fleetctl.core.slo.endings import Ending
 
@@ -49,6 +50,7 @@ class Dispatcher:
         self.routes = RoutingState(rng)
         self._endings = Endings(clock, self.routes.ratio)
         self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
+        self._tiered = TieredAdmission(self.routes, self._assignment, self._endings)
         self.early = EarlyEnds(self._assignment, self._endings)
         self._limits = limits
         self._errors = ErrorAttribution()
@@ -85,6 +87,9 @@ class Dispatcher:
         degradation = lane.degradation
         lane.arrived(request.client, now_s)
         self.routes.note_demand(request, now_s)
+        if lane.tiers is not None:
+            self._tiered.submit(request, lane.tiers, now_s)
+            return
         # A queue is never jumped, and a held lane dispatches nothing.
         found = None if lane.queue.size or degradation.holds_queue else self.routes.pick(request, now_s)
         if found is not None and lane.always_takes_slot:
@@ -227,11 +232,7 @@ class Dispatcher:
         for request in active:
             self._check(request, now_s, table, silent_s_min)
         for lane in list(self.routes.lanes.values()):
-            lane.accounts.fold(now_s)
-            for ticket in (*lane.queue.tickets(), *lane.late.tickets()):
-                ticket.item.stopwatch.check(now_s, is_stream=ticket.item.is_stream)
-            # An ejection that ends wakes nobody by itself.
-            self._assignment.dispatch_queued(lane)
+            self._assignment.sweep(lane, now_s)
 
     def _check(self, request: ActiveRequest, now_s: float, table: RoutingTable, silent_s_min: float) -> None:
         """Count what is late, and end what takes too long at a replica. The time in a queue is the lane's to bound."""

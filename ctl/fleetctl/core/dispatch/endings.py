@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.state import RequestEvent
+from fleetctl.core.dispatch.tier_notes import note_end
 from fleetctl.core.slo.endings import Ending
 from fleetctl.model.generation import CappedIs
 
@@ -33,7 +34,7 @@ class Endings:
     ) -> None:
         """Turn a request away; how that counts, its status says. `predicted_s` is what it would have waited."""
         now_s = self._clock()
-        return_s = request.lane.return_s(request.client, now_s)
+        return_s = request.lane.return_s(request.client, now_s, request.tier)
         request.refused = refusal, return_s, predicted_s
         request.exchange.refuse(refusal, retry_after_s=return_s)
         if refusal.status == 429:
@@ -105,6 +106,8 @@ class Endings:
             )
         if self.on_end is not None and request.hashes:
             self.on_end(request, self._clock())
+        if request.tier is not None:
+            note_end(request, self._clock())
         request.exchange.over()
 
     def _bounded(self, request: ActiveRequest, by: BoundReason) -> Ending:

@@ -20,6 +20,8 @@ from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import Wakeup
+    from fleetctl.core.fairness.lane_tiers import LaneTiers
+    from fleetctl.core.fairness.tier import LaneTier
     from fleetctl.core.routing.candidate import Candidate
     from fleetctl.model.generation import BoundReason
 
@@ -57,6 +59,7 @@ class DispatchLane(Generic[R]):
         "route",
         "service",
         "spill",
+        "tiers",
         "wake_at_s",
         "wakeup",
     )  # fmt: skip
@@ -71,6 +74,7 @@ class DispatchLane(Generic[R]):
         self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
         self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
         self.in_flight = 0
+        self.tiers: LaneTiers | None = None  # None: all requests are alike
         self.service = ServiceTime()
         self.answers = AnswerLength(route.output_tokens)
         self.departures = Departures()
@@ -179,17 +183,21 @@ class DispatchLane(Generic[R]):
         self.accounts.offered(now_s)
         self.returns.arrived(client)
 
-    def return_s(self, client: int, now_s: float) -> float:
+    def return_s(self, client: int, now_s: float, tier: LaneTier | None = None) -> float:
         """Return when a refused client should come back: not before there is a replica, where one is on its way."""
         coming_s = self.route.replacement_s
         # How many are held says little where it is the prompts that are bounded, and what left says little after a lull.
         prompts_rps = self._prompts_rps()
         held_rps = self.service.drain_rate_rps(self.in_flight) or prompts_rps
         rate_rps = max(min(held_rps, prompts_rps) if prompts_rps else held_rps, self.departures.rate_rps(now_s))
-        return self.returns.place_s(
+        returns, queued = self.returns, len(self.queue)
+        if tier is not None and self.tiers is not None:  # each tier's line moves as fast as the tier is served
+            returns, queued = tier.returns, tier.waiting
+            rate_rps *= self.tiers.rate_share(tier, rate_rps, now_s)
+        return returns.place_s(
             client,
             now_s,
-            queued=len(self.queue),
+            queued=queued,
             max_wait_s=self.route.max_wait_s,
             rate_rps=rate_rps,
             not_before_s=0.0 if coming_s is None or self.has_replica else coming_s,
@@ -217,4 +225,5 @@ class DispatchLane(Generic[R]):
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
             totals=self.accounts.totals(),
             replica_streams=self.accounts.replica_figures(now_s),
+            tiers=self.tiers.snapshot(now_s) if self.tiers is not None else (),
         )

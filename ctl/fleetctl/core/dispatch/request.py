@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens
 from fleetctl.core.dispatch.failure import Avoidance
 from fleetctl.core.dispatch.replica import DispatchReplica
@@ -17,10 +15,12 @@ from fleetctl.core.slo.stopwatch import RequestStopwatch
 if TYPE_CHECKING:
     from fleetctl.core.admission.queue import LaneQueue, Ticket
     from fleetctl.core.admission.refusal import Refusal
+    from fleetctl.core.dispatch.attempt import DispatchAttempt
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.ports import ExchangePort
     from fleetctl.core.evictions.conversations import ConversationKey
     from fleetctl.core.evictions.note import TurnNote
+    from fleetctl.core.fairness.tier import LaneTier, TierStanding
     from fleetctl.core.repetition.detector import Loop
     from fleetctl.core.routing.candidate import PromptLoad
     from fleetctl.core.routing.kv_cache import KvShare
@@ -32,22 +32,6 @@ if TYPE_CHECKING:
 _QUEUED = RequestState.QUEUED  # an enum's members are slow to look up
 _NOBODY: frozenset[str] = frozenset()
 _NO_SIZE = PromptSize(0)
-
-
-# No cycle passes through one, and there is one for every request: not for the garbage collector to track.
-class DispatchAttempt(msgspec.Struct, eq=False, gc=False):
-    """What a request met at a replica when it was sent there; times in the clock's seconds, prompts in uncached tokens."""
-
-    before: DispatchAttempt | None  # the one that failed it before
-    replica_id: str
-    at_s: float
-    prompts: int  # that had no first token yet, its own among them, as the next figure
-    prompt_tokens: int
-    own_tokens: int
-    beside: int  # requests that the replica had
-    first_token_s: float  # when it was predicted
-    kv_free_tokens: float
-    failure: RequestEvent | None = None  # how the replica failed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +59,9 @@ class ActiveRequest:
         "bounded_by",
         "bounds",
         "cached_tokens_used",
+        "charged_tokens",
         "client",
+        "client_name",
         "continuations",
         "conversation",
         "degraded",
@@ -113,9 +99,11 @@ class ActiveRequest:
         "seq",
         "size",
         "stale_at",
+        "standing",
         "state",
         "stopwatch",
         "ticket",
+        "tier",
         "tokens",
         "traceparent",
         "tried",
@@ -133,11 +121,13 @@ class ActiveRequest:
     degraded: bytes
     limited: bytes  # the server's bounds that it has in place of its own, in the words of x-fleetctl-limit
     seq: int
+    client_name: str  # its key's; "": it has none
 
     prompt_tokens_used: int | None
     cached_tokens_used: int | None  # of these, what it did not have to compute
     conversation: ConversationKey | None  # the shell notes it: what is known of its conversation beside its prompt
     turn_note: TurnNote | None
+    standing: TierStanding | None  # of its tier, when it was refused
     bounds: GenerationSpec | None  # the server's, of its answer; None: none
     generating_s: float | None  # since when tokens of this answer have come
     bounded_by: BoundReason | None  # which of the bounds ended it; the shell notes it of one that the engine kept to
@@ -160,6 +150,7 @@ class ActiveRequest:
         is_lane_named: bool = False,
         client: int = 0,
         bounds: GenerationSpec | None = None,
+        tier: LaneTier | None = None,
     ) -> None:
         self.exchange = exchange
         self.lane = lane
@@ -172,11 +163,12 @@ class ActiveRequest:
         self.client = client  # an opaque key of whoever sent it
         self.hashes = hashes
         self.is_stream = is_stream
-        self.stopwatch = _stopwatch(lane, now_s, is_stream=is_stream)
+        self.tier = tier or (lane.tiers.default if lane.tiers is not None else None)  # None: its lane has no tiers
+        self.stopwatch = _stopwatch(lane, self.tier, now_s, is_stream=is_stream)
         self.state = _QUEUED
         self.queue: LaneQueue[ActiveRequest] | None = None  # where it waits
         self.ticket: Ticket[ActiveRequest] | None = None
-        self.displaced_s = 0.0  # when it first had to
+        self.displaced_s = self.charged_tokens = 0.0  # when it first had to; and to its tier, for what it has a slot
         self.displaced_until_s: float | None = None  # set when it has to wait for another replica
         self.replica: DispatchReplica | None = None  # that has it; so far it has none
         self.turn: PrefillTurn | None = None  # in its replica's line
@@ -184,17 +176,17 @@ class ActiveRequest:
         self.prefill_tokens = 0  # counted at the replica until its first token comes
         self.awaits_token = self.has_answer = False  # the shell notes the second: this replica's head has come
         self.dispatched_s = self.heard_s = 0.0  # the shell notes the second: when this replica last said something
-        self.is_paused = False  # the shell notes: the client does not read, so the replica's silence is not its own
-        self.is_committed = False  # the client has got a part of the answer
+        # The shell notes that the client does not read, so the replica's silence is not its own; it has a part of the answer.
+        self.is_paused = self.is_committed = False
         self.must_continue = False  # only a replica that can go on with another one's stream may take it
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
         self.resends = self.continuations = self.fruitless = 0  # the last: continuations without a token since
         self.tried = _NOBODY  # replicas that have seen the request and failed it
         self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
-        self.stale_at = ""  # the replica whose idle connection turned out to be closed
+        self.stale_at = self.client_name = ""  # the replica whose idle connection turned out to be closed
         self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
         self.bounds = bounds
-        self.generating_s = self.bounded_by = self.workflow = self.workflow_call = None
+        self.generating_s = self.bounded_by = self.workflow = self.workflow_call = self.standing = None
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used = self.cached_tokens_used = self.conversation = self.turn_note = None
         self.output_tokens_uncounted = 0
@@ -236,6 +228,11 @@ class ActiveRequest:
         elif avoidance is Avoidance.WHILE_ANOTHER_IS_FREE:
             self.stale_at = replica_id
 
+    @property
+    def budget_s(self) -> float:
+        """From arrival to the first token, as far as it may be planned; infinite where none is promised."""
+        return self.tier.budget_s if self.tier is not None else self.lane.budget_s
+
     def dequeue(self) -> None:
         """Leave the queue it waits in, if it does."""
         if self.ticket is not None and self.queue is not None:
@@ -243,6 +240,11 @@ class ActiveRequest:
             self.ticket = None
 
 
-def _stopwatch(lane: DispatchLane[ActiveRequest], now_s: float, *, is_stream: bool) -> RequestStopwatch:
+def _stopwatch(
+    lane: DispatchLane[ActiveRequest], tier: LaneTier | None, now_s: float, *, is_stream: bool
+) -> RequestStopwatch:
     is_paced = is_stream and lane.route.coalesce is not None
-    return PacedStopwatch(lane.accounts, now_s) if is_paced else RequestStopwatch(lane.accounts, now_s)
+    found = PacedStopwatch(lane.accounts, now_s) if is_paced else RequestStopwatch(lane.accounts, now_s)
+    if tier is not None and tier.limits is not None:
+        found.hold_to(tier.limits)
+    return found

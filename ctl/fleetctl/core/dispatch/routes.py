@@ -11,6 +11,8 @@ from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
 from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.replica import DispatchReplica
+from fleetctl.core.dispatch.tier_room import leaving_room, may_take_slot
+from fleetctl.core.dispatch.tiered_lane import hold_to_tiers
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.budget import in_time
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
@@ -56,9 +58,10 @@ class RoutingState:
         for row in table.lanes:
             lane = self.lanes.get(row.name)
             if lane is None:
-                self.lanes[row.name] = DispatchLane(row, now_s=now_s)
+                lane = self.lanes[row.name] = DispatchLane(row, now_s=now_s)
             else:
                 lane.apply(row)
+            hold_to_tiers(lane, table.tiers, now_s)
         self._wire_lanes(table)
         self._answer_max = most_tokens(row.generation for row in table.lanes)
         self.any_continues = any(row.continues for row in table.replicas)
@@ -137,6 +140,8 @@ class RoutingState:
         )
         if needed > lane.held_by_all:
             found = [c for c in found if c.holds(needed)]
+        if request.tier is not None and found and not beyond_limit and not may_take_slot(request, now_s):
+            found = []
         if not beyond_limit:
             found = self._in_time(request, self._roomier(request, now_s) or found, now_s)
         elif not found:
@@ -181,8 +186,10 @@ class RoutingState:
         lane = request.lane
         idle: list[Candidate] = []
         if free:
-            left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+            left_s = request.budget_s - (now_s - request.stopwatch.started_s)
             line_s_max = lane.line_s_max
+            if request.tier is not None:
+                left_s, line_s_max = leaving_room(request, free, left_s, now_s)
             found = in_time(free, request.prompt, left_s=left_s, line_s_max=line_s_max, now_s=now_s, or_idle=False)
             if found:
                 return found
@@ -209,10 +216,10 @@ class RoutingState:
         """
         lane = request.lane
         serves = serving(lane.candidates)
-        left_s = lane.budget_s - (now_s - request.stopwatch.started_s)
+        left_s = request.budget_s - (now_s - request.stopwatch.started_s)
         if not serves or in_time(serves, request.prompt, left_s=left_s, line_s_max=lane.line_s_max, now_s=now_s):
             return None
-        if math.isinf(lane.budget_s):
+        if math.isinf(request.budget_s):
             return None
         prompt = request.prompt
         return min(max(c.line.wait_s(now_s), c.kv.wait_s(prompt.uncached(c.id), now_s)) for c in serves)

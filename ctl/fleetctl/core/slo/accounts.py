@@ -183,7 +183,7 @@ class LaneAccounts:
         found = {name: each.figures(now_s) for name, each in self.streams.items() if name}
         return {name: each for name, each in found.items() if each.gap.count or each.answers}
 
-    def finished(
+    def finished(  # noqa: PLR0913  # what a request came to
         self,
         now_s: float,
         measured: RequestMeasurements,
@@ -192,10 +192,11 @@ class LaneAccounts:
         output_tokens: int,
         more_output_tokens: int,
         missed: BreachKind | None = None,
+        limits: Limits | None = None,
     ) -> BreachKind | Uncounted | None:
         """Judge and count an ended request; return how it missed its promise. None: it was good.
 
-        Of all its `output_tokens`, `more_output_tokens` were not counted as they came; a miss that was is `missed`.
+        Of all its `output_tokens`, `more_output_tokens` were not counted as they came; a miss that was is `missed`. `limits`: its own.
         """
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
@@ -212,7 +213,7 @@ class LaneAccounts:
             cell.finished += 1
             cell.finished_output_tokens += output_tokens
             return missed
-        found = classify(measured, self.limits)
+        found = classify(measured, limits or self.limits)
         if isinstance(found, Uncounted):
             return found
         cell.finished += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from heapq import heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from fleetctl.model.slo import BreachKind
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
+    from fleetctl.core.slo.breach import Limits
 
 
 # Fewer gaps say more of one prompt that shared their steps than of the engine.
@@ -20,13 +22,41 @@ _LARGEST_GAPS = 8
 _COMPLETE = Ending.COMPLETE  # an enum's members are slow to look up
 
 
+def _or_infinite(limit_s: float | None) -> float:
+    return math.inf if limit_s is None else limit_s
+
+
 class RequestStopwatch:
     """The times of one request, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_accounts", "_gap_limit_s", "_gaps", "_gaps_over", "_gaps_taken", "_large_gap_s", "_last_token_s", "_noted_gap_s",
-        "_over_taken", "_resumed_s", "_stall_limit_s", "_stream_gap_limit_s", "_stream_gaps_over", "_streams", "_taken_s", "_together", "_ttft_limit_s", "breach", "ended_s",
-        "ending", "is_good", "largest_gaps_s", "stalls", "started_s", "ttft_s", "wait_s",
+        "_accounts",
+        "_gap_limit_s",
+        "_gaps",
+        "_gaps_over",
+        "_gaps_taken",
+        "_large_gap_s",
+        "_last_token_s",
+        "_limits",
+        "_noted_gap_s",
+        "_over_taken",
+        "_resumed_s",
+        "_stall_limit_s",
+        "_stream_gap_limit_s",
+        "_stream_gaps_over",
+        "_streams",
+        "_taken_s",
+        "_together",
+        "_ttft_limit_s",
+        "breach",
+        "ended_s",
+        "ending",
+        "is_good",
+        "largest_gaps_s",
+        "stalls",
+        "started_s",
+        "ttft_s",
+        "wait_s",
     )  # fmt: skip
 
     # Of one that is over.
@@ -57,6 +87,19 @@ class RequestStopwatch:
         self._resumed_s = 0.0  # when the client last began to read again
         self._gap_limit_s = accounts.gap_limit_s
         self._ttft_limit_s = accounts.ttft_limit_s
+        self._limits: Limits | None = None  # of its own; None: its lane's
+
+    def hold_to(self, limits: Limits) -> None:
+        """Judge it by these limits in place of its lane's."""
+        self._limits = limits
+        self._gap_limit_s = _or_infinite(limits.itl_s)
+        self._ttft_limit_s = _or_infinite(limits.ttft_s)
+        self._stream_gap_limit_s = _or_infinite(limits.stream_gap_s)
+
+    @property
+    def limits(self) -> Limits:
+        """Return what it is judged by."""
+        return self._limits or self._accounts.limits
 
     def dispatched(self, now_s: float, replica_id: str = "") -> None:
         """Note a dispatch to a replica; only the first one ends the wait."""
@@ -162,7 +205,7 @@ class RequestStopwatch:
     @property
     def has_missed(self) -> bool:
         """Whether it has missed its promise, were it over now."""
-        return self.breach is not None or self._gaps_over > self._accounts.limits.jitter_share * self._gaps
+        return self.breach is not None or self._gaps_over > self.limits.jitter_share * self._gaps
 
     def take_gaps(self) -> tuple[int, float, int]:
         """Return how many gaps between its tokens there were since the last call, how long together, and how many over."""
@@ -184,7 +227,7 @@ class RequestStopwatch:
         """Count a request that has passed a limit while it still waits or runs; called now and then for each."""
         if self.breach is not None:
             return
-        age_s, limits = now_s - self.started_s, self._accounts.limits
+        age_s, limits = now_s - self.started_s, self.limits
         if limits.total_s is not None and age_s > limits.total_s:
             self._miss(now_s, BreachKind.TIMEOUT)
         elif (is_stream and self.ttft_s is None and age_s > self._ttft_limit_s) or (
@@ -230,6 +273,7 @@ class RequestStopwatch:
             output_tokens=output_tokens,
             more_output_tokens=output_tokens_uncounted,
             missed=self.breach,
+            limits=self._limits,
         )
         self.is_good = found is None
         if isinstance(found, BreachKind):

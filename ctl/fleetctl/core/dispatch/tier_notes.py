@@ -1,0 +1,74 @@
+"""What a request's tier hears of it: that it came, took a slot and gave it back, and what it came to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.core.dispatch.request import ActiveRequest
+
+
+def note_arrival(request: ActiveRequest, now_s: float) -> bool:
+    """Count an arrival, and what its prompt asks of the lane's replicas; return whether it is a retry of a refused one."""
+    tier, lane = request.tier, request.lane
+    if tier is None:
+        return False
+    tier.accounts.offered(now_s)
+    tier.arrivals.add(1.0, now_s)
+    if lane.candidates:
+        first = lane.candidates[0]
+        tier.work.add(first.line.work_s(request.prompt.uncached(first.id)), now_s)
+    client, is_retry = tier.clients.of(request.client), tier.returns.arrived(request.client)
+    client.requests.add(1.0, now_s)
+    if is_retry:
+        client.retries.add(1.0, now_s)
+    return is_retry
+
+
+def note_dispatch(request: ActiveRequest, now_s: float) -> None:
+    """Count a slot, and the first time the tokens that the request is expected to be served."""
+    tier, lane = request.tier, request.lane
+    if tier is None:
+        return
+    tier.in_flight += 1
+    if request.charged_tokens:
+        return
+    answer = lane.answers.mean_tokens
+    if request.tokens.output:
+        answer = min(answer, float(request.tokens.output))
+    _charge(request, request.prompt.prompt_tokens + answer, now_s)
+
+
+def note_release(request: ActiveRequest, now_s: float) -> None:
+    """Count a slot that is free again."""
+    tier = request.tier
+    if tier is not None:
+        tier.in_flight -= 1
+        if request.has_answer:
+            tier.service.finished(now_s - request.dispatched_s)
+
+
+def note_end(request: ActiveRequest, now_s: float) -> None:
+    """Count what a request came to, and put right what it was expected to be served."""
+    tier, watch = request.tier, request.stopwatch
+    if tier is None:
+        return
+    tokens = 0
+    if request.charged_tokens:
+        used = request.prompt_tokens_used
+        prompt = request.prompt.prompt_tokens if used is None else used
+        tokens = prompt + watch.token_count + max(0, request.output_tokens_uncounted)
+        _charge(request, tokens - request.charged_tokens, now_s)
+        tier.tokens.finished(tokens)
+    refusal = request.refused[0].value if request.refused is not None else ""
+    tier.accounts.ended(now_s, watch, refusal=refusal, served_tokens=tokens)
+    if request.lane.tiers is not None:
+        request.lane.tiers.learn(tier, request.client, watch, now_s)
+
+
+def _charge(request: ActiveRequest, tokens: float, now_s: float) -> None:
+    tier = request.tier
+    if tier is not None:
+        request.charged_tokens += tokens
+        tier.served.add(tokens, now_s)
+        tier.clients.charge(request.client, tokens, now_s)

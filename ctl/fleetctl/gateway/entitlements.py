@@ -1,0 +1,51 @@
+"""What the bearer of a key is called, and which tier a request has: its key's, or its lane's, or a lower one that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.core.dispatch.lane import DispatchLane
+    from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.gateway.auth import Authenticator
+    from fleetctl.gateway.requests import Request
+    from fleetctl.model.gateway import RoutingTable
+
+TIER = b"x-fleetctl-tier"
+_NAME_CHARS_MAX = 64
+
+
+class Entitlements:
+    """Those of one routing table after another."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self._names: dict[str, str] = {}
+        self._tiers: dict[str, str] = {}
+        self._takes_header = False
+        self.has_any = False  # some key has a name, a tier or bounds of its own, or there are tiers
+
+    def apply(self, table: RoutingTable) -> None:
+        """Take over a table's."""
+        self._names, self._tiers, self._takes_header = table.key_names, table.key_tiers, table.tier_header
+        self.has_any = bool(table.key_generation or self._names or self._tiers or table.tiers)
+
+    def assign(self, request: Request, lane: DispatchLane[ActiveRequest]) -> str:
+        """Note a request's key, its client's name and its tier; return what is wrong with the tier it names: empty, as a rule."""
+        key = request.key_hash = self._authenticator.known_hash(request)
+        request.client_name = self._names.get(key, "")
+        tiers = lane.tiers
+        if tiers is None:
+            return ""
+        # A table is replaced whole, so that a key names a tier that there is; were it otherwise, it would have its lane's.
+        own = request.tier = tiers.named(self._tiers.get(key, "")) or tiers.default
+        named = request.headers.get(TIER) if self._takes_header else None
+        if named is None:
+            return ""
+        found = tiers.named(named.decode("latin-1"))
+        if found is None:
+            shown = named[:_NAME_CHARS_MAX].decode("latin-1")
+            return f"there is no tier {shown!r}; there are: {', '.join(tier.spec.name for tier in tiers.all)}"
+        if found.rank > own.rank:
+            request.tier = found
+        return ""

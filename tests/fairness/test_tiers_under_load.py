@@ -1,0 +1,137 @@
+"""Three tiers, and two tenants of one, through the dispatcher: who is served what where not all can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fleetctl.model.ladder import LadderStep
+from fleetctl.model.tiers import TierSpec
+from tests.fairness.lane_of_tiers import LANE, TIERS, Flow, FlowResult, run
+
+CAPACITY_RPS = 32.0  # two replicas of eight slots, held for half a second each
+SETTLED_S = 10.0  # shares are counted over about this time
+SEEDS = (1, 2)
+
+
+def mixed(times: float) -> tuple[Flow, ...]:
+    """At 1x about nine tenths of what the lane can serve."""
+    shares = {"premium": 0.12, "standard": 0.28, "free": 0.6}
+    return tuple(Flow(tier=tier, rps=0.9 * CAPACITY_RPS * times * share) for tier, share in shares.items())
+
+
+def shares_of(found: dict[Flow, FlowResult]) -> dict[str, float]:
+    total = sum(each.served_tokens for each in found.values())
+    return {flow.tier: each.served_tokens / total for flow, each in found.items()}
+
+
+def served_rps(found: dict[Flow, FlowResult], seconds: float) -> float:
+    return sum(each.ends["answered"] for each in found.values()) / seconds
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("times", [1.0, 2.0, 4.0])
+def test_premium_is_served_whatever_the_others_want_and_nobody_is_under_its_floor(times: float, seed: int) -> None:
+    found = run(mixed(times), seed=seed)
+    assert {flow.tier: each.good_share for flow, each in found.items()}["premium"] >= 0.995
+    for tier in TIERS:
+        result = next(each for flow, each in found.items() if flow.tier == tier.name)
+        assert shares_of(found)[tier.name] >= tier.floor or result.good_share >= 0.97
+    assert served_rps(found, 60.0) >= 0.9 * min(times * 0.9 * CAPACITY_RPS, CAPACITY_RPS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_all_want_more_each_has_its_due_in_tokens_whatever_the_length_of_its_requests(seed: int) -> None:
+    long = {"premium": 100, "standard": 400, "free": 100}
+    flows = tuple(Flow(tier=tier, rps=3 * CAPACITY_RPS, prompt_tokens=tokens) for tier, tokens in long.items())
+    shares = shares_of(run(flows, seed=seed, count_from_s=SETTLED_S))
+    due = {tier.name: tier.floor + 0.65 * tier.weight / 10 for tier in TIERS}
+    for tier in TIERS:
+        assert shares[tier.name] == pytest.approx(due[tier.name], rel=0.1)
+        assert shares[tier.name] >= tier.floor
+
+
+def test_what_a_tier_does_not_use_is_anybodys() -> None:
+    alone = run((Flow(tier="free", rps=4 * CAPACITY_RPS),))
+    assert served_rps(alone, 60.0) >= 0.97 * CAPACITY_RPS
+    gone = run((Flow(tier="premium", rps=0.4 * CAPACITY_RPS, until_s=20.0), Flow(tier="free", rps=4 * CAPACITY_RPS)))
+    assert served_rps(gone, 60.0) >= 0.95 * CAPACITY_RPS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tenant_loses_nothing_to_another_of_its_tier_that_sends_ten_times_as_much(seed: int) -> None:
+    quiet, noisy = Flow(tier="standard", client=1, rps=9.6), Flow(tier="standard", client=2, rps=96.0)
+    found = run((quiet, noisy), seed=seed)
+    assert found[quiet].good_share > 0.99
+    assert served_rps(found, 60.0) >= 0.97 * CAPACITY_RPS
+
+
+def test_a_full_queue_of_a_lower_tier_makes_room_for_a_higher_one() -> None:
+    # The lane lets requests wait for longer than its whole queue takes to be served.
+    lane = replace(LANE, max_wait_s=30.0, queue_max=8, slo=LANE.slo)
+    found = run((Flow(tier="free", rps=64.0, service_s=4.0), Flow(tier="premium", rps=0.5, service_s=4.0)), lane=lane)
+    by_tier = {flow.tier: each for flow, each in found.items()}
+    assert by_tier["free"].ends["tier-share"] > 0
+    assert by_tier["premium"].ends["queue-full"] == by_tier["premium"].ends["tier-share"] == 0
+
+
+def test_a_tier_holds_no_more_of_a_lane_than_its_share() -> None:
+    tiers = (TierSpec(name="premium"), TierSpec(name="free", max_share=0.25))
+    found = run((Flow(tier="free", rps=4 * CAPACITY_RPS),), tiers=tiers)
+    assert served_rps(found, 60.0) == pytest.approx(0.25 * CAPACITY_RPS, rel=0.1)
+
+
+@pytest.mark.parametrize("step", [LadderStep.SHED, LadderStep.BREAKER])
+def test_a_step_of_the_ladder_is_the_lowest_tiers_first_and_leaves_it_its_floor(step: LadderStep) -> None:
+    found = run(
+        tuple(Flow(tier=tier, rps=2 * CAPACITY_RPS) for tier in ("premium", "standard", "free")),
+        lane=replace(LANE, step=step),
+        count_from_s=SETTLED_S,
+    )
+    shares, calm = shares_of(found), 0.65 * 6 / 10 + 0.2
+    assert shares["premium"] > calm
+    assert shares["free"] >= 0.95 * 0.05
+    by_tier = {flow.tier: each for flow, each in found.items()}
+    assert by_tier["free"].ends[step.value] > 0
+    assert by_tier["premium"].ends[step.value] == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["premium", "standard", "free"]), st.integers(1, 3), st.floats(1.0, 60.0)),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda each: each[:2],
+    ),
+    st.integers(0, 1000),
+)
+@settings(max_examples=15, deadline=None)
+def test_every_request_ends_once_and_capacity_is_used_whoever_wants_it(
+    wanted: list[tuple[str, int, float]], seed: int
+) -> None:
+    flows = tuple(Flow(tier=tier, client=client, rps=rps, until_s=20.0) for tier, client, rps in wanted)
+    found = run(flows, seed=seed)
+    for each in found.values():
+        assert sum(each.ends.values()) == each.offered
+    offered = sum(each.offered for each in found.values()) / 20.0
+    assert served_rps(found, 20.0) >= 0.85 * min(offered, CAPACITY_RPS)
+
+
+def test_without_tiers_a_lane_is_first_come_first_served_as_ever() -> None:
+    flows = (Flow(tier="", client=1, rps=20.0), Flow(tier="", client=2, rps=40.0))
+    found = run(flows, tiers=())
+    one = run(flows, tiers=(TierSpec(name="only"),))
+    shares = [each.served_tokens for each in found.values()]
+    assert shares[1] / shares[0] == pytest.approx(2.0, rel=0.15)  # by what each sends
+    assert served_rps(one, 60.0) == pytest.approx(served_rps(found, 60.0), rel=0.03)
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.2])
+def test_no_more_of_a_clients_requests_are_retries_than_its_tier_may_have(budget: float) -> None:
+    tiers = (TierSpec(name="free", retry_budget=budget),)
+    found = run((Flow(tier="free", rps=3 * CAPACITY_RPS),), tiers=tiers)
+    (result,) = found.values()
+    assert result.ends["retry-budget"] > 0
+    assert served_rps(found, 60.0) > 0.5 * CAPACITY_RPS
