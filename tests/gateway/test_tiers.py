@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -137,3 +138,27 @@ async def test_who_is_refused_for_its_tier_can_read_why_and_is_counted_there() -
         assert (windows["premium"].offered, windows["premium"].good) == (1, 1)
         assert (windows["free"].offered, windows["free"].good, windows["free"].refused) == (5, 4, {"tier-share": 1})
         assert sum(each.served_tokens for each in windows.values()) > 0
+
+
+async def test_the_metrics_page_has_each_tiers_figures_and_each_named_clients() -> None:
+    async with tiered() as rig:
+        for key in (ACME, ACME, TRIAL):
+            assert await tier_of(rig, key)
+        page = (await rig.get("/metrics")).body.decode()
+        for line in (
+            'fleetctl_gateway_tier_offered_total{fleet="test",lane="chat",tier="premium"} 2',
+            'fleetctl_gateway_tier_good_total{fleet="test",lane="chat",tier="free"} 1',
+            'fleetctl_gateway_client_requests_total{fleet="test",client="acme",verdict="good"} 2',
+        ):
+            assert line.partition("{")[0] in page
+            assert re.search(re.escape(line.partition("{")[0]) + r"\{[^}]*\} " + line.rsplit(" ", 1)[1], page)
+        assert "# HELP fleetctl_gateway_tier_token_share Share of the lane's tokens" in page
+        assert page.count("client=") == page.count('client="acme"')
+
+
+async def test_without_tiers_and_names_the_metrics_page_has_none() -> None:
+    async with tiered(tiers=(), key_tiers={}, key_names={}, tier_header=False) as rig:
+        await rig.post(headers={"authorization": f"Bearer {ACME}"})
+        page = (await rig.get("/metrics")).body.decode()
+        assert "_tier_" not in page
+        assert "client=" not in page

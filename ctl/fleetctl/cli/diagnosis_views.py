@@ -25,8 +25,13 @@ _TITLES = "TIME ID LANE REPLICA VERDICT >WAIT >TTFT >TOTAL >PROMPT >OUTPUT +CLIE
 def requests_view(found: RequestTraces, *, now: datetime) -> View:
     """Return `requests`: a line a request, in the order they were accepted."""
     requests = sorted(found.requests, key=lambda trace: trace.at)
-    rows = [_row(trace, now) for trace in requests]
-    shown = section(text_table(_TITLES, rows)) if rows else lines("no request is remembered")
+    has_tiers = any(trace.tier for trace in requests)
+    rows = [(*_row(trace, now), *([trace.tier or NOTHING] if has_tiers else [])) for trace in requests]
+    shown = (
+        section(text_table(_TITLES + (" TIER" if has_tiers else ""), rows))
+        if rows
+        else lines("no request is remembered")
+    )
     return View(value=requests, names=tuple(trace.id for trace in requests), sections=(shown,))
 
 
@@ -59,7 +64,7 @@ def _explained(found: RequestExplanation, now: datetime) -> tuple[str, OutputSec
         return name, lines(f"{name}: {found.headline}", f"Request  answered {at}; it never had a lane, nor a replica")
     return trace.id, lines(
         f"{trace.id}: {found.headline}",
-        f"Request  lane {trace.lane}, accepted {format_clock_time(trace.at, now)}, "
+        f"Request  lane {trace.lane}{f', tier {trace.tier}' if trace.tier else ''}, accepted {format_clock_time(trace.at, now)}, "
         f"{trace.prompt_tokens:,} prompt tokens, {trace.output_tokens:,} generated, "
         f"{format_duration(trace.total_s)} in all, ended as {trace.ending}",
         *(f"{'Time' if not number else '':<8} {step}" for number, step in enumerate(found.steps)),

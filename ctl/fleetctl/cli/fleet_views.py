@@ -14,6 +14,7 @@ from fleetctl.views.overrides import override_lines
 from fleetctl.views.replicas import REPLICAS_STATUS, replicas_table
 from fleetctl.views.rollouts import rollout_line, rollout_tone
 from fleetctl.views.table import Cell, Tone, cell, text_table
+from fleetctl.views.tiers import TIERS_TITLE, tier_table
 from fleetctl.views.values import fleet_value, lane_value
 from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_table
 
@@ -48,10 +49,16 @@ def status_view(status: FleetStatus) -> View:
     sections = (
         lines(*_header(status)),
         section(lanes_table(status, WIDE, LANES_STATUS, is_stale=False)),
+        *_tiers(status),
         *_workflows(status),
         section(replicas),
     )
     return View(value=fleet_value(status), names=names, sections=sections)
+
+
+def _tiers(status: FleetStatus) -> tuple[OutputSection, ...]:
+    table = tier_table((lane.name, lane.traffic.tiers) for lane in status.lanes if lane.traffic is not None)
+    return (section(table, title=TIERS_TITLE),) if table is not None else ()
 
 
 def _workflows(status: FleetStatus) -> tuple[OutputSection, ...]:

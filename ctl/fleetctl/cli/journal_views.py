@@ -17,6 +17,7 @@ from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 from fleetctl.views.replicas import node_text
 from fleetctl.views.streams import stream_line
+from fleetctl.views.tiers import tier_lines
 from fleetctl.views.values import lane_value, replica_value
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
             yield f"Budget   {format_budget(lane.budget)}"
         if streams := stream_line(lane_streams(lane)):
             yield f"Streams  {streams}"
+        for number, tier in enumerate(tier_lines(lane.traffic)):
+            yield f"{'' if number else 'Tiers':<8} {tier}"
     else:
         yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:

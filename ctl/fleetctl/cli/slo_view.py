@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.output import Format, View, lines, section
 from fleetctl.units import format_duration
 from fleetctl.views.slo import decision_lines, hours_table, kinds_text, rule_lines, slo_table, stream_lines
+from fleetctl.views.tiers import TIERS_TITLE, tier_table
 from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_table
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def _sections(report: SloReport) -> Iterator[OutputSection]:
     streams = list(stream_lines(report))
     if streams:
         yield lines(*streams, title="Streams, last hour")
+    tiers = tier_table((lane.lane, lane.tiers) for lane in report.lanes)
+    if tiers is not None:
+        yield section(tiers, title=TIERS_TITLE)
     if report.workflows is not None:
         yield section(workflow_table(report.workflows), title=WORKFLOWS_TITLE)
         yield lines(*workflow_notes(report.workflows))

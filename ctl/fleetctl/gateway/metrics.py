@@ -10,6 +10,7 @@ from fleetctl.gateway.eviction_metrics import eviction_families
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.slo_gauges import SloGauges
 from fleetctl.gateway.stream_metrics import stream_families
+from fleetctl.gateway.tier_metrics import NamedClients, client_families, tier_families
 from fleetctl.gateway.workflow_metrics import workflow_families
 from fleetctl.model.generation import BoundReason
 from fleetctl.model.slo import BreachKind
@@ -64,6 +65,7 @@ class PageGauges:
     def __init__(self, clock: Callable[[], float], sweep_interval_s: float) -> None:
         self.slo = SloGauges(clock)
         self.breaches = BreachCounters()
+        self.clients = NamedClients()
         self.loop = LoopLoadMeter(sweep_interval_s, thread_cpu_s)
 
 
@@ -98,6 +100,8 @@ def exposition(
     _replica_families(page, routes, upstreams)
     eviction_families(page, dispatcher.evictions, set(routes.replicas))
     stream_families(page, routes.lanes, set(routes.replicas), dispatcher.clock())
+    tier_families(page, routes.lanes, dispatcher.clock())
+    client_families(page, gauges.clients)
     if workflows is not None:
         workflow_families(page, workflows.tracker, dispatcher.clock())
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)

@@ -43,6 +43,7 @@ class LocalPages:
         self._clients = clients
         self._gauges = gauges
         self._ended = ended
+        ended.clients = gauges.clients
         self._started_at = started_at
 
     def serve(self, client: ClientConnection, request: Request, *, is_stopping: bool) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.core.dispatch.request import ActiveRequest
+    from fleetctl.gateway.tier_metrics import NamedClients
     from fleetctl.gateway.workflows import RequestWorkflows
 
 # Of every lane: whatever ended last; those that missed, which a healthy lane has few of; refusals, which come in storms.
@@ -78,6 +79,7 @@ class EndedRequests:
         self._seq = 0
         self.ids = RequestIds(started_at)
         self.cuts = CutRequests()
+        self.clients: NamedClients | None = None  # of keys with names; None: nobody counts them
         self.workflows: RequestWorkflows | None = None  # None: the profile has none
 
     def note(self, request: ActiveRequest) -> None:
@@ -90,6 +92,8 @@ class EndedRequests:
         del request.exchange
         request.hashes = _NO_HASHES
         rings.recent.append(request)
+        if request.client_name and self.clients is not None:
+            self.clients.note(request)
         if request.workflow is not None:
             end_call(self.workflows, request)
         stopwatch, attempt = request.stopwatch, request.attempt

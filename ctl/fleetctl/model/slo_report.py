@@ -9,6 +9,7 @@ from fleetctl.model.alert import Alert, AlertName, AlertSeverity
 from fleetctl.model.budget import ErrorBudget, HourOfRequests
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.tiers import TierSnapshot
 from fleetctl.model.workflow_figures import WorkflowSnapshot
 
 
@@ -62,6 +63,7 @@ class LaneSloReport:
     ] = ()  # since the report's beginning, oldest first, those without a request left out
     worst_hours: tuple[WorstHour, ...] = ()  # with the most bad requests, the worst first
     streams: StreamFigures | None = None  # of the last hour, by the gateway's own windows; null: no current figures
+    tiers: tuple[TierSnapshot, ...] = ()  # likewise, highest first; empty: the profile has none, or no figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Objective
     from fleetctl.model.status import LaneStatus
     from fleetctl.model.stream import StreamFigures
+    from fleetctl.model.tiers import TierSnapshot
     from fleetctl.operations.site import Site
 
 _WORST_HOURS = 5
@@ -104,7 +105,11 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
     if ledger is None:
         # The controller stores what it counts every five seconds: a lane's first requests are in no ledger yet.
         return LaneSloReport(
-            lane=name, is_removed=shown is None, alerts=shown.alerts if shown else (), streams=_streams(shown)
+            lane=name,
+            is_removed=shown is None,
+            alerts=shown.alerts if shown else (),
+            streams=_streams(shown),
+            tiers=_tiers(shown),
         )
     back_s = (now - since).total_seconds()
     counted = count_over(ledger, back_s, now)
@@ -127,7 +132,12 @@ def _lane(  # noqa: PLR0913  # a lane's kept requests, and how they are looked a
         hours=tuple(HourOfRequests(start=start_of(each), good=each.good, bad=each.bad) for each in hours),
         worst_hours=tuple(_hour(bucket, allowed, entries) for bucket in worst[:_WORST_HOURS]),
         streams=_streams(shown),
+        tiers=_tiers(shown),
     )
+
+
+def _tiers(shown: LaneStatus | None) -> tuple[TierSnapshot, ...]:
+    return shown.traffic.tiers if shown is not None and shown.traffic is not None else ()
 
 
 def _streams(shown: LaneStatus | None) -> StreamFigures | None:

@@ -10,6 +10,7 @@ from fleetctl.views.budget import format_budget
 from fleetctl.views.figures import format_input
 from fleetctl.views.streams import stream_line
 from fleetctl.views.table import Span, Tone
+from fleetctl.views.tiers import tier_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,12 @@ def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Style
         lines += [(("budget   ", Tone.DIM), (format_budget(found.lane.budget, zone=zone), Tone.PLAIN)), _BLANK]
     if found.lane is not None and (streams := stream_line(lane_streams(found.lane))):
         lines += [(("streams  ", Tone.DIM), (streams, Tone.PLAIN)), _BLANK]
+    tiers = list(tier_lines(found.lane.traffic)) if found.lane is not None else []
+    if tiers:
+        lines += [
+            *(((f"{'' if n else 'tiers':<9}", Tone.DIM), (text, Tone.PLAIN)) for n, text in enumerate(tiers)),
+            _BLANK,
+        ]
     if found.plan is not None:
         lines += [*_planned(found.plan), _BLANK]
     if not found.entries:

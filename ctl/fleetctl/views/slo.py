@@ -9,6 +9,7 @@ from fleetctl.views.budget import budget_tone
 from fleetctl.views.decisions import action_cell
 from fleetctl.views.streams import stream_line
 from fleetctl.views.table import NOTHING, Cell, Table, Tone, cell, text_table
+from fleetctl.views.tiers import TIERS_TITLE, tier_table
 from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_table
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         *(f"- {lane.lane}: {kinds_text(lane.kinds)}" for lane in report.lanes if lane.kinds),
         "",
         *_titled("## Streams, last hour", [f"- {line}" for line in stream_lines(report)]),
+        *_tiers(report),
         *_workflows(report),
         "## Worst hours",
         "",
@@ -79,6 +81,11 @@ def slo_markdown(report: SloReport, *, zone: tzinfo | None = None) -> str:
         *(f"- {line}" for line in rule_lines(report)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tiers(report: SloReport) -> tuple[str, ...]:
+    table = tier_table((lane.lane, lane.tiers) for lane in report.lanes)
+    return (f"## {TIERS_TITLE}", "", *_markdown_table(table), "") if table is not None else ()
 
 
 def _workflows(report: SloReport) -> tuple[str, ...]:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 # So far over its due a tier leaves all the room it can to those who are under theirs.
 _EXCESS_AT: Final = 1.25
 # Room is kept until of those who go first no more than this share misses; a miss adds as much as it takes so many to forget.
-_MISSES_ALLOWED: Final = 0.002
+_MISSES_ALLOWED: Final = 0.001
 _MARGIN_A_MISS: Final = 0.375
-_MARGIN_AT_FIRST: Final = 0.25
+_MARGIN_AT_FIRST: Final = 0.5
 _MARGIN_MIN: Final = 0.05
 # Squared coefficient of variation of what prompts take, and of slots that Poisson arrivals hold at once so many deviations.
 _LENGTHS_CV2: Final = 0.3

@@ -1,0 +1,66 @@
+"""Tiers as a table: what each had of a lane, what it is due, and what its requests came to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.model.tiers import TierWindow
+from fleetctl.units import format_count, format_duration, format_fraction
+from fleetctl.views.canvas import PLAIN
+from fleetctl.views.figures import format_measured
+from fleetctl.views.table import NOTHING, Cell, Table, Tone, cell, text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fleetctl.model.gateway import LaneSnapshot
+    from fleetctl.model.tiers import TierSnapshot
+
+TIERS_TITLE = "Tiers, last hour"
+_WINDOW_S = 3600.0
+_RECENT_S = 300.0
+
+
+def tier_table(lanes: Iterable[tuple[str, tuple[TierSnapshot, ...]]]) -> Table | None:
+    """Return a row for each tier of each lane, over the last hour; TOKENS are the last seconds'. None: there are no tiers."""
+    rows = [_row(name, tier) for name, tiers in lanes for tier in tiers]
+    titles = "LANE TIER >OFFERED >GOOD >REFUSED >TTFT_P99 >TOKENS >DUE >FLOOR >IN_FLIGHT >QUEUED"
+    return text_table(titles, rows) if rows else None
+
+
+def tier_lines(seen: LaneSnapshot | None) -> Iterator[str]:
+    """Yield "premium: 100% good of 1,204 in 5m, 0 refused; 31% of the tokens (due 59%, floor 20%); 4 in flight, 0 queued"."""
+    for tier in seen.tiers if seen is not None else ():
+        window = _window(tier, _RECENT_S)
+        good = format_fraction(round(window.good_share, 4)) if window.good_share is not None else "none"
+        yield (
+            f"{tier.name}: {good} good of {window.offered:,} in {format_duration(_RECENT_S)}, "
+            f"{format_count(sum(window.refused.values()), 'refusal')}; {_share(tier.had)} of the tokens (due {_share(tier.due)}, "
+            f"floor {_share(tier.floor)}); {tier.in_flight} in flight, {tier.queued} queued"
+        )
+
+
+def _row(lane: str, tier: TierSnapshot) -> tuple[str | Cell, ...]:
+    window = _window(tier, _WINDOW_S)
+    good, ttft = window.good_share, window.ttft
+    return (
+        lane,
+        tier.name,
+        f"{window.offered:,}",
+        cell(NOTHING, Tone.DIM) if good is None else cell(format_fraction(round(good, 4))),
+        f"{sum(window.refused.values()):,}",
+        format_measured(ttft.p99_s, ttft.validity, PLAIN) if ttft.count else NOTHING,
+        _share(tier.had),
+        _share(tier.due),
+        _share(tier.floor),
+        str(tier.in_flight),
+        str(tier.queued),
+    )
+
+
+def _window(tier: TierSnapshot, seconds: float) -> TierWindow:
+    return next((each for each in tier.windows if each.seconds == seconds), TierWindow(seconds=seconds))
+
+
+def _share(value: float) -> str:
+    return format_fraction(round(value, 3))

@@ -1,0 +1,42 @@
+"""A tier's figures as people read them."""
+
+from __future__ import annotations
+
+from fleetctl.model.gateway import LaneSnapshot
+from fleetctl.model.slo import Quantiles
+from fleetctl.model.tiers import TierSnapshot, TierWindow
+from fleetctl.views.table import titles
+from fleetctl.views.tiers import tier_lines, tier_table
+
+WINDOWS = tuple(
+    TierWindow(
+        seconds=seconds, offered=1204, good=1190, missed=10, refused={"tier-share": 3, "predicted-wait": 4},
+        ttft=Quantiles(count=1190, p50_s=0.1, p95_s=0.15, p99_s=0.18),
+    )
+    for seconds in (10.0, 60.0, 300.0, 3600.0)
+)  # fmt: skip
+PREMIUM = TierSnapshot(name="premium", in_flight=4, queued=2, due=0.59, had=0.312, floor=0.2, windows=WINDOWS)
+NEW = TierSnapshot(name="free", due=0.115, floor=0.05)
+
+
+def test_a_row_says_what_a_tier_had_and_what_it_is_due() -> None:
+    table = tier_table([("short", (PREMIUM, NEW)), ("long", ())])
+    assert table is not None
+    assert [each.text for each in titles(table)][:4] == ["LANE", "TIER", "OFFERED", "GOOD"]
+    rows = [[each.text for each in row.cells] for row in table.rows]
+    assert rows[0] == ["short", "premium", "1,204", "99.17%", "7", "180ms", "31.2%", "59%", "20%", "4", "2"]
+    assert rows[1][:6] == ["short", "free", "0", "-", "0", "-"]
+
+
+def test_a_fleet_without_tiers_has_no_such_table() -> None:
+    assert tier_table([("short", ()), ("long", ())]) is None
+    assert list(tier_lines(None)) == []
+
+
+def test_a_line_says_the_same_of_the_last_minutes() -> None:
+    seen = LaneSnapshot(name="short", in_flight=4, queued=2, oldest_wait_s=0.0, windows=(), tiers=(PREMIUM, NEW))
+    premium, free = tier_lines(seen)
+    assert premium == (
+        "premium: 99.17% good of 1,204 in 5m, 7 refusals; 31.2% of the tokens (due 59%, floor 20%); 4 in flight, 2 queued"
+    )
+    assert free.startswith("free: none good of 0 in 5m, 0 refusals")
