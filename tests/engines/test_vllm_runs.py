@@ -151,6 +151,7 @@ def test_a_running_stream_shows_in_its_metrics(engine: httpx.Client) -> None:
         if during.running:
             break
     assert during.running == 1
+    assert during.kv_usage is not None
     assert 0 < during.kv_usage < 1
 
 

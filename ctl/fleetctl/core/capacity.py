@@ -40,7 +40,7 @@ def held_requests(plan: LanePlan, limits: Iterable[int], engines: LaneEngineLoad
     known = list(limits)
     streams = _STREAMS_SHARE * (median(known) if known else plan.launch.max_num_seqs)
     by_itl = HeldRequests(each=max(1.0, streams), bound="within the ITL")
-    if engines.validity is not Validity.OK or not engines.running or engines.kv_usage_total <= 0.0:
+    if engines.validity is not Validity.OK or not engines.running or not engines.kv_usage_total:
         return by_itl
     by_kv = HeldRequests(each=_KV_SHARE * engines.running / engines.kv_usage_total, bound="in the KV cache")
     return min(by_kv, by_itl, key=lambda held: held.each)

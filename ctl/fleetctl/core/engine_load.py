@@ -24,8 +24,8 @@ class LaneEngineLoad:
     validity: Validity = Validity.NONE
     running: int = 0  # sequences, of all
     waiting: int = 0
-    kv_usage_max: float = 0.0  # of the fullest, 0-1
-    kv_usage_total: float = 0.0  # of all together, in caches
+    kv_usage_max: float | None = 0.0  # of the fullest, 0-1; None: one at least never says
+    kv_usage_total: float | None = 0.0  # of all together, in caches; None: as above
     prefill_tokens_per_s: float | None = None  # of all; None: not every engine has been read twice
     decode_tokens_per_s: float | None = None
 
@@ -60,12 +60,13 @@ def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
     validity = max({each.validity for each in signals}, key=order.index, default=Validity.NONE)
     if validity is not Validity.OK:
         return LaneEngineLoad(validity=validity)
+    usages = [each.kv_usage for each in signals if each.kv_usage is not None]
     return LaneEngineLoad(
         validity=validity,
         running=sum(each.running for each in signals),
         waiting=sum(each.waiting for each in signals),
-        kv_usage_max=max(each.kv_usage for each in signals),
-        kv_usage_total=sum(each.kv_usage for each in signals),
+        kv_usage_max=max(usages) if len(usages) == len(signals) else None,
+        kv_usage_total=sum(usages) if len(usages) == len(signals) else None,
         prefill_tokens_per_s=_sum([each.prefill_tokens_per_s for each in signals]),
         decode_tokens_per_s=_sum([each.decode_tokens_per_s for each in signals]),
     )

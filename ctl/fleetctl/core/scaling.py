@@ -225,9 +225,9 @@ def _lateness(view: LaneView) -> Ratio | None:
 
 
 def _kv_usage(view: LaneView) -> Ratio | None:
-    if view.engines.validity is not Validity.OK:
-        return None
     usage = view.engines.kv_usage_max
+    if view.engines.validity is not Validity.OK or usage is None:
+        return None
     sign = ">" if usage > _KV_USAGE_MAX else "<="
     return Ratio(ratio=usage / _KV_USAGE_MAX, message=f"KV cache {usage:.0%} {sign} {_KV_USAGE_MAX:.0%}")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Final
+
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 
@@ -13,11 +16,20 @@ _KV_USAGE_SLACK = 1e-6
 _COUNT_MAX = 2.0**53
 
 
+class Unreported(Enum):
+    """A figure that an engine never gives, where one that is merely missing makes a page unfit."""
+
+    KV_USAGE = "kv_usage"
+
+
+UNREPORTED: Final = Unreported.KV_USAGE
+
+
 def signals(  # noqa: PLR0913  # what an engine is known by, each named
     *,
     running: float | None,
     waiting: float | None,
-    kv_usage: float | None,
+    kv_usage: float | Unreported | None,
     preemptions: float | None,
     prompt_tokens: float | None,
     output_tokens: float | None,
@@ -25,9 +37,11 @@ def signals(  # noqa: PLR0913  # what an engine is known by, each named
 ) -> EngineSignals:
     """Return OK signals if every figure is there, finite, countable and not negative, and KV usage is at most one; else INVALID.
 
-    `steps` may be missing, or be no figure: it only proves that an engine moves.
+    `steps` may be missing, or be no figure: it only proves that an engine moves. KV usage is None where the engine never
+    tells it (`UNREPORTED`).
     """
-    figures = (running, waiting, kv_usage, preemptions, prompt_tokens, output_tokens)
+    known_kv_usage = 0.0 if isinstance(kv_usage, Unreported) else kv_usage
+    figures = (running, waiting, known_kv_usage, preemptions, prompt_tokens, output_tokens)
     present = [figure for figure in figures if figure is not None and 0 <= figure <= _COUNT_MAX]
     if len(present) < len(figures) or present[2] > 1 + _KV_USAGE_SLACK:
         return INVALID
@@ -35,7 +49,7 @@ def signals(  # noqa: PLR0913  # what an engine is known by, each named
         validity=Validity.OK,
         running=round(present[0]),
         waiting=round(present[1]),
-        kv_usage=min(present[2], 1.0),
+        kv_usage=None if isinstance(kv_usage, Unreported) else min(present[2], 1.0),
         preemptions=present[3],
         prompt_tokens=present[4],
         output_tokens=present[5],

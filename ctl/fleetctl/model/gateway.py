@@ -102,7 +102,7 @@ class ReplicaSignals:
     age_s: float
     running: int
     waiting: int
-    kv_usage: float  # 0-1
+    kv_usage: float | None  # 0-1; None: it never says
     preemptions: float = 0.0  # counter
     prompt_tokens: float = 0.0  # counter; it goes back where the engine was started anew
 

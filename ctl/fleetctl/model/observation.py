@@ -27,7 +27,7 @@ class EngineSignals:
     at: datetime | None = None
     running: int = 0
     waiting: int = 0
-    kv_usage: float = 0.0  # 0-1
+    kv_usage: float | None = 0.0  # 0-1; None: it never says
     preemptions: float = 0.0  # counter
     prompt_tokens: float = 0.0  # counter
     output_tokens: float = 0.0  # counter; some engines count an answer's only at its end

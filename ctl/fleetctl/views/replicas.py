@@ -144,6 +144,8 @@ def _state(row: ReplicaRow) -> Cell:
 
 
 def _kv(engine: EngineSignals) -> Cell:
+    if engine.kv_usage is None:
+        return unknown_cell()
     return cell(f"{engine.kv_usage * 100:.0f}", Tone.WARN if engine.kv_usage >= _KV_FULL else Tone.PLAIN)
 
 

@@ -27,7 +27,8 @@ def eviction_causes(lane: LaneEvidence) -> Iterator[CauseFound]:
         return
     hurt = [trace for trace in lane.missed if trace.prefix_lost or trace.preempted_beside]
     named = lane.events(ReasonCode.PREFIX_LOST, ReasonCode.PREEMPTED)
-    usages = [r.engine.kv_usage for r in lane.replicas if r.engine.validity is Validity.OK]
+    reported = [r.engine.kv_usage for r in lane.replicas if r.engine.validity is Validity.OK]
+    usages = [usage for usage in reported if usage is not None]
     evidence = [rate_text(over, rules.rate_max)]
     evidence += [entry.reason for entry in named[-2:]]
     if usages:

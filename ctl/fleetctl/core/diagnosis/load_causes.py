@@ -79,7 +79,8 @@ def _limit_s(trace: RequestTrace) -> float:
 
 
 def _kv_full(lane: LaneEvidence) -> CauseFound | None:
-    usages = [r.engine.kv_usage for r in lane.replicas if r.engine.validity is Validity.OK]
+    reported = [r.engine.kv_usage for r in lane.replicas if r.engine.validity is Validity.OK]
+    usages = [usage for usage in reported if usage is not None]
     preempted = sum(r.engine.preemptions for r in lane.replicas if r.engine.validity is Validity.OK)
     waited = [
         trace
@@ -89,7 +90,7 @@ def _kv_full(lane: LaneEvidence) -> CauseFound | None:
     is_preempting = preempted > _PREEMPTED_SHARE * max(1, lane.window.finished) and bool(preempted)
     is_full = bool(usages) and statistics.mean(usages) >= _KV_FULL
     if not lane.missed or not (
-        is_full or lane.share(waited) >= _SHARE_MIN or (is_preempting and max(usages) >= _KV_FULL)
+        is_full or lane.share(waited) >= _SHARE_MIN or (is_preempting and max(usages, default=0.0) >= _KV_FULL)
     ):
         return None
     return CauseFound(

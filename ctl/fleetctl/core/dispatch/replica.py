@@ -89,14 +89,15 @@ class DispatchReplica:
 
     def take_signals(self, signals: ReplicaSignals, now_s: float) -> None:
         """Let routing see what the engine said of itself, until it is too old. What cannot be true is not shown."""
-        is_sound = signals.running >= 0 and signals.waiting >= 0 and 0.0 <= signals.kv_usage <= 1.0  # NaN fails this
+        is_sound = signals.running >= 0 and signals.waiting >= 0
+        is_sound = is_sound and (signals.kv_usage is None or 0.0 <= signals.kv_usage <= 1.0)  # NaN fails this
         self.signals_until_s = now_s + SIGNAL_AGE_S_MAX - max(0.0, signals.age_s)
         self.candidate.engine = (
             EngineLoad(running=signals.running, waiting=signals.waiting, kv_usage=signals.kv_usage)
             if is_sound and now_s < self.signals_until_s
             else None
         )
-        if self.candidate.engine is not None:
+        if self.candidate.engine is not None and signals.kv_usage is not None:
             self.candidate.kv.note_usage(signals.kv_usage, now_s - max(0.0, signals.age_s))
 
     def expire_signals(self, now_s: float) -> None:

@@ -69,14 +69,17 @@ class KvRecord:
         self._readings: deque[tuple[float, float]] = deque(maxlen=_READINGS_MAX)
         self._sent: deque[SentRequest] = deque(maxlen=_SENT_MAX)
 
-    def read(self, read_s: float, usage: float, preemptions: float, prompt_tokens: float) -> int:
+    def read(self, read_s: float, usage: float | None, preemptions: float, prompt_tokens: float) -> int:
         """Take in a reading that may be decided on; return how many streams were preempted since the one before.
+
+        `usage` None: the engine never says, and leaves no level on record.
 
         Nothing is known of the time before the first reading, nor between the last one of an engine and its restart.
         """
         if self._readings and abs(read_s - self._readings[-1][0]) < _SAME_S:
             self._readings.pop()  # it came again, beside others' that are new
-        self._readings.append((read_s, usage))
+        if usage is not None:
+            self._readings.append((read_s, usage))
         before, self._preemptions = self._preemptions, preemptions
         has_restarted = prompt_tokens < self._prompt_tokens
         self._prompt_tokens = prompt_tokens

@@ -16,7 +16,7 @@ class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     running: int  # requests it works on
     waiting: int  # requests in its own queue
-    kv_usage: float  # share of its KV cache that is taken, 0-1
+    kv_usage: float | None  # share of its KV cache that is taken, 0-1; None: it never says
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

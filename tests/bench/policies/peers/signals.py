@@ -136,7 +136,7 @@ def _signals(
         queued=snapshot.queued,
         waiting=tuple(each.waiting for each in engines),
         running=tuple(each.running for each in engines),
-        kv_usage=tuple(each.kv_usage for each in engines),
+        kv_usage=tuple(each.kv_usage or 0.0 for each in engines),  # simulated ones always say
         rps=window.offered / min(_RATE_WINDOW_S, max(1.0, now_s)),
         ttft_p90_s=p90_s(window.ttft),
         ttft_p95_s=window.ttft.p95_s if window.ttft.count else None,

@@ -17,7 +17,8 @@ def kv_headroom(candidates: Sequence[Candidate], prompt: PromptLoad, now_s: floa
     drives them away. None known: none is scored.
     """
     del prompt, now_s
-    free = [1.0 - c.engine.kv_usage if c.engine is not None else None for c in candidates]
+    usages = [c.engine.kv_usage if c.engine is not None else None for c in candidates]
+    free = [1.0 - usage if usage is not None else None for usage in usages]
     known = [share for share in free if share is not None]
     if not known:
         return []
