@@ -173,6 +173,8 @@ PROBES: dict[str, Probe] = {
     "lanes.*.engine": Probe(value="sglang", effect=commands),
     "lanes.*.engine.kind": Probe(value="sglang", effect=commands, base={"lanes.short.engine": {"kind": "vllm"}}),
     "lanes.*.engine.version": Probe(value="0.31.0", effect=launch_digests, base={"lanes.short.engine": {"kind": "vllm"}}),
+    "lanes.*.weights.path": Probe(value="other", effect=plan_or_refusal, base={"lanes.short.weights": {"path": "weights"}}),
+    "lanes.*.weights.quantization": Probe(value="bf16", effect=plan_or_refusal, base={"lanes.short.weights": {"path": "weights"}}),
     "lanes.*.engine.executable": Probe(
         value="/opt/old/bin/vllm", effect=commands, base={"lanes.short.engine": {"kind": "vllm"}}
     ),

@@ -42,7 +42,7 @@ def edited(old: str, new: str) -> str:
         ("provider: local", "provider: local\nprovidr: x", "providr", "providr", "unknown key (did you mean 'provider'?)"),
         ("    queue_max: 2000", "    quue_max: 2000", "quue_max", "lanes.batch.quue_max", "did you mean 'queue_max'?"),
         ("{p99: 300ms}", "{p98: 300ms}", "p98", "lanes.short.slo.ttft.p98", "did you mean 'p9"),
-        ("engine: emulator ", "engine: vlm ", "vlm", "engine", "did you mean 'vllm'?); installed: emulator, sglang, tgi, vllm"),
+        ("engine: emulator ", "engine: vlm ", "vlm", "engine", "did you mean 'vllm'?); installed: emulator, llamacpp, sglang, tgi, vllm"),
         ("flavour: vllm", "flavour: emulator", "flavour: em", "emulator.flavour", "can play; installed: sglang, tgi, vllm"),
         ("quantization: bf16", "quantization: fp9", "fp9", "model.quantization", "did you mean 'fp8'?"),
         ("max_wait: 200ms", "max_wait: 200", "max_wait: 200", "lanes.short.max_wait", "200 is not a duration"),

@@ -16,6 +16,7 @@ from fleetctl.render.plan import render_plan
 from fleetctl.testing import samples
 from fleetctl.testing.engine import FakeEngine
 from fleetctl_emulator.engine import EmulatedEngine
+from fleetctl_llamacpp.engine import LlamaCppEngine
 from fleetctl_sglang.engine import SglangEngine
 from fleetctl_tgi.engine import TgiEngine
 from fleetctl_vllm.engine import VllmEngine
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2] / "ctl" / "engines"
 ACME = Path(__file__).parent / "acme"
 # That these are engines by the port, mypy proves.
-ALL: tuple[Engine, ...] = (VllmEngine(), TgiEngine(), SglangEngine(), EmulatedEngine(), AcmeEngine())
+ALL: tuple[Engine, ...] = (
+    VllmEngine(), TgiEngine(), SglangEngine(), LlamaCppEngine(), EmulatedEngine(), AcmeEngine(),
+)  # fmt: skip
 FILES = {"__init__.py", "engine.py", "diagnosis.py", "launch.py", "signals.py", "capabilities.py"}
 
 # What docs/extending.md says that an engine may import of fleetctl.
@@ -62,7 +65,7 @@ def test_engines_import_of_fleetctl_what_they_are_told_they_may() -> None:
 
 def test_built_in_engines_are_found_by_their_own_names() -> None:
     names = installed(ENGINES)
-    assert set(names) >= {"emulator", "sglang", "tgi", "vllm"}
+    assert set(names) >= {"emulator", "llamacpp", "sglang", "tgi", "vllm"}
     assert [load_engine(name).name for name in names] == list(names)
 
 

@@ -83,7 +83,14 @@ def test_it_is_listed_and_validates(home: Home, profile: str) -> None:
     assert "acme" in home.fleetctl("doctor")
     home.fleetctl("validate", profile)
     schema = json.loads(home.fleetctl("schema"))
-    assert schema["properties"]["engine"]["anyOf"][0]["enum"] == ["acme", "emulator", "sglang", "tgi", "vllm"]
+    assert schema["properties"]["engine"]["anyOf"][0]["enum"] == [
+        "acme",
+        "emulator",
+        "llamacpp",
+        "sglang",
+        "tgi",
+        "vllm",
+    ]
 
 
 def test_a_name_near_it_is_refused_with_file_line_key_and_what_is_installed(home: Home) -> None:
@@ -92,7 +99,7 @@ def test_a_name_near_it_is_refused_with_file_line_key_and_what_is_installed(home
     ran = home.run("validate", str(wrong))
     assert ran.code == 3
     line = 1 + PROFILE.splitlines().index("engine: acme")
-    message = "'acmee' is not an installed engine (did you mean 'acme'?); installed: acme, emulator, sglang, tgi, vllm"
+    message = "'acmee' is not an installed engine (did you mean 'acme'?); installed: acme, emulator, llamacpp, sglang, tgi, vllm"
     assert f"{wrong}:{line}: engine: {message}" in " ".join(ran.err.split())
 
 

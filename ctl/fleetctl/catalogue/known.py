@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from fleetctl import codec, resources
+from fleetctl.catalogue.gguf import is_gguf, model_card_from_gguf
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Catalogue, GpuSpec, ModelCard, Precision
@@ -60,10 +61,12 @@ def load_catalogue() -> Catalogue:
 
 
 def resolve_model(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
-    """Return the shape of a profile's model: its own config.json if it has a path, else the catalogue's card.
+    """Return the shape of a profile's model: its own config.json or GGUF header if it has a path, else the catalogue's card.
 
-    Raises NotFoundError naming the nearest known model, and ConfigError for a config.json that cannot be used.
+    Raises NotFoundError naming the nearest known model, and ConfigError for a file that cannot be used.
     """
+    if is_gguf(spec.path):
+        return dataclasses.replace(model_card_from_gguf(Path(spec.path)), id=spec.id)
     if spec.path:
         return dataclasses.replace(model_card_from_config(Path(spec.path) / "config.json"), id=spec.id)
     if spec.id in catalogue.models:

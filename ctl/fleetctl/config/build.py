@@ -16,6 +16,7 @@ from fleetctl.model.profile import (
     LaunchOverrides,
     ModelSpec,
     Profile,
+    WeightsSpec,
     WorkloadSpec,
 )
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
@@ -143,6 +144,9 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         emulator=_emulator(profile.emulator, section.emulator),
         generation=_generation(profile.generation, section.generation),
         tier=section.tier or "",
+        weights=build(WeightsSpec, section.weights, path=_absolute(section.weights.path, base_dir))
+        if section.weights is not None
+        else None,
         launch=build(LaunchOverrides, section.launch, env=dict(sorted(section.launch.env.items()))),
     )
 

@@ -12,6 +12,7 @@ from fleetctl.config.fields import (
     Duration,
     EngineName,
     Name,
+    Number,
     OpenShare,
     PlayedEngineName,
     RateBelow,
@@ -268,6 +269,17 @@ class LaunchShape(ProfileSection):
     )
 
 
+class WeightsShape(ProfileSection):
+    """A lane's own copy of the fleet's model."""
+
+    path: Annotated[str, Field(min_length=1)] = Field(
+        description="A local directory, or a GGUF file for an engine that reads those; relative to this file."
+    )
+    quantization: Number | None = Field(
+        default=None, description="Number format of these weights. Unset: as model.quantization."
+    )
+
+
 class CoalesceShape(ProfileSection):
     """In which chunks a lane's streams leave."""
 
@@ -306,6 +318,10 @@ class LaneShape(ProfileSection):
     )
     emulator: EmulatorShape | None = Field(default=None, description="How this lane's emulated engines differ.")
     launch: LaunchShape = Field(default_factory=LaunchShape, description="Launch settings pinned by hand.")
+    weights: WeightsShape | None = Field(
+        default=None,
+        description="The fleet's model from elsewhere, where this lane's engine reads another format. Unset: as model says.",
+    )
     spill_to: list[str] = Field(
         default_factory=list, description="Lanes whose idle replicas may serve this one, in order."
     )

@@ -66,7 +66,8 @@ class ModelShape(ProfileSection):
     )
     served_name: str = Field(default="", description='What clients put in "model". Unset: the id.')
     path: str = Field(
-        default="", description="A local directory with the weights, for a real engine; relative to this file."
+        default="",
+        description="A local directory with the weights, or a GGUF file for an engine that reads those; relative to this file.",
     )
 
 

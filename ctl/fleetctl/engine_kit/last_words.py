@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 _LINE_MAX = 240
 # Colours and cursor movements are no words.
 _CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-# What loggers put before the words: "(EngineCore_0 pid=7) ERROR 11-22 09:19:01 [core.py:708] ".
+# What loggers put before the words: "(EngineCore_0 pid=7) ERROR 11-22 09:19:01 [core.py:708] ", "0.00.011.910 E ".
 _PREFIX = re.compile(
-    r"^(?:\([^)]*pid=\d+\)\s*)?(?:(?:ERROR|CRITICAL)\s+[\d\-: .,]+(?:\[[^\]]*\]\s*)?)?(?:\[rank\d+\]:\s*)?"
+    r"^(?:\d+\.\d{2}\.\d{3}\.\d{3} [EWIDT] )?(?:\([^)]*pid=\d+\)\s*)?(?:(?:ERROR|CRITICAL)\s+[\d\-: .,]+(?:\[[^\]]*\]\s*)?)?(?:\[rank\d+\]:\s*)?"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Precision
@@ -47,7 +47,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Which weights, in which precision. `path` is a local directory for a real engine; else the hub id is used."""
+    """Which weights, in which precision. `path` is a local directory or GGUF file for a real engine; else the hub id is used."""
 
     id: str
     quantization: Precision = Precision.BF16
@@ -59,6 +59,14 @@ class ModelSpec:
     def name(self) -> str:
         """Return the name clients use."""
         return self.served_name or self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSpec:
+    """A lane's own copy of the fleet's model, for an engine that reads another format."""
+
+    path: str
+    quantization: Precision | None = None  # None: the model's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +167,13 @@ class LaneSpec(LaneRules):
     engine_executable: str = ""  # the program to start in place of the engine's own; a path is absolute
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
+    weights: WeightsSpec | None = None  # None: the model's
+
+    def own_model(self, model: ModelSpec) -> ModelSpec:
+        """Return the fleet's model as this lane loads it."""
+        if self.weights is None:
+            return model
+        return replace(model, path=self.weights.path, quantization=self.weights.quantization or model.quantization)
 
     @property
     def max_model_len(self) -> int:

@@ -16,6 +16,7 @@ from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
+from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from fleetctl.config.faults import ProfileSource
@@ -99,6 +100,7 @@ async def try_planning(  # as plan_profile
             trace_rows=_trace_rows(profile),
             service_time_s=service_time_s,
             price_usd_per_hour=price_usd_per_hour,
+            whole_contexts=_whole_contexts(site, profile),
         )
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
@@ -126,6 +128,12 @@ async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:
             if site.clock.monotonic_s() + wait_s - started_s > _THROTTLED_S_MAX:
                 raise
             await site.clock.sleep(wait_s)
+
+
+def _whole_contexts(site: Site, profile: Profile) -> frozenset[str]:
+    """Return the lanes whose engine, or the one that is played there, holds a whole context for each seat."""
+    seen = {lane.name: visible_engine(site.engines, lane) for lane in profile.lanes}
+    return frozenset(name for name, engine in seen.items() if engine.capabilities.reserves_context)
 
 
 def _check_positive(name: str, value: float | None) -> None:

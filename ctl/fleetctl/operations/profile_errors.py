@@ -10,6 +10,7 @@ from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.operations.engine_versions import engine_errors
 from fleetctl.operations.multi_node import multi_node_errors
+from fleetctl.operations.weights_errors import file_precision_errors, format_errors, other_model_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -69,4 +70,12 @@ def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
 def _model_errors(site: Site, profile: Profile, catalogue: Catalogue) -> Iterator[FleetctlError]:
     card = resolve_model(profile.model, catalogue)
     for lane in profile.lanes:
-        yield from precision_errors(lane, profile.model, card, site.engines(lane.engine).capabilities)
+        engine = site.engines(lane.engine)
+        own, own_card = lane.own_model(profile.model), card
+        if lane.weights is not None:
+            own_card = resolve_model(own, catalogue)
+            yield from other_model_errors(lane, card, own_card)
+        if engine.emulation(lane) is None:
+            yield from format_errors(lane, own, engine.capabilities)
+        yield from file_precision_errors(lane, own, own_card)
+        yield from precision_errors(lane, own, own_card, engine.capabilities)

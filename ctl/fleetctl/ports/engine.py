@@ -65,6 +65,13 @@ class PriorityOrder(Enum):
     HIGH_FIRST = -1
 
 
+class WeightsFormat(Enum):
+    """What an engine loads a model from."""
+
+    CHECKPOINT = "a hub id, or a directory with a config.json and safetensors"
+    GGUF = "a GGUF file"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownBehaviour:
     """What an engine does on SIGTERM. `drain_s` is its own default; None: no deadline; 0: what runs is aborted."""
@@ -89,6 +96,8 @@ class EngineCapabilities:
     load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
     # With which it is told, or not, to look at priorities; in a lane's `extra_args` they are left as they are.
     priority_flags: frozenset[str] = frozenset()
+    weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
+    reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

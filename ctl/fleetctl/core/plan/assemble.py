@@ -65,7 +65,7 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
 
 def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settings: Settings) -> LaunchSettings:
     """Return the settings a replica is started with; what the user pinned wins."""
-    model, pinned = profile.model, lane.launch
+    model, pinned = lane.own_model(profile.model), lane.launch
     return LaunchSettings(
         model=model.path or model.id,
         served_name=model.name,

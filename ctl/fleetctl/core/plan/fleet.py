@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
-from fleetctl.core.plan.instances import instances, too_small
+from fleetctl.core.plan.instances import Instance, instances, too_small
 from fleetctl.core.plan.lane import lane_plan
 from fleetctl.core.plan.lengths import too_long
 from fleetctl.core.plan.markets import Markets, split_markets
@@ -37,6 +37,7 @@ class Supply:
     card: ModelCard
     catalogue: Catalogue
     offerings: tuple[Offering, ...]
+    whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +67,18 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     trace_rows: Sequence[TraceRow] | None = None,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
+    whole_contexts: frozenset[str] = frozenset(),
 ) -> Plan:
     """Return the cheapest plan that keeps every promise within the caps; same input, same plan.
 
     `service_time_s` and `price_usd_per_hour` belong to `Sizing.PREFILL_ONLY`: one request's prefill time and an
     instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
-    $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89.
+    $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. `whole_contexts` names
+    the lanes whose engines hold KV cache for the longest request in each seat.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
-    supply = Supply(card=model_card, catalogue=catalogue, offerings=offerings)
+    supply = Supply(card=model_card, catalogue=catalogue, offerings=offerings, whole_contexts=whole_contexts)
     if absent := offer_errors(profile.capacity, catalogue, offerings):
         raise joined(absent)
     demands = lane_demands(profile, trace_rows)
@@ -89,14 +92,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
                 lane,
                 profile,
                 demands[lane.name],
-                instances(
-                    lane,
-                    profile.model,
-                    model_card,
-                    capacity=profile.capacity,
-                    catalogue=catalogue,
-                    offerings=offerings,
-                ),
+                _instances(profile, lane, supply),
                 service_time_s=service_time_s,
                 price_usd_per_hour=price_usd_per_hour,
             )
@@ -157,14 +153,7 @@ def _options(
     A lane whose bound is too low has its options beside the error, so that the caps are held against them too.
     """
     try:
-        found = instances(
-            lane,
-            profile.model,
-            supply.card,
-            capacity=profile.capacity,
-            catalogue=supply.catalogue,
-            offerings=supply.offerings,
-        )
+        found = _instances(profile, lane, supply)
     except InfeasiblePlanError as error:
         return [], error
     guests_itl_s = _guests_itl_s(profile, lane)
@@ -176,6 +165,18 @@ def _options(
     options = [_option(profile, lane, demand, one) for one in within or results]
     ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o)))
     return _worthwhile(ranked), None if within else too_many(lane, results, demand)
+
+
+def _instances(profile: Profile, lane: LaneSpec, supply: Supply) -> tuple[Instance, ...]:
+    return instances(
+        lane,
+        lane.own_model(profile.model),
+        supply.card,
+        capacity=profile.capacity,
+        catalogue=supply.catalogue,
+        offerings=supply.offerings,
+        reserves_context=lane.name in supply.whole_contexts,
+    )
 
 
 def _guests_itl_s(profile: Profile, lane: LaneSpec) -> float | None:

@@ -32,6 +32,7 @@ class Instance:
     on_demand: Offering | None
     spot: Offering | None
     step: StepModel
+    reserves_context: bool = False  # each sequence of a batch has room for the longest request, used or not
 
     @property
     def label(self) -> str:
@@ -66,7 +67,7 @@ class Instance:
         )
 
 
-def instances(
+def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry it
     lane: LaneSpec,
     model: ModelSpec,
     card: ModelCard,
@@ -74,6 +75,7 @@ def instances(
     capacity: CapacitySpec,
     catalogue: Catalogue,
     offerings: Sequence[Offering],
+    reserves_context: bool = False,
 ) -> tuple[Instance, ...]:
     """Return every node type this lane may use, cheapest first. Raises InfeasiblePlanError when there is none."""
     if absent := offer_errors(capacity, catalogue, offerings):
@@ -111,6 +113,7 @@ def instances(
                     precision=model.quantization,
                     kv_precision=kv_precision,
                 ),
+                reserves_context=reserves_context,
             )
         )
     if not found:

@@ -109,7 +109,9 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
     limits = {
         # Half of an iteration's room stays for prompts, or a full batch would starve them.
         Constraint.DECODE: min(SEQS_MAX, batched_tokens // 2),
-        Constraint.KV_MEMORY: math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
+        Constraint.KV_MEMORY: kv_tokens // model_len
+        if instance.reserves_context
+        else math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
         Constraint.ITL: _seqs_within_itl(lane, probe),
     }
     batch_slots = min(limits, key=lambda c: limits[c])
@@ -163,7 +165,7 @@ def _model_len(lane: LaneSpec, instance: Instance, demand: LaneDemand, kv_tokens
 
     What is expected sets the batch, not this: a rare longer request takes more of the cache, and is served. The part of
     the cache that is planned to stay free is not promised to one request either, for an engine that measures a smaller
-    cache than was reckoned with would refuse to start.
+    cache than was reckoned with would refuse to start. Where each seat holds a whole context it is as long as expected.
     """
     tail = demand.prompt.points[-1] + demand.output.points[-1]
     longest = instance.card.context_tokens_max
@@ -172,6 +174,8 @@ def _model_len(lane: LaneSpec, instance: Instance, demand: LaneDemand, kv_tokens
         return lane.launch.max_model_len if lane.launch.max_model_len <= most else 0
     if most < min(tail, longest):
         return 0
+    if instance.reserves_context:
+        return min(most, _rounded_up(tail))  # whatever is longer costs seats
     safe = math.floor(kv_tokens * (1 - KV_FREE) / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
     return min(most, max(safe, _rounded_up(tail)))
 

@@ -1,0 +1,18 @@
+"""What llama.cpp's server can do."""
+
+from __future__ import annotations
+
+from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour, WeightsFormat
+from fleetctl_llamacpp.launch import KV_CACHE_TYPES
+
+CAPABILITIES = EngineCapabilities(
+    # A streamed answer goes on from a last message of the assistant; one that is not streamed repeats that message first.
+    continues_streams=True,
+    priority_order=PriorityOrder.NONE,
+    reserves_output=True,  # a slot holds its context from the start
+    shutdown=ShutdownBehaviour(drain_s=0.0, refuses_new=True, keeps_listening=False),
+    kv_cache_precisions=frozenset(KV_CACHE_TYPES),
+    load_time_precisions=frozenset(),  # a GGUF file is in its precision already
+    weights_format=WeightsFormat.GGUF,
+    reserves_context=True,
+)

@@ -1,0 +1,65 @@
+"""What `plan` and `up` refuse of the files a lane loads its model from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.catalogue.gguf import is_gguf
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
+from fleetctl.ports.engine import WeightsFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.errors import KeyPath
+    from fleetctl.model.catalogue import ModelCard
+    from fleetctl.model.profile import LaneSpec, ModelSpec
+    from fleetctl.ports.engine import EngineCapabilities
+
+_SIXTEEN_BIT = frozenset({Precision.BF16, Precision.FP16})
+_SHAPE = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "context_tokens_max")
+
+
+def format_errors(lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+    """Yield why a lane's engine cannot load what it is given."""
+    wanted = capabilities.weights_format
+    if (wanted is WeightsFormat.GGUF) == is_gguf(own.path):
+        return
+    given = own.path or f"the hub id {own.id}"
+    file = "FILE.gguf" if wanted is WeightsFormat.GGUF else "DIRECTORY"
+    yield ConfigError(
+        f"lane {lane.name}: {lane.engine} loads {wanted.value}, and is given {given}",
+        hint=f"give model.path, or for this lane alone weights: {{path: {file}}}",
+        key=_key(lane, "path" if own.path else "id"),
+    )
+
+
+def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard) -> Iterator[ConfigError]:
+    """Yield where a GGUF file is in another precision than the profile says; 16 bits are 16 bits."""
+    said, found = own.quantization, card.native_precision
+    if not is_gguf(own.path) or said is found or {said, found} <= _SIXTEEN_BIT:
+        return
+    key = _key(lane, "quantization")
+    yield ConfigError(
+        f"lane {lane.name}: {own.path} is {found} for the most part, and the profile says {said}",
+        hint=f"set {'.'.join(str(part) for part in key)} to {found}",
+        key=key,
+    )
+
+
+def other_model_errors(lane: LaneSpec, card: ModelCard, own_card: ModelCard) -> Iterator[ConfigError]:
+    """Yield where a lane's own weights are another model than the fleet's."""
+    different = [name for name in _SHAPE if getattr(card, name) != getattr(own_card, name)]
+    if different:
+        found = ", ".join(f"{name} {getattr(own_card, name)} for {getattr(card, name)}" for name in different)
+        yield ConfigError(
+            f"lane {lane.name}: {own_card.source} is another model than the fleet's: {found}",
+            hint="a fleet serves one model; name a copy of it, or bring up a second fleet",
+            key=("lanes", lane.name, "weights", "path"),
+        )
+
+
+def _key(lane: LaneSpec, name: str) -> KeyPath:
+    """Return where the profile says it: in the lane if that has weights of its own."""
+    return ("lanes", lane.name, "weights", name) if lane.weights is not None and name != "id" else ("model", name)
