@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the heavy engine environment: a real vLLM for CPU in its own venv, and a tiny random model it serves.
+# Makes the heavy engine environment: a real vLLM for CPU in its own venv, a tiny random model it serves, and llama.cpp.
 #
 #   tests/engine_env/setup.sh VENV_DIR      (2.5 GB; minutes the first time, under a second after that)
 #
@@ -54,6 +54,8 @@ printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm_version" > 
 say "making the tiny model"
 HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_tiny_model.py" "$venv/models/tiny"
 
+say "checking that llama.cpp loads"
+"$venv/bin/python" -c 'import xllamacpp; print("xllamacpp", xllamacpp.__version__)'
 say "checking that vLLM starts"
 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "$venv/bin/vllm" --version
 echo "$wanted" > "$venv/.fleetctl-stamp"

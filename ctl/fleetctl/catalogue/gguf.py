@@ -45,23 +45,23 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 Value = int | float | bool | str | list[int | float | bool]
 
 
-class _BrokenError(Exception):
+class _NoGgufError(Exception):
     """The bytes are not those of a GGUF file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tensor:
+class _GgufTensor:
     name: str
     elements: int
     kind: int  # ggml_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Header:
+class _GgufHeader:
     """What stands before the weights; of an array too long to keep there is its length, under its key and "#"."""
 
     values: dict[str, Value]
-    tensors: tuple[_Tensor, ...]
+    tensors: tuple[_GgufTensor, ...]
 
 
 def is_gguf(path: str) -> bool:
@@ -90,7 +90,7 @@ def _parts(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.name[: found.start()]}-{number:05d}-of-{found[2]}{SUFFIX}")
 
 
-def _header(path: Path) -> _Header:
+def _header(path: Path) -> _GgufHeader:
     try:
         status = path.stat()
         return _read(path, status.st_mtime_ns, status.st_size)
@@ -98,42 +98,42 @@ def _header(path: Path) -> _Header:
         raise NotFoundError(f"no model at {path}", hint="name a GGUF file that is there") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (_BrokenError, struct.error, UnicodeDecodeError, ValueError) as error:
-        why = error if isinstance(error, _BrokenError) else "its header is cut off or damaged"
+    except (_NoGgufError, struct.error, UnicodeDecodeError, ValueError) as error:
+        why = error if isinstance(error, _NoGgufError) else "its header is cut off or damaged"
         raise ConfigError(f"{path}: {why}", hint="fetch or convert it again") from error
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, changed_ns: int, size: int) -> _Header:
+def _read(path: Path, changed_ns: int, size: int) -> _GgufHeader:
     """Read a file's header; `changed_ns` and `size` have a changed file read again. A vocabulary of 128k takes 0.1 s."""
     del changed_ns
     if size < len(_MAGIC):
-        raise _BrokenError("is no GGUF file")
+        raise _NoGgufError("is no GGUF file")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return _Reader(data).header()
+        return _GgufReader(data).header()
 
 
 @dataclass(slots=True)
-class _Reader:
+class _GgufReader:
     """Reads one file from its beginning."""
 
     data: mmap.mmap
     at: int = 0
     values: dict[str, Value] = field(default_factory=dict)
 
-    def header(self) -> _Header:
+    def header(self) -> _GgufHeader:
         if self.data[: len(_MAGIC)] != _MAGIC:
-            raise _BrokenError("is no GGUF file")
+            raise _NoGgufError("is no GGUF file")
         self.at = len(_MAGIC)
         version = self._scalar("I")
         if version not in _VERSIONS:
-            raise _BrokenError(f"is GGUF version {version}, and {_VERSIONS[0]} to {_VERSIONS[-1]} are known")
+            raise _NoGgufError(f"is GGUF version {version}, and {_VERSIONS[0]} to {_VERSIONS[-1]} are known")
         tensors, keys = int(self._scalar("Q")), int(self._scalar("Q"))
         for _ in range(self._bounded(keys)):
             key = self._string()
             self._value(key, int(self._scalar("I")))
         found = tuple(self._tensor() for _ in range(self._bounded(tensors)))
-        return _Header(values=self.values, tensors=found)
+        return _GgufHeader(values=self.values, tensors=found)
 
     def _value(self, key: str, kind: int) -> None:
         if kind == _STRING:
@@ -150,20 +150,20 @@ class _Reader:
                 length = self._scalar("Q")
                 self._skip(int(length))
         elif kind == _ARRAY:
-            raise _BrokenError("has an array of arrays, which no GGUF file has")
+            raise _NoGgufError("has an array of arrays, which no GGUF file has")
         elif count <= _KEPT_MAX:
             self.values[key] = [self._scalar(_packed(kind)) for _ in range(count)]
         else:
             self._skip(count * struct.calcsize(f"<{_packed(kind)}"))
 
-    def _tensor(self) -> _Tensor:
+    def _tensor(self) -> _GgufTensor:
         name, dimensions = self._string(), int(self._scalar("I"))
         if dimensions > _DIMENSIONS_MAX:
-            raise _BrokenError(f"has a tensor of {dimensions} dimensions, which no GGUF file has")
+            raise _NoGgufError(f"has a tensor of {dimensions} dimensions, which no GGUF file has")
         elements = math.prod(int(self._scalar("Q")) for _ in range(dimensions))
         kind = int(self._scalar("I"))
         self._scalar("Q")  # where its data lie
-        return _Tensor(name=name, elements=elements, kind=kind)
+        return _GgufTensor(name=name, elements=elements, kind=kind)
 
     def _string(self) -> str:
         length = int(self._scalar("Q"))
@@ -179,22 +179,22 @@ class _Reader:
     def _skip(self, size: int) -> None:
         self.at += size
         if self.at > len(self.data):
-            raise _BrokenError("its header is cut off or damaged")
+            raise _NoGgufError("its header is cut off or damaged")
 
     def _bounded(self, count: int) -> int:
         """Return a count of things of which each takes a byte at least. A damaged one would be counted to for years."""
         if count > len(self.data):
-            raise _BrokenError("its header is cut off or damaged")
+            raise _NoGgufError("its header is cut off or damaged")
         return count
 
 
 def _packed(kind: int) -> str:
     if kind not in _SCALARS:
-        raise _BrokenError(f"has a value of the unknown type {kind}")
+        raise _NoGgufError(f"has a value of the unknown type {kind}")
     return _SCALARS[kind]
 
 
-def _card(values: dict[str, Value], tensors: tuple[_Tensor, ...], path: Path) -> ModelCard:
+def _card(values: dict[str, Value], tensors: tuple[_GgufTensor, ...], path: Path) -> ModelCard:
     family = values.get("general.architecture")
     if not isinstance(family, str):
         raise ConfigError(f"{path}: names no architecture", hint="it holds no model, but an adapter or a projector")
@@ -237,7 +237,7 @@ def _number(values: dict[str, Value], path: Path, key: str, default: int | None 
     return value
 
 
-def _precision(tensors: tuple[_Tensor, ...], path: Path) -> Precision:
+def _precision(tensors: tuple[_GgufTensor, ...], path: Path) -> Precision:
     """Return the precision that most of the weights are in."""
     sizes: dict[int, int] = {}
     for tensor in tensors:

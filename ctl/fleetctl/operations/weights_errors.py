@@ -37,12 +37,12 @@ def format_errors(lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabiliti
 
 def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard) -> Iterator[ConfigError]:
     """Yield where a GGUF file is in another precision than the profile says; 16 bits are 16 bits."""
-    said, found = own.quantization, card.native_precision
-    if not is_gguf(own.path) or said is found or {said, found} <= _SIXTEEN_BIT:
+    stated, found = own.quantization, card.native_precision
+    if not is_gguf(own.path) or stated is found or {stated, found} <= _SIXTEEN_BIT:
         return
     key = _key(lane, "quantization")
     yield ConfigError(
-        f"lane {lane.name}: {own.path} is {found} for the most part, and the profile says {said}",
+        f"lane {lane.name}: {own.path} is {found} for the most part, and the profile says {stated}",
         hint=f"set {'.'.join(str(part) for part in key)} to {found}",
         key=key,
     )

@@ -99,6 +99,13 @@ def _engine(query: KeyQuery) -> KeyEffect | None:
     return None
 
 
+def _weights(query: KeyQuery) -> KeyEffect | None:
+    if not query.is_given:
+        return None
+    launch = query.planned.launch
+    return KeyEffect(text=f"its replicas load {launch.model}, in {launch.quantization}, in place of the model's own")
+
+
 def _launch(query: KeyQuery) -> KeyEffect:
     """Explain a launch setting: pinned by the profile, or computed, and by what."""
     name = query.path[-1]
@@ -171,6 +178,8 @@ LANE_KEYS: dict[str, Explanation] = {
     "lanes.*.spot": _spot,
     "lanes.*.engine": _engine,
     "lanes.*.engine.kind": _engine,
+    "lanes.*.weights.path": _weights,
+    "lanes.*.weights.quantization": _weights,
     "lanes.*.lends": _lends,
     "lanes.*.coalesce.tokens": _coalesce,
     "lanes.*.coalesce.within": _coalesce,
