@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.spelling import suggest
@@ -63,6 +63,11 @@ def load_host(name: str) -> Host:
 def load_policy(name: str) -> Policy:
     """Return the policy, which is a function. Raises NotFoundError listing those installed."""
     return cast("Policy", _loaded(POLICIES, name, lambda entry: entry.load()))
+
+
+def load_order(name: str) -> Callable[[Any, float], float]:
+    """Return the order of calls, a function as core/workflows/order has it. Raises NotFoundError listing those installed."""
+    return cast("Callable[[Any, float], float]", _loaded(ORDERS, name, lambda entry: entry.load()))
 
 
 def _loaded(group: str, name: str, load_entry: Callable[[EntryPoint], object]) -> object:

@@ -10,6 +10,7 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.dispatch.dispatcher import Dispatcher
+from fleetctl.core.dispatch.ordering import order_lanes
 from fleetctl.gateway.auth import Authenticator, is_local
 from fleetctl.gateway.bounded_exchange import BoundedExchange
 from fleetctl.gateway.bounding import BoundsTable
@@ -20,6 +21,7 @@ from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.metrics import PageGauges
+from fleetctl.gateway.orders import installed_order
 from fleetctl.gateway.pages import HEALTH, METRICS, LocalPages
 from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
@@ -68,14 +70,9 @@ class Frontend:
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
         self._pages = LocalPages(
-            fleet,
-            self.dispatcher,
-            self.upstreams,
-            clients=self._clients,
-            gauges=self.gauges,
-            ended=self.ended,
-            started_at=self._started_at,
-        )
+            fleet, self.dispatcher, self.upstreams, clients=self._clients,
+            gauges=self.gauges, ended=self.ended, started_at=self._started_at,
+        )  # fmt: skip
         self._entitlements = Entitlements(self._authenticator)
         self._bounds = BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
@@ -92,6 +89,7 @@ class Frontend:
         self.upstreams.apply(table)
         self.ended.workflows = by_table(self.ended.workflows, table.workflows, self.clock)
         self.dispatcher.apply(table)
+        order_lanes(self.dispatcher, installed_order)
         return True
 
     def _wake_at(self, at_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:

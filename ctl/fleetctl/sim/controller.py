@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl import plugins
 from fleetctl.controller.table import build_table
+from fleetctl.core.dispatch.ordering import order_lanes
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.overload import effective_step
 from fleetctl.core.pending import pending_replica
@@ -150,6 +152,7 @@ class SimulatedController:
         )
         observer.excluded = {row.id for row in table.replicas if not row.in_rotation}
         self._dispatcher.apply(table)
+        order_lanes(self._dispatcher, plugins.load_order)
 
     # What is done.
 

@@ -31,6 +31,7 @@ from fleetctl.sim.instance import engine_instance
 from fleetctl.sim.observer import SimulatedObserver
 from fleetctl.sim.provider import SimulatedProvider
 from fleetctl.sim.tail import tail_s
+from fleetctl.sim.workflow_tracking import WorkflowTracking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,6 +82,7 @@ class SimulatedWorld:
         self._counts_replicas = True
         self._open: dict[SimulatedExchange, None] = {}  # those that have not ended, in the order they came
         self._returning = 0  # clients that were refused and will come back, and calls of workflows that are due later
+        self.tracking = WorkflowTracking(desired.profile.workflows)
         self.workflows = WorkflowPlayer(workflow_limits_s(desired.profile.workflows))
         self._checker = Checker(desired.profile.capacity)
         self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
@@ -205,8 +207,10 @@ class SimulatedWorld:
             recorder.bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
         if stopwatch.ending is Ending.COMPLETE and (tpot_s := stopwatch.mean_gap_s) is not None:
             recorder.tpot.add(tpot_s)
-        if exchange.row.call is not None and request.refused is None:
-            self._follow(exchange.row, request)
+        if exchange.row.call is not None:
+            self.tracking.end(request, exchange.made)
+            if request.refused is None:
+                self._follow(exchange.row, request)
 
     def _begin(self, row: Arrival) -> None:
         """Take over a call as the trace has it, and send it if it waits for no other."""
@@ -274,6 +278,8 @@ class SimulatedWorld:
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1
         recorder.came_again += attempt > 0
         self._open[exchange] = None
+        if row.call is not None:
+            self.tracking.begin(request, row.call, self.workflows.parent(row))
         self.dispatcher.submit(request)
 
     def _lane_of(self, row: Arrival, needed: RequestTokens) -> DispatchLane[ActiveRequest] | Refusal:
@@ -329,6 +335,7 @@ class SimulatedWorld:
             if node.engine.running and not node.engine.is_hung:
                 self._hear(node.engine)
         self.dispatcher.sweep(heap.now_s)
+        self.tracking.sweep(heap.now_s)
         heap.at(heap.now_s + self.spec.sweep_s, self._sweep)
 
     def _hear(self, engine: SimulatedEngine) -> None:

@@ -16,6 +16,7 @@ from fleetctl.core.routing.borrowed import BorrowedAnswers
 from fleetctl.core.routing.budget import BUDGET_SHARE, LINE_S_MAX
 from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
+from fleetctl.core.workflows.order import BoundedOrder, QueuedCall
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from fleetctl.core.fairness.lane_tiers import LaneTiers
     from fleetctl.core.fairness.tier import LaneTier
     from fleetctl.core.routing.candidate import Candidate
+    from fleetctl.core.workflows.order import CallOrder
     from fleetctl.model.generation import BoundReason
 
-R = TypeVar("R")
+R = TypeVar("R", bound=QueuedCall)
 
 _FREE = LaneLoad(queued=0, queue_max=1, max_wait_s=0.0, has_slot=True, drain_rate_rps=None)
 UNLIMITED_TOKENS = 2**62
@@ -103,6 +105,11 @@ class DispatchLane(Generic[R]):
         self.budget_s = BUDGET_SHARE * limits.ttft_s if limits.ttft_s is not None else math.inf
         # The longest line of prompts that one of this lane may join.
         self.line_s_max = LINE_S_MAX if math.isinf(self.budget_s) else math.inf
+
+    def order_by(self, order: CallOrder | None) -> None:
+        """Let those who join from now on leave in this order; those who wait keep their places. None: as they came."""
+        bounded = BoundedOrder(order, max_wait_s=self.route.max_wait_s) if order is not None else None
+        self.queue.order = self.late.order = bounded
 
     @property
     def waits_late(self) -> bool:
