@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, strategies as st
 
 from fleetctl.engine_kit.flags import known_flags
@@ -13,8 +14,11 @@ from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.slo import Validity
+from fleetctl.plugins import load_engine
+from fleetctl.render.plan import render_plan
 from fleetctl.testing import samples
 from fleetctl_llamacpp.engine import LlamaCppEngine
+from tests.render import fleets
 
 HERE = Path(__file__).parent
 PAGE = (HERE / "pages" / "llamacpp-b11549.txt").read_text()
@@ -79,6 +83,20 @@ def test_a_python_runs_the_launcher_of_xllamacpp(program: str) -> None:
     assert words[0] == program
     assert (Path(words[1]) / "__main__.py").is_file()
     assert words[2:] == argv()[1:]
+
+
+@pytest.mark.parametrize("program", ["llama-server", "/opt/venv/bin/python3"])
+def test_a_container_runs_the_images_own_server_whatever_runs_here(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_LLAMACPP", program)
+    planned = fleets.lane_plan("short", "llamacpp", model="/models/tiny.gguf", kv_cache=Precision.FP16)
+    profile, plan = fleets.fleet((fleets.lane("short", "llamacpp"), planned))
+    files = render_plan(profile, plan, load_engine)
+    (compose,) = (text for path, text in files.items() if path.startswith("short/") and "compose" in path)
+    words = yaml.safe_load(compose)["services"]["engine"]["command"]
+    assert words[:2] == ["--model", "/models/tiny.gguf"]
+    assert program in files["short/launch.sh"]
 
 
 def test_a_name_that_the_server_would_split_is_refused() -> None:

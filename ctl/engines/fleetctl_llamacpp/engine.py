@@ -12,7 +12,7 @@ from fleetctl.ports.engine import LaunchCommand
 from fleetctl_llamacpp import diagnosis, signals
 from fleetctl_llamacpp.capabilities import CAPABILITIES
 from fleetctl_llamacpp.container import IMAGE
-from fleetctl_llamacpp.launch import ENVIRONMENT, arguments
+from fleetctl_llamacpp.launch import ENVIRONMENT, arguments, command
 
 if TYPE_CHECKING:
     from fleetctl.model.engine_fault import EngineFault
@@ -42,8 +42,12 @@ class LlamaCppEngine:
         """Return `llama-server ...` with the lane's settings, listening on host:port."""
         del plan
         settings = lane_plan.launch
-        argv = arguments(lane.engine_executable or self.program, settings, host=host, port=port)
-        return LaunchCommand(argv=argv, env=ENVIRONMENT | settings.env)
+        program = lane.engine_executable or self.program
+        return LaunchCommand(
+            argv=(*command(program), *arguments(settings, host=host, port=port)),
+            env=ENVIRONMENT | settings.env,
+            host_words=len(command(program)) - 1,
+        )
 
     def queue_limit(self, settings: LaunchSettings) -> None:
         """Return None: what finds no slot is deferred, however much that is."""

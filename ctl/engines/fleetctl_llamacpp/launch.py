@@ -51,18 +51,17 @@ _SAME = {
 }
 
 
-def arguments(program: str, settings: LaunchSettings, *, host: str, port: int) -> tuple[str, ...]:
-    """Return `llama-server ...` with these settings, listening on host:port; a Python runs xllamacpp's server.
+def command(program: str) -> tuple[str, ...]:
+    """Return how a program is started: itself, or by a Python the launcher of xllamacpp's server."""
+    return (program, LAUNCHER) if _PYTHON.fullmatch(PurePath(program).name) else (program,)
+
+
+def arguments(settings: LaunchSettings, *, host: str, port: int) -> tuple[str, ...]:
+    """Return the server's arguments for these settings, listening on host:port.
 
     Raises ConfigError for a name that the server would take for several.
     """
-    return command_line(
-        _command(program), _options(settings) | {"--host": host, "--port": port}, settings.extra_args, same=_SAME
-    )
-
-
-def _command(program: str) -> tuple[str, ...]:
-    return (program, LAUNCHER) if _PYTHON.fullmatch(PurePath(program).name) else (program,)
+    return command_line((), _options(settings) | {"--host": host, "--port": port}, settings.extra_args, same=_SAME)
 
 
 def _options(settings: LaunchSettings) -> Options:

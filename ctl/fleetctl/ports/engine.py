@@ -26,6 +26,7 @@ class LaunchCommand:
     env: dict[str, str]
     member_argv: tuple[str, ...] = ()  # of each further machine; may name LEADER_HOST and NODE_RANK of `model.node`
     uses_gpus: bool = True  # False: the provider pins none to it
+    host_words: int = 0  # of argv behind the program, that only this machine has use for: none is in a container's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         image=container.at(lane.engine_version) if container else "",
         image_models=container.models if container else "",
         entrypoint=container.entrypoint if container else (),
-        container_argv=inside.argv[container.replaces :] if container else (),
+        container_argv=inside.argv[container.replaces + inside.host_words :] if container else (),
         start_timeout_s=math.ceil(profile.control.start_timeout_s),
         stop_timeout_s=min(_STOP_S_MAX, math.ceil(launch.shutdown_timeout_s) + _STOP_MARGIN_S),
     )
