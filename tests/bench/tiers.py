@@ -1,9 +1,9 @@
 """What tiers and tenants get where not all can be served: python -m tests.bench.tiers [--seeds 5] [--tenants] [--live]
 
-Three engines (Llama-3.1-8B on L40S) get conversations at 1, 2 and 4x of what they serve inside their SLO: 15 % of the
-requests are of the tier premium, 35 % standard, 50 % free, four clients each. Printed for each tier, with tiers and without
-(the same requests): offered, good of offered, refused, its share of the served tokens and its least in any minute, its floor,
-TTFT P99; and what everybody was served together, against the run without tiers.
+Three engines (Llama-3.1-8B on L40S) get conversations at 1, 2 and 4x of what they serve inside their SLO: 10 % of the
+requests are of the tier premium, 30 % standard, 60 % free (--mix 15,35,50 says otherwise), four clients each. Printed for
+each tier, with tiers and without (the same requests): offered, good of offered, refused, its share of the served tokens and
+its least in any minute, its floor, TTFT P99; and what everybody was served together, against the run without tiers.
 
 --tenants: two tenants of one tier, one at 10x of its fair share: what the other loses against running alone at the same rate.
 --live does both on an emulated engine behind a real gateway, with a third of the load, as the client of `load` sees it.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fleetctl.load.trace import Arrival
     from fleetctl.sim.exchange import SimulatedExchange
 
-SHARES = {"premium": 0.15, "standard": 0.35, "free": 0.50}
+SHARES = {"premium": 0.10, "standard": 0.30, "free": 0.60}
 FLOORS = {"premium": 0.20, "standard": 0.10, "free": 0.05}
 CLIENTS_A_TIER = 4
 LOADS = (1.0, 2.0, 4.0)
@@ -299,10 +299,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800.0, help="of arrivals, simulated")
     parser.add_argument("--rps", type=float, default=0.0, help="full load of the three; else it is found first")
     parser.add_argument("--tenants", action="store_true", help="two tenants of one tier, instead of three tiers")
+    parser.add_argument(
+        "--mix", default="", metavar="P,S,F", help="percent of the requests that are premium, standard, free"
+    )
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--live-seconds", type=float, default=180.0)
     parser.add_argument("--load", type=float, action="append", help="live: times of full load (default: 1, 2 and 4)")
     given = parser.parse_args()
+    if given.mix:
+        SHARES.update(zip(SHARES, (float(each) / 100 for each in given.mix.split(",")), strict=True))
     full = given.rps or served_rps(min(given.seconds, 1200.0))
     if given.live and given.tenants:
         live_tenants(full, given.live_seconds)

@@ -119,7 +119,7 @@ class GatewayRig:
             RouteReplica(
                 id=r.id, lane=r.lane, host="127.0.0.1", port=r.port, in_rotation=r.in_rotation,
                 concurrency_max=r.concurrency_max, prefill_tokens_per_s=10_000.0,
-                continues=r.continues, max_model_len=r.max_model_len,
+                priority_sign=r.priority_sign, continues=r.continues, max_model_len=r.max_model_len,
             )
             for r in self.replicas
         )  # fmt: skip

@@ -167,6 +167,7 @@ class Scripted:
     script: Script = field(default_factory=lambda: answers(["Hello", " world"]))
     concurrency_max: int = 64
     continues: bool = True
+    priority_sign: int = 0
     max_model_len: int = 0
     in_rotation: bool = True
     port: int = 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.gateway.priorities import with_priority
+from fleetctl.model.tiers import TierSpec, route_tiers
+from tests.gateway.rig import CHAT, GatewayRig
 
 MESSAGES = [{"role": "user", "content": "what is \u00e9?"}]
 
@@ -48,3 +51,30 @@ def test_no_spelling_of_the_key_gets_past(body):
 
 def test_a_body_without_anything_stays_valid():
     assert json.loads(with_priority(b"{ }", 1, -1)) == {"priority": -1}
+
+
+TIERS = route_tiers([TierSpec(name="premium"), TierSpec(name="standard"), TierSpec(name="free")])
+
+
+@pytest.mark.parametrize(
+    ("sign", "tier", "own", "sent"),
+    [
+        (1, "free", None, 2), (1, "premium", None, 0), (1, "free", -5, 2), (1, "standard", 7, 7),
+        (-1, "free", None, -2), (-1, "free", 5, -2), (-1, "premium", 100, 0),
+        (0, "free", None, None), (0, "free", 5, 5),  # as the client wrote it: its engine does not look at it
+    ],
+)  # fmt: skip
+async def test_an_engine_is_told_the_tier_as_it_reads_priorities(sign, tier, own, sent):
+    async with GatewayRig(lanes=(replace(CHAT, tier=tier),), options={"tiers": TIERS}) as rig:
+        await rig.add("r1", priority_sign=sign)
+        given = {} if own is None else {"priority": own}
+        answer = await rig.post(**given)
+        assert answer.status == 200
+        assert rig.replicas[0].seen[-1].body.get("priority") == sent
+
+
+async def test_without_tiers_a_priority_is_passed_on_as_it_came():
+    async with GatewayRig() as rig:
+        await rig.add("r1", priority_sign=1)
+        await rig.post(priority=-5)
+        assert rig.replicas[0].seen[-1].body["priority"] == -5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.core.admission.ladder import capped_tokens
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
+from fleetctl.core.dispatch.tier_notes import engine_rank
 from fleetctl.core.slo.endings import Ending
 from fleetctl.sim.gap_counter import GapCounter
 from fleetctl.sim.sequence import SimulatedSequence
@@ -97,6 +98,7 @@ class SimulatedExchange:
             request.prompt.uncached(replica_id) + self.made,
             self.output_tokens - self.made,
             gap_counter=counter,
+            priority=engine_rank(request),
         )
         if world.hop_s:
             self._due = world.heap.at(world.heap.now_s + world.hop_s, self._arrive)

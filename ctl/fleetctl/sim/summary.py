@@ -44,7 +44,7 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         unrouted=dict(sorted(world.unrouted.items())),
         decisions=dict(sorted(world.controller.decisions.items())),
         violations=world.violations(),
-        tiers=world.traffic.by_tier(),
+        tiers=world.traffic.by_tier([tier.name for tier in world.desired.profile.tiers]),
         clients=world.traffic.by_client(),
         workflows=world.workflows.figures(world.heap.now_s),
     )

@@ -9,7 +9,7 @@ from fleetctl.core.dispatch.attempt import DispatchAttempt
 from fleetctl.core.dispatch.kv_watch import to_come
 from fleetctl.core.dispatch.queue_service import QueueService
 from fleetctl.core.dispatch.state import RequestEvent
-from fleetctl.core.dispatch.tier_notes import note_dispatch, note_release
+from fleetctl.core.dispatch.tier_notes import engine_rank, note_dispatch, note_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Assignment:
         request.dispatched_s = request.heard_s = now_s
         line, kv, beside = candidate.line, candidate.kv, candidate.in_flight
         ahead = candidate.prefill_tokens = candidate.prefill_tokens + tokens
-        request.turn = line.join(tokens, now_s, is_heard=request.is_stream)
+        request.turn = line.join(tokens, now_s, is_heard=request.is_stream, rank=engine_rank(request))
         request.attempt = DispatchAttempt(
             request.attempt, candidate.id, now_s, line.count, ahead, tokens, beside, line.free_s, kv.free_tokens
         )

@@ -83,7 +83,7 @@ class DispatchReplica:
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
         candidate.kv.plan(route.kv_tokens, route.kv_share)
-        candidate.continues = route.continues
+        candidate.continues, candidate.by_priority = route.continues, route.priority_sign != 0
         candidate.node_ready = route.node_ready
         candidate.max_model_len = route.max_model_len
 

@@ -11,10 +11,9 @@ from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
 from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.replica import DispatchReplica
-from fleetctl.core.dispatch.tier_room import leaving_room, may_take_slot
+from fleetctl.core.dispatch.tier_room import leaving_room, may_take_slot, timely
 from fleetctl.core.dispatch.tiered_lane import hold_to_tiers
 from fleetctl.core.lanes import LaneChoice
-from fleetctl.core.routing.budget import in_time
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.picker import Picker
 from fleetctl.core.routing.prefix_index import PrefixIndex
@@ -190,7 +189,7 @@ class RoutingState:
             line_s_max = lane.line_s_max
             if request.tier is not None:
                 left_s, line_s_max = leaving_room(request, free, left_s, now_s)
-            found = in_time(free, request.prompt, left_s=left_s, line_s_max=line_s_max, now_s=now_s, or_idle=False)
+            found = timely(request, free, left_s, line_s_max, now_s, or_idle=False)
             if found:
                 return found
             if not (idle := [c for c in free if not c.line.count]):
@@ -217,7 +216,7 @@ class RoutingState:
         lane = request.lane
         serves = serving(lane.candidates)
         left_s = request.budget_s - (now_s - request.stopwatch.started_s)
-        if not serves or in_time(serves, request.prompt, left_s=left_s, line_s_max=lane.line_s_max, now_s=now_s):
+        if not serves or timely(request, serves, left_s, lane.line_s_max, now_s):
             return None
         if math.isinf(request.budget_s):
             return None

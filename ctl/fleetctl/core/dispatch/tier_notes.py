@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
 
 
+def engine_rank(request: ActiveRequest) -> int:
+    """Return what its replica orders it by, lower first: its tier's rank, where the engine was started to look at it."""
+    tier, replica = request.tier, request.replica
+    return tier.rank if tier is not None and replica is not None and replica.route.priority_sign else 0
+
+
 def note_arrival(request: ActiveRequest, now_s: float) -> bool:
     """Count an arrival, and what its prompt asks of the lane's replicas; return whether it is a retry of a refused one."""
     tier, lane = request.tier, request.lane
@@ -31,6 +37,8 @@ def note_dispatch(request: ActiveRequest, now_s: float) -> None:
     if tier is None:
         return
     tier.in_flight += 1
+    if request.replica is not None:
+        tier.taken.add(request.replica.candidate.line.work_s(request.prefill_tokens), now_s)
     if request.charged_tokens:
         return
     answer = lane.answers.mean_tokens

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.routing.budget import in_time
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +24,8 @@ def may_take_slot(request: ActiveRequest, now_s: float) -> bool:
 def leaving_room(request: ActiveRequest, free: Sequence[Candidate], left_s: float, now_s: float) -> tuple[float, float]:
     """Return how late its first token may be, and how long the line it joins.
 
-    One mean prompt may always stand before it: an engine that is let run empty serves nobody.
+    At an engine that schedules by priority those of higher tiers pass, and so stretch the wait of all others by
+    1 / (1 - their load). One mean prompt may always stand before it: an engine that is let run empty serves nobody.
     """
     tier, lane = request.tier, request.lane
     line_s_max = lane.line_s_max
@@ -31,7 +34,22 @@ def leaving_room(request: ActiveRequest, free: Sequence[Candidate], left_s: floa
     line = free[0].line
     mean_s = line.own_s(lane.demand.mean_tokens)
     kept_s = lane.tiers.headroom_s(tier, request.client, own_s=mean_s, replicas=len(lane.candidates), now_s=now_s)
-    if not kept_s:
+    passing = lane.tiers.passing(tier, len(lane.candidates), now_s) if free[0].by_priority else 0.0
+    if not kept_s and not passing:
         return left_s, line_s_max
     least_s = min(left_s, line.own_s(request.prompt.uncached(free[0].id)) + mean_s)
-    return max(least_s, left_s - kept_s), max(min(line_s_max, mean_s), line_s_max - kept_s)
+    return max(least_s, (left_s - kept_s) * (1.0 - passing)), max(min(line_s_max, mean_s), line_s_max - kept_s)
+
+
+def timely(
+    request: ActiveRequest,
+    pool: Sequence[Candidate],
+    left_s: float,
+    line_s_max: float,
+    now_s: float,
+    *,
+    or_idle: bool = True,
+) -> list[Candidate]:
+    """Return those of a pool that answer a request in time, whose tier goes before others at some engines."""
+    rank = request.tier.rank if request.tier is not None else None
+    return in_time(pool, request.prompt, left_s=left_s, line_s_max=line_s_max, now_s=now_s, or_idle=or_idle, rank=rank)

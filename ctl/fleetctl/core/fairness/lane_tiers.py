@@ -128,6 +128,11 @@ class LaneTiers:
         wait_s = own_s * (1.0 + _LENGTHS_CV2) / (2.0 * (1.0 - load)) * math.log(load / _MISSES_ALLOWED)
         return self.margin * wait_s
 
+    def passing(self, tier: LaneTier, replicas: int, now_s: float) -> float:
+        """Return the share of an engine's time that prompts of higher tiers took lately."""
+        taken = sum(other.taken.rate(now_s) for other in self.all if other.rank < tier.rank)
+        return min(_LOAD_MAX, taken / max(1, replicas))
+
     def _load_before(self, tier: LaneTier, client: int, now_s: float) -> float:
         """Return the prompts of those who go before a request, in seconds of a replica a second."""
         excess, found = self.excess(tier, now_s), 0.0

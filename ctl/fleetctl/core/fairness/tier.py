@@ -53,6 +53,7 @@ class LaneTier:
         "service",
         "share",
         "spec",
+        "taken",
         "tokens",
         "unshed",
         "waiting",
@@ -65,6 +66,7 @@ class LaneTier:
         self.share = 1.0  # of the lane's tokens that is its due
         self.served = DecayedSum(MEMORY_S)  # tokens, of prompts and of answers
         self.arrivals = DecayedSum(MEMORY_S)
+        self.taken = DecayedSum(MEMORY_S)  # the same, of those that were let in
         self.work = DecayedSum(MEMORY_S)  # seconds of a replica, over the prompts of its arrivals
         self.service = ServiceTime()
         self.tokens = AnswerLength(0.0)  # of whole requests: prompts and answers

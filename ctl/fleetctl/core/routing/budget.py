@@ -16,7 +16,7 @@ BUDGET_SHARE = 0.9
 LINE_S_MAX = 1.0
 
 
-def in_time(
+def in_time(  # noqa: PLR0913  # all that it goes by
     candidates: Iterable[Candidate],
     prompt: PromptLoad,
     *,
@@ -24,18 +24,19 @@ def in_time(
     line_s_max: float,
     now_s: float,
     or_idle: bool = True,
+    rank: int | None = None,
 ) -> list[Candidate]:
     """Return those whose first token is predicted within `left_s`, after a wait for prompts or memory of `line_s_max` at most.
 
     `or_idle`: one that computes no prompt takes any: none of its kind could be sooner, and a prompt too long for the
-    promise is answered late.
+    promise is answered late. `rank`: before which prompts it goes at engines that schedule by priority.
     """
     tokens, cached = prompt.prompt_tokens, prompt.cached_tokens
     found = []
     for candidate in candidates:
         line, kv = candidate.line, candidate.kv
         own_tokens = tokens - cached.get(candidate.id, 0)
-        wait_s = line.wait_s(now_s) if line.count else 0.0
+        wait_s = line.wait_s(now_s, rank if candidate.by_priority else None) if line.count else 0.0
         if own_tokens > kv.free_tokens:
             wait_s = max(wait_s, kv.wait_s(own_tokens, now_s))
         # Those it shares a step with have waited already, and it makes that step longer for them.

@@ -29,6 +29,7 @@ class Candidate:
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
     node_ready: bool = True  # False: picked only where no other can be
     continues: bool = False  # it can go on with a stream that another replica lost
+    by_priority: bool = False  # its engine computes prompts of a higher tier first
     max_model_len: int = 0  # prompt and output tokens of one request that it holds; 0: not known
     in_flight: int = 0
     lent_max: float = math.inf  # another lane's request joins fewer than so many

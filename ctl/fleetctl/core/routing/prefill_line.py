@@ -1,6 +1,6 @@
 """The prompts that stand before an engine's next one, and how long it takes over them, as learned from first tokens.
 
-An engine computes prompts in the order they came. So the time between two first tokens is what the second one's prompt
+An engine computes prompts in the order of `prefill_turns`. So the time between two first tokens is what the second one's prompt
 took, decodes that share its steps included, wherever it was there already when the first one came; else the time since it
 was sent. These times are fitted by `fixed + tokens x slope`, old ones forgotten, from the plan's figure on, and stretched by
 what each stream that decodes beside adds, which is learned too: a long prompt is in time beside five and late beside ten.
@@ -14,6 +14,7 @@ import math
 from collections import deque
 
 from fleetctl.core.routing.prefill_step import PrefillStep, PrefillTurn
+from fleetctl.core.routing.prefill_turns import ahead_s, computed_by, stand
 
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
@@ -102,11 +103,11 @@ class PrefillLine:
             self._prior = s_per_token
             self._fit()
 
-    def join(self, tokens: int, now_s: float, *, is_heard: bool = True) -> PrefillTurn:
-        """Stand at the end of the line; `is_heard`: its first token will be told of."""
+    def join(self, tokens: int, now_s: float, *, is_heard: bool = True, rank: int = 0) -> PrefillTurn:
+        """Stand at the end of the line, before those of a lower rank; `is_heard`: its first token will be told of."""
         self.free_s = max(now_s, self.free_s) + self.own_s(tokens)
-        turn = PrefillTurn(tokens, now_s, math.inf if is_heard else self.free_s)
-        self._turns.append(turn)
+        turn = PrefillTurn(tokens, now_s, math.inf if is_heard else self.free_s, rank=rank)
+        stand(self._turns, turn)
         self.count += 1
         self._tokens += tokens
         return turn
@@ -129,23 +130,20 @@ class PrefillLine:
         """Note that it and all before it have been computed; only by a first token it is known since when."""
         if turn.is_gone:
             return
-        turns, tokens, number, begun_s = self._turns, 0, 0, now_s
-        while turns:
-            first = turns.popleft()
+        tokens, number, begun_s = 0, 0, now_s
+        for first in computed_by(self._turns, turn):
             if not first.is_gone:
                 self._drop(first)
                 if first.due_s > turn.since_s:
                     tokens += first.tokens
                     number += 1
                     begun_s = min(begun_s, first.since_s)
-            if first is turn:
-                break
         if is_first_token and number:
             self._hear(tokens, number, begun_s, now_s)
         self.free_s = now_s + self._left_s()
 
-    def wait_s(self, now_s: float) -> float:
-        """Return how long a prompt that joins now waits until its own turn comes."""
+    def wait_s(self, now_s: float, rank: int | None = None) -> float:
+        """Return how long a prompt that joins now waits until its own turn comes; of a rank that goes before others, less."""
         turns = self._turns
         while turns and (turns[0].is_gone or turns[0].due_s <= now_s):
             first = turns.popleft()
@@ -153,10 +151,8 @@ class PrefillLine:
                 self._drop(first)
         if not self.count:
             return 0.0
-        ahead_s = self.free_s - now_s
-        if ahead_s > 0.0:
-            return ahead_s
-        return _LATE_SHARE * self._left_s()
+        all_s = self.free_s - now_s
+        return ahead_s(turns, rank, all_s if all_s > 0.0 else _LATE_SHARE * self._left_s(), self.own_s)
 
     def oldest_s(self, now_s: float) -> float:
         """Return how long the oldest of those waits that a prompt which joins now has its first token with; 0: none does."""

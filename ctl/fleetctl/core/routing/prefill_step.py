@@ -18,6 +18,7 @@ class PrefillTurn(msgspec.Struct, eq=False, gc=False):
     since_s: float
     due_s: float = math.inf  # when it is taken to be computed, where its first token is not heard
     is_gone: bool = False
+    rank: int = 0  # the engine computes lower ones first; 0 where it goes by arrival
 
 
 class PrefillStep(msgspec.Struct, gc=False):

@@ -1,0 +1,66 @@
+"""A simulated fleet with tiers: who is served first where not all can be, and what the figures say of it."""
+
+from __future__ import annotations
+
+import random
+
+from fleetctl.config.profile import parse_profile
+from fleetctl.core.static_policy import static
+from fleetctl.load.trace import Arrival
+from fleetctl.sim.run import simulate
+from fleetctl.sim.scenario import SimulationSpec
+from tests.sim.fleets import desired_for, offerings
+
+PROFILE = """
+apiVersion: fleetctl/v1
+name: tiered
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: vllm
+provider: local
+workload: {peak_rps: 3, prompt_tokens: {p50: 1020, p99: 4142}, output_tokens: {p50: 129, p99: 601}}
+TIERS
+lanes:
+  all:
+    slo: {ttft: {p99: 2s}, itl: {p99: 150ms}}
+    max_wait: 1500ms
+    replicas: 1
+    spot: none
+    launch: {max_num_batched_tokens: 512}
+capacity: {gpus: [L40S], max_nodes: 1}
+"""
+TIERS = "tiers: {premium: {weight: 6, floor: 20%}, free: {weight: 1, floor: 5%}}"
+
+
+def overload(seed: int, seconds: float = 120.0) -> list[Arrival]:
+    """Some three times what one engine serves; a tenth of it is premium."""
+    dice, found, at_s = random.Random(seed), [], 0.0
+    while (at_s := at_s + dice.expovariate(21.0)) < seconds:
+        tier = "premium" if dice.random() < 0.1 else "free"
+        found.append(
+            Arrival(
+                at_s=at_s, prompt_tokens=dice.randint(200, 2000), output_tokens=dice.randint(20, 200), stream=True, tier=tier, client=tier
+            )
+        )  # fmt: skip
+    return found
+
+
+def test_lower_tiers_are_refused_first_and_everybody_is_counted_once():
+    spec = SimulationSpec(seed=3, settled={"all": 1})
+    without, tiered = (
+        simulate(
+            desired_for(parse_profile(PROFILE.replace("TIERS", tiers), source="tiered")),
+            overload(3), policy=static, spec=spec, offerings=offerings(),
+        )
+        for tiers in ("", TIERS)
+    )  # fmt: skip
+
+    assert tiered.violations == ()
+    for run in (without, tiered):
+        assert sum(each.offered for each in run.tiers) == run.lane("all").offered == run.requests
+        assert sum(each.good for each in run.tiers) == run.lane("all").good
+        assert sum(each.refusals for each in run.tiers) == sum(run.lane("all").refused.values())
+    before, after = ({each.name: each for each in run.tiers} for run in (without, tiered))
+    assert [each.name for each in tiered.tiers] == ["premium", "free"]
+    assert after["premium"].refusals < before["premium"].refusals / 10
+    assert after["premium"].token_share > before["premium"].token_share
+    assert after["free"].token_share >= 0.05, "it keeps its floor"
