@@ -83,7 +83,8 @@ class InProcessGateway:
         self.upstreams: list[asyncio.Protocol] = []
         asyncio.get_running_loop().create_connection = self._connect  # type: ignore[method-assign,assignment]  # no sockets
         frontend = Frontend("bench", CountingClock(), random.Random(1), GatewayLimits())
-        frontend.apply(routing_table())
+        self.frontend, self.table = frontend, routing_table()
+        frontend.apply(self.table)
         self.client = ClientConnection(frontend)
         self.client.connection_made(NullTransport())
 
@@ -98,7 +99,13 @@ class InProcessGateway:
         return next(made for made in self.upstreams if made._receiver is not None)  # type: ignore[attr-defined]
 
 
-async def drive(case: str, count: int) -> None:
+def _named(request: bytes, number: int) -> bytes:
+    """Return a request as the call of a workflow, of which each has eight."""
+    head, rest = request.split(b"\r\n", 1)
+    return b"%b\r\nx-fleetctl-workflow: order-%d\r\n%b" % (head, number // 8, rest)
+
+
+async def drive(case: str, count: int, *, joined: bool = False) -> None:
     """Send one case's bytes through `count` times."""
     from tests.bench import gateway_overhead as wire
 
@@ -106,18 +113,27 @@ async def drive(case: str, count: int) -> None:
     gateway = InProcessGateway()
     client = gateway.client
     whole, stream = wire.request(wire.WHOLE), wire.request(wire.STREAM)
+    if joined:
+        from dataclasses import replace
+
+        from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
+
+        kind = WorkflowKind(name="agent", steps=7, targets=(ElapsedTarget(percentile=0.99, limit_s=30.0),), lane="chat")
+        gateway.frontend.apply(
+            replace(gateway.table, version=gateway.table.version + 1, workflows=WorkflowsSpec(kinds=(kind,)))
+        )
     for _ in range(WARM_UP):
         client.data_received(whole)
         for _ in range(3):
             await asyncio.sleep(0)  # the first one connects
         gateway.upstream().data_received(wire.WHOLE_ANSWER)
     if case == "whole":
-        for _ in range(count):
-            client.data_received(whole)
+        for number in range(count):
+            client.data_received(_named(whole, number) if joined else whole)
             gateway.upstream().data_received(wire.WHOLE_ANSWER)
     elif case == "stream":
-        for _ in range(count):
-            client.data_received(stream)
+        for number in range(count):
+            client.data_received(_named(stream, number) if joined else stream)
             upstream = gateway.upstream()
             upstream.data_received(wire.STREAM_BEGIN)
             upstream.data_received(wire.STREAM_END)
@@ -131,7 +147,7 @@ async def drive(case: str, count: int) -> None:
             upstream.data_received(wire.COUNTED_EVENT if case == "counted" else wire.STREAM_EVENT)
 
 
-def instructions(checkout: Path, case: str, count: int) -> int:
+def instructions(checkout: Path, case: str, count: int, *, joined: bool) -> int:
     """Return what cachegrind counts of one run with the gateway of this checkout."""
     sources = [
         Path(__file__).resolve().parents[2],
@@ -143,7 +159,7 @@ def instructions(checkout: Path, case: str, count: int) -> int:
     done = subprocess.run(
         [
             shutil.which("valgrind") or "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
-            sys.executable, __file__, "--drive", case, "--count", str(count),
+            sys.executable, __file__, "--drive", case, "--count", str(count), *(["--joined"] if joined else []),
         ],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sources)), "PYTHONHASHSEED": "0"},
         capture_output=True, text=True, check=False,
@@ -154,26 +170,31 @@ def instructions(checkout: Path, case: str, count: int) -> int:
     return int(found[1].replace(",", ""))
 
 
-def cost(checkout: Path, case: str) -> float:
+def cost(checkout: Path, case: str, *, joined: bool = False) -> float:
     """Return the instructions of one more."""
-    counts = (instructions(checkout, case, count) for count in (LONG_RUN, SHORT_RUN))
+    counts = (instructions(checkout, case, count, joined=joined) for count in (LONG_RUN, SHORT_RUN))
     return (next(counts) - next(counts)) / (LONG_RUN - SHORT_RUN)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", type=Path, help="another checkout of fleetctl, to compare with")
+    parser.add_argument(
+        "--joined",
+        action="store_true",
+        help="have the requests be calls of workflows, of eight each, under a profile with them",
+    )
     parser.add_argument("--drive", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, default=SHORT_RUN, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.drive:
-        asyncio.run(drive(arguments.drive, arguments.count))
+        asyncio.run(drive(arguments.drive, arguments.count, joined=arguments.joined))
         return
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed: apt install valgrind")
     here = Path(__file__).resolve().parents[2]
     for case in CASES:
-        ours = cost(here, case)
+        ours = cost(here, case, joined=arguments.joined)
         line = f"{case:8}{ours:12,.0f} instructions"
         if arguments.beside:
             theirs = cost(arguments.beside.resolve(), case)
