@@ -52,6 +52,7 @@ def expected(engine: str) -> EngineSignals:
         waiting=5,
         kv_usage=0.5,
         preemptions=0.0 if engine == "tgi" else 2.0,
+        kv_tokens=8192.0 if engine == "tgi" else 0.0,
         prompt_tokens=100.0,
         output_tokens=40.0,
     )
@@ -69,7 +70,9 @@ def test_an_emulated_engine_is_read_as_the_engine_it_plays(flavour: str) -> None
 
 def test_a_real_vllm_page_is_read() -> None:
     signals = load_engine("vllm").signals(VLLM_PAGE)
-    assert signals == EngineSignals(validity=Validity.OK, prompt_tokens=210.0, output_tokens=508.0)
+    assert signals == EngineSignals(
+        validity=Validity.OK, prompt_tokens=210.0, output_tokens=508.0, kv_tokens=1024 * 128.0
+    )
 
 
 @pytest.mark.parametrize(

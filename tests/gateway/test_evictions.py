@@ -232,6 +232,20 @@ def _hash(key: str) -> str:
     return f"sha256:{sha256(key.encode()).hexdigest()}"
 
 
+async def test_a_key_is_called_by_its_name(rig: GatewayRig) -> None:
+    names = {_hash("one-key-of-many"): "shop", _hash("other-key-of-many"): ""}
+    rig.options |= {"api_key_hashes": tuple(names), "key_names": {key: name for key, name in names.items() if name}}
+    cache = Cache()
+    await rig.add("r1", cache.script())
+    other = {"authorization": "Bearer other-key-of-many"}
+    await rig.post(messages=turns(1), headers=other)
+    await rig.post(messages=turns(1, about="f"), headers={"authorization": "Bearer one-key-of-many"})
+    read(rig, "r1", 0.95)
+    cache.forget()
+    await rig.post(messages=turns(2), headers=other)
+    assert [each.client for each in lost(rig)[0].fillers] == ["key shop"]
+
+
 async def test_streams_that_an_engine_preempts_are_an_event_and_counted(rig: GatewayRig) -> None:
     await rig.add("r1", Cache().script())
     read(rig, "r1", 0.5, preemptions=40.0)

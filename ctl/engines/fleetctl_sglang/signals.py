@@ -27,4 +27,5 @@ def read(exposition: str) -> EngineSignals:
         prompt_tokens=page.total("sglang:prompt_tokens_total"),
         output_tokens=page.total("sglang:generation_tokens_total"),
         steps=page.total("sglang:inter_token_latency_seconds_count"),
+        kv_tokens=page.total("sglang:max_total_num_tokens"),
     )

@@ -30,4 +30,5 @@ def read(exposition: str) -> EngineSignals:
         prompt_tokens=page.total("tgi_request_input_length_sum"),
         output_tokens=page.total("tgi_request_generated_tokens_sum"),
         steps=page.total("tgi_batch_inference_count"),
+        kv_tokens=there,
     )

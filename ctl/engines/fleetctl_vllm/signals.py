@@ -9,6 +9,7 @@ from fleetctl.telemetry.exposition import parse
 
 if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
+    from fleetctl.telemetry.exposition import Exposition
 
 PREFIX = "vllm:"
 
@@ -23,4 +24,14 @@ def read(exposition: str) -> EngineSignals:
         preemptions=page.total("vllm:num_preemptions_total", "vllm:num_preemptions"),
         prompt_tokens=page.total("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
         output_tokens=page.total("vllm:generation_tokens_total", "vllm:generation_tokens"),
+        kv_tokens=_kv_tokens(page),
     )
+
+
+def _kv_tokens(page: Exposition) -> float | None:
+    """Return what the KV caches of all engine cores hold. None: the page does not say, or not yet."""
+    labels = [sample.labels for sample in page.samples("vllm:cache_config_info")]
+    counts = [(each.get("num_gpu_blocks", ""), each.get("block_size", "")) for each in labels]
+    if not counts or not all(blocks.isdecimal() and size.isdecimal() for blocks, size in counts):
+        return None
+    return float(sum(int(blocks) * int(size) for blocks, size in counts))

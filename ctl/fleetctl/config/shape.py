@@ -305,7 +305,7 @@ class GatewayShape(ProfileSection):
     body_bytes_max: Bytes = Field(default=_GATEWAY.body_bytes_max, description="Largest request body.")
     conversations: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=_GATEWAY.conversations,
-        description="Conversations the gateway remembers, by hashes and not by text, some 0.5 KB each, so that a lost "
+        description="Conversations the gateway remembers, by hashes and not by text, some 0.4 KB each, so that a lost "
         "prefix is named; 0: none.",
     )
     routing: RoutingShape = Field(default_factory=RoutingShape, description="How a replica is chosen for a request.")

@@ -101,6 +101,7 @@ class Publisher:
                     kv_usage=engine.kv_usage,
                     preemptions=engine.preemptions,
                     prompt_tokens=engine.prompt_tokens,
+                    kv_tokens=engine.kv_tokens,
                 )
                 for replica_id, engine, at in sound
                 if at is not None

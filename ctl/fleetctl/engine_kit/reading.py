@@ -34,11 +34,12 @@ def signals(  # noqa: PLR0913  # what an engine is known by, each named
     prompt_tokens: float | None,
     output_tokens: float | None,
     steps: float | None = None,
+    kv_tokens: float | None = None,
 ) -> EngineSignals:
     """Return OK signals if every figure is there, finite, countable and not negative, and KV usage is at most one; else INVALID.
 
-    `steps` may be missing, or be no figure: it only proves that an engine moves. KV usage is None where the engine never
-    tells it (`UNREPORTED`).
+    `steps` and `kv_tokens` may be missing, or be no figures: the one only proves that an engine moves, the other is known
+    of the plan. KV usage is None where the engine never tells it (`UNREPORTED`).
     """
     known_kv_usage = 0.0 if isinstance(kv_usage, Unreported) else kv_usage
     figures = (running, waiting, known_kv_usage, preemptions, prompt_tokens, output_tokens)
@@ -54,4 +55,5 @@ def signals(  # noqa: PLR0913  # what an engine is known by, each named
         prompt_tokens=present[4],
         output_tokens=present[5],
         steps=steps if steps is not None and 0 <= steps <= _COUNT_MAX else 0.0,
+        kv_tokens=kv_tokens if kv_tokens is not None and 0 <= kv_tokens <= _COUNT_MAX else 0.0,
     )

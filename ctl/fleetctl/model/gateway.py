@@ -104,6 +104,7 @@ class ReplicaSignals:
     waiting: int
     kv_usage: float | None  # 0-1; None: it never says
     preemptions: float = 0.0  # counter
+    kv_tokens: float = 0.0  # that its KV cache holds; 0: it does not say
     prompt_tokens: float = 0.0  # counter; it goes back where the engine was started anew
 
 

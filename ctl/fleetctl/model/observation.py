@@ -29,6 +29,7 @@ class EngineSignals:
     waiting: int = 0
     kv_usage: float | None = 0.0  # 0-1; None: it never says
     preemptions: float = 0.0  # counter
+    kv_tokens: float = 0.0  # that its KV cache holds; 0: it does not say
     prompt_tokens: float = 0.0  # counter
     output_tokens: float = 0.0  # counter; some engines count an answer's only at its end
     steps: float = 0.0  # counter that moves while answers are under way, where there is one; else 0

@@ -277,7 +277,7 @@ class RequestRules:
     request_timeout_s: float = 600.0
     stall_timeout_s: float = 60.0  # no byte from a replica for this long ends the request
     body_bytes_max: int = 16 * 1024 * 1024
-    conversations: int = 16_384  # that the gateway follows, some 0.5 KB each; 0: none
+    conversations: int = 16_384  # that the gateway follows, some 0.4 KB each; 0: none
     routing: RoutingRules = field(default_factory=RoutingRules)
     tier_header: bool = False  # a request may name its tier, up to its key's
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from fleetctl.core.dispatch.attempt import DispatchAttempt
     from fleetctl.core.dispatch.endings import Endings
     from fleetctl.core.dispatch.replica import DispatchReplica
     from fleetctl.core.dispatch.request import ActiveRequest
@@ -74,6 +75,7 @@ class EvictionWatch:
             if replica.candidate.engine is not None:
                 read_s = now_s - max(0.0, signals.age_s)
                 kv = replica.kv_record
+                kv.capacity_tokens = max(0.0, signals.kv_tokens)
                 since_s = kv.last_reading_s()
                 count = kv.read(read_s, signals.kv_usage, signals.preemptions, signals.prompt_tokens)
                 if count:
@@ -112,44 +114,43 @@ class EvictionWatch:
         if attempt is None:
             return
         replica = self._routes.replicas.get(attempt.replica_id)
-        preempted = 0
-        if replica is not None:
-            kv = replica.kv_record
-            if kv.preempted:
-                preempted = kv.preempted_since(attempt.at_s)
-            if request.cached_tokens_used is not None:
-                kv.reports_cached = True
+        kv = replica.kv_record if replica is not None else None
         # Of others nobody can tell whether their prompt was ever computed.
         if request.stopwatch.ttft_s is not None or request.prompt_tokens_used is not None:
-            self._turn(request, replica, preempted, now_s)
-        if replica is not None:
-            replica.kv_record.sent(_sent(request, attempt.at_s, now_s))
+            if kv is not None and request.cached_tokens_used is not None:
+                kv.reports_cached = True
+            self._turn(request, attempt, replica, now_s)
+        if kv is not None:
+            kv.sent(_sent(request, attempt.at_s, now_s))
 
-    def _turn(self, request: ActiveRequest, replica: DispatchReplica | None, preempted: int, now_s: float) -> None:
+    def _turn(
+        self, request: ActiveRequest, attempt: DispatchAttempt, replica: DispatchReplica | None, now_s: float
+    ) -> None:
         """Let the request be its conversation's latest turn; note what it lost."""
         key, hashes, prompt, size = request.conversation or NO_KEY, request.hashes, request.prompt, request.size
-        run_blocks = 0
-        if prompt.cached_tokens:
-            run = max(prompt.cached_tokens.values())
-            length = run * size.text_bytes / max(1, prompt.prompt_tokens)
-            run_blocks = len(hashes) if run >= prompt.prompt_tokens else min(len(hashes), round(length / BLOCK_BYTES))
-        conversations = self._conversations
-        found = conversations.find(request.client, key, hashes, run_blocks)
+        conversations, client, tokens = self._conversations, request.client, prompt.prompt_tokens
+        run_blocks, cached = 0, prompt.cached_tokens
+        if cached:
+            run = max(cached.values())
+            run_blocks = len(hashes) if run >= tokens else round(run * size.text_bytes / (BLOCK_BYTES * tokens))
+        found = conversations.find(client, key, hashes, run_blocks)
         note: EvictionNote | None = None
         expected = 0
         if found is None:
-            found = conversations.begin(request.client, key, hashes, size.text_bytes)
+            found = conversations.begin(client, key, hashes, size.text_bytes)
         else:
             expected = tokens_in_common(found, key, hashes)
             if expected >= LOST_TOKENS_MIN:
                 note = self._compare(request, replica, found, expected, now_s)
             conversations.go_on(found, key, hashes, size.text_bytes)
-        found.turns += 1
+            found.turns += 1
         used = request.prompt_tokens_used
-        found.prompt_tokens = prompt.prompt_tokens if used is None else used
-        found.replica_id = request.attempt.replica_id if request.attempt is not None else ""
-        found.ttft_s, found.ended_s = request.stopwatch.ttft_s, now_s
-        if found.turns > 1 or key.name or preempted:
+        found.prompt_tokens = tokens if used is None else used
+        found.replica_id, found.ttft_s, found.ended_s = attempt.replica_id, request.stopwatch.ttft_s, now_s
+        preempted = 0
+        if replica is not None and replica.kv_record.preempted:
+            preempted = replica.kv_record.preempted_since(attempt.at_s)
+        if found.turns > 1 or preempted or key.name:
             request.turn_note = TurnNote(found.label, found.turns, expected, note, preempted)
 
     def _compare(
@@ -203,7 +204,7 @@ class EvictionWatch:
         if record.has_begun_anew(before.ended_s):
             return EvictionCause.RESTARTED, KvPeriod()
         period = record.period(before.ended_s, attempt.at_s, self._present(replica, request, attempt.at_s))
-        usage, capacity = period.usage or 0.0, replica.candidate.kv.capacity_tokens
+        usage, capacity = period.usage or 0.0, record.capacity_tokens or replica.candidate.kv.capacity_tokens
         # Blocks that nobody uses are given away in the order they were left: whoever takes as much as was free took these.
         is_filled = capacity > 0 and period.filled_tokens >= (1.0 - usage) * capacity
         if usage >= KV_FULL or is_filled:
@@ -237,7 +238,10 @@ class EvictionWatch:
 
 
 def _sent(request: ActiveRequest, at_s: float, until_s: float) -> SentRequest:
-    attempt = request.attempt
+    """Return what a request brought to its replica's KV cache: as its engine counted, else as was estimated."""
+    attempt, used = request.attempt, request.prompt_tokens_used
     tokens = attempt.own_tokens if attempt is not None else 0
+    if used is not None:
+        tokens = used - (request.cached_tokens_used or 0)
     made = request.stopwatch.token_count + request.output_tokens_uncounted
-    return SentRequest(at_s, until_s, request.client, "", request.lane.route.name, tokens, max(0, made))
+    return SentRequest(at_s, until_s, request.client, request.client_name, request.lane.route.name, tokens, made)

@@ -53,6 +53,7 @@ class KvRecord:
         "_prompt_tokens",
         "_readings",
         "_sent",
+        "capacity_tokens",
         "preempted",
         "reports_cached",
         "restarted_s",
@@ -61,6 +62,7 @@ class KvRecord:
 
     def __init__(self, now_s: float) -> None:
         self.since_s = now_s
+        self.capacity_tokens = 0.0  # as its engine says; 0: it does not
         self.restarted_s: float | None = None  # when its engine was seen to have begun anew
         self.reports_cached = False  # it has said of some prompt how much was cached: where it says nothing, none was
         self.preempted: deque[tuple[float, int]] = deque(maxlen=_READINGS_MAX)  # streams, by when it was read
