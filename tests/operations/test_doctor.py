@@ -26,7 +26,7 @@ def test_a_healthy_machine_has_nothing_to_mend(site):
     assert not state_db().exists()  # asking makes nothing
 
 
-@pytest.mark.parametrize("kind", ["providers", "engines", "hosts", "policies"])
+@pytest.mark.parametrize("kind", ["providers", "engines", "hosts", "policies", "orders"])
 def test_every_kind_of_plugin_is_loaded_to_see_that_it_can_be(site, kind):
     assert found(site, kind).verdict is Verdict.OK
 

@@ -25,6 +25,7 @@ _OPEN_FILES_MIN = 4096  # the gateway holds two sockets a request, and a burst i
 _COLUMNS_MIN, _LINES_MIN = 80, 24
 _KINDS = {
     plugins.PROVIDERS: "providers", plugins.ENGINES: "engines", plugins.HOSTS: "hosts", plugins.POLICIES: "policies",
+    plugins.ORDERS: "orders",
 }  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def _plugins() -> Iterator[Check]:
         plugins.ENGINES: plugins.load_engine,
         plugins.HOSTS: plugins.load_host,
         plugins.POLICIES: plugins.load_policy,
+        plugins.ORDERS: plugins.load_order,
     }
     for group, load in loaders.items():
         kind = _KINDS[group]
