@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # long to compile; configuration and faces gain nothing.
 # `load/accounts` has a stopwatch that is one of `core/slo`: what is not compiled cannot inherit from what is.
 COMPILED = (
-    "core/admission", "core/dispatch", "core/perf/kv.py", "core/perf/step.py", "core/routing", "core/slo", "load/accounts.py", "sim",
+    "core/admission", "core/dispatch", "core/fairness", "core/perf/kv.py", "core/perf/step.py", "core/routing", "core/slo", "load/accounts.py", "sim",
 )  # fmt: skip
 
 _SETUP = """

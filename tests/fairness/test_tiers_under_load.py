@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fleetctl.model.ladder import LadderStep
-from fleetctl.model.tiers import TierSpec
+from fleetctl.model.tiers import TierSpec, route_tiers
+from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 from tests.fairness.lane_of_tiers import LANE, TIERS, Flow, FlowResult, run
 
 CAPACITY_RPS = 32.0  # two replicas of eight slots, held for half a second each
@@ -135,3 +136,26 @@ def test_no_more_of_a_clients_requests_are_retries_than_its_tier_may_have(budget
     (result,) = found.values()
     assert result.ends["retry-budget"] > 0
     assert served_rps(found, 60.0) > 0.5 * CAPACITY_RPS
+
+
+def test_tiers_that_come_and_go_keep_those_who_wait() -> None:
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap)
+    plain = table(route("r1", concurrency_max=1), lanes=(replace(LANE, max_wait_s=30.0),))
+    tiered = replace(plain, tiers=route_tiers(TIERS))
+    other = replace(plain, tiers=route_tiers(TIERS[::-1][:2]))
+    dispatcher.apply(plain)
+    exchanges = []
+    for number in range(4):
+        exchange = HeapExchange(heap, dispatcher, lambda _: Fate(end_s=1.0))
+        exchange.submit(client=number)
+        exchanges.append(exchange)
+    lane = dispatcher.routes.lanes[LANE.name]
+    for each, tiers in ((tiered, 3), (other, 2), (plain, 0), (tiered, 3)):
+        dispatcher.apply(each)
+        assert lane.queue.size == 3
+        assert [t.item.client for t in lane.queue.tickets()] == [1, 2, 3]
+        assert (len(lane.tiers.all) if lane.tiers is not None else 0) == tiers
+    heap.run()
+    assert [each.ends for each in exchanges] == [["answered", "over"]] * 4
+    assert all(tier.waiting == tier.in_flight == 0 for tier in lane.tiers.all) if lane.tiers is not None else False

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 # So far over its due a tier leaves all the room it can to those who are under theirs.
 _EXCESS_AT: Final = 1.25
-# Room is kept until of those who go first no more than this share misses; a miss adds as much as it takes so many to forget.
+# What is kept is for waits that no more than this share is to have; how much of it, misses say.
 _MISSES_ALLOWED: Final = 0.001
 _MARGIN_A_MISS: Final = 0.375
+_MARGIN_A_HIT: Final = 0.00075  # one in five hundred may miss
+# Of slots half as much is kept as of time in line: a slot that is kept serves nobody, where a line that is shorter does.
+_MARGIN_OF_SLOTS: Final = 0.5
 _MARGIN_AT_FIRST: Final = 0.5
 _MARGIN_MIN: Final = 0.05
 # Squared coefficient of variation of what prompts take, and of slots that Poisson arrivals hold at once so many deviations.
@@ -163,7 +166,7 @@ class LaneTiers:
         for other in self.all:
             if other is not tier:
                 kept += self._slots_held_back(other, slots, now_s) * self._weight_before(other, tier, excess, now_s)
-        return free >= min(1.0 + self.margin * kept, float(slots))
+        return free >= min(1.0 + _MARGIN_OF_SLOTS * self.margin * kept, float(slots))
 
     def _slots_held_back(self, other: LaneTier, slots: int, now_s: float) -> float:
         """Return the slots to keep for a tier beyond those it has: for what it wants, up to its due."""
@@ -213,7 +216,7 @@ class LaneTiers:
         if stopwatch.breach in _LATE:
             self.margin = min(1.0, self.margin + _MARGIN_A_MISS)
         else:
-            self.margin = max(_MARGIN_MIN, self.margin - _MARGIN_A_MISS * _MISSES_ALLOWED)
+            self.margin = max(_MARGIN_MIN, self.margin - _MARGIN_A_HIT)
 
     def snapshot(self, now_s: float) -> tuple[TierSnapshot, ...]:
         """Return every tier's figures."""

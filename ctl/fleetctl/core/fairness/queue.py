@@ -25,12 +25,13 @@ I = TypeVar("I", bound=TieredItem)  # noqa: E741  # the queue's items
 class FairQueue(LaneQueue[I]):
     """Bounded as any lane's; where it is full, whoever has more than its part of it makes room for who has less."""
 
-    __slots__ = ("_lines", "_tiers")
+    __slots__ = ("_lines", "_sizes", "_tiers")
 
     def __init__(self, size_max: int, tiers: LaneTiers) -> None:
         super().__init__(size_max)
         self._tiers = tiers
         self._lines: dict[LaneTier, dict[int, deque[Ticket[I]]]] = {}
+        self._sizes: dict[LaneTier, int] = {}  # how many of each tier wait here
 
     def offer(self, item: I, *, now_s: float, wait_max_s: float) -> Ticket[I] | None:
         """Join at the end of its client's. None: full."""
@@ -155,13 +156,16 @@ class FairQueue(LaneQueue[I]):
         return self._lines.setdefault(tier, {}).setdefault(item.client, deque())
 
     def _waiting(self, tier: LaneTier) -> int:
-        return sum(t.waiting for line in self._lines.get(tier, {}).values() for t in line)
+        return self._sizes.get(tier, 0)
 
     def _count(self, item: I, by: int) -> None:
         tier = item.tier or self._tiers.default
+        self._sizes[tier] = self._sizes.get(tier, 0) + by
         tier.waiting += by
         tier.clients.of(item.client).waiting += by
 
     def _leave(self, ticket: Ticket[I]) -> None:
         super()._leave(ticket)
         self._count(ticket.item, -1)
+        if not self.size:  # places that were left are dropped as others come to their front, or here
+            self._lines.clear()
