@@ -143,6 +143,8 @@ DIFFERENCES: dict[str, tuple[int, int]] = {
 }
 # llama.cpp gives no usage at the end of a streamed completion, whoever asks for it; it does for chats.
 WITHOUT_USAGE = "completion streamed with usage"
+# In a first event: whether it holds text depends on how fast the engine is; where it does not, some say null and some "".
+OF_LENGTH = {".choices[].finish_reason: str", ".choices[].delta.content: str"}
 # What clients of OpenAI read; engines add keys of their own, and keys that are null.
 READ = {
     "id", "object", "created", "model", "choices", "index", "message", "delta", "role", "content", "text", "finish_reason",
@@ -211,7 +213,8 @@ async def test_the_official_client_is_served_by_the_engine_of_its_prompts_lane(f
             assert finish in ("length", "stop")
             assert used is not None
             assert used.completion_tokens <= 8
-            assert "".join(pieces)
+            # The GGUF model says a printable character a token; what vLLM's says may be no whole character yet.
+            assert lane == "long" or len("".join(pieces)) == used.completion_tokens == 8
 
 
 async def test_what_stops_an_answer_is_told_alike(fleet: TwoEngines) -> None:
@@ -304,7 +307,7 @@ def read_of(answer: httpx.Response) -> dict[str, Any]:
     read = [json.loads(event[6:]) for event in events[:-1]]
     ends = [choice["finish_reason"] for event in read for choice in event["choices"] if choice["finish_reason"]]
     return seen | {
-        "first": sorted(paths(read[0]) - {".choices[].finish_reason: str"}), "usage": [index - len(read) for index, event in enumerate(read) if event.get("usage")],
+        "first": sorted(paths(read[0]) - OF_LENGTH), "usage": [index - len(read) for index, event in enumerate(read) if event.get("usage")],
         "ends": ends, "objects": sorted({event["object"] for event in read}),
     }  # fmt: skip
 
@@ -315,8 +318,7 @@ def paths(value: object, at: str = "") -> set[str]:
         return set().union(*(paths(each, f"{at}.{key}") for key, each in value.items() if key in READ))
     if isinstance(value, list):
         return set().union(*(paths(each, f"{at}[]") for each in value))
-    # The first event of a stream has no text yet: some say null, some "".
-    return set() if value in (None, "") else {f"{at}: {type(value).__name__}"}
+    return set() if value is None else {f"{at}: {type(value).__name__}"}
 
 
 def test_down_leaves_nothing_behind(fleet: TwoEngines) -> None:
