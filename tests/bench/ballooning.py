@@ -4,7 +4,7 @@ Three engines (Llama-3.1-8B on L40S) get conversations at 80 % of what they serv
 8,000 tokens. Printed of the others alone, for each kind of bounds: TTFT P99, e2e P99 and P99.9, good of offered, and goodput.
 
 Simulated for so many seeds; --live does the same on one emulated engine behind a real gateway, with a third of the load, without and
-with all bounds, and prints what the gateway counts as ended by each. Balloons need minutes to pile up.
+with all bounds, and prints what the gateway counts as ended by each, and what `diagnose` names. Balloons need minutes to pile up.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ async def send(session: aiohttp.ClientSession, row: Arrival, body: bytes, others
         others.good += first_s <= TTFT_S and over <= GAP_SHARE * gaps
 
 
-async def replay(url: str, rows: list[Arrival], seconds: float) -> Others:
-    """Send every request at its time, and wait for all that do not balloon."""
+async def replay(url: str, rows: list[Arrival], seconds: float, diagnose: Callable[[], str]) -> tuple[Others, str]:
+    """Send every request at its time, and wait for all that do not balloon; return what is wrong once all are sent."""
     others, prompts = Others(seconds), Prompts(seed=1, bytes_per_token=4.0)
     timeout = aiohttp.ClientTimeout(total=600.0)
     connector = aiohttp.TCPConnector(limit=0)
@@ -211,16 +211,17 @@ async def replay(url: str, rows: list[Arrival], seconds: float) -> Others:
             body = request_body(row, model="meta-llama/Llama-3.1-8B-Instruct", text=prompts.text(row))
             tasks = balloons if row.output_tokens == BALLOON_TOKENS else usual
             tasks.append(asyncio.create_task(send(session, row, body, others)))
+        causes = await asyncio.to_thread(diagnose)
         await asyncio.gather(*usual)
         for task in balloons:  # nobody is left whom they could harm
             task.cancel()
         await asyncio.gather(*balloons, return_exceptions=True)
     others.balloons = len(balloons)
-    return others
+    return others, causes
 
 
-def live(bounds: str, rps: float, seconds: float, seed: int) -> tuple[Others, dict[str, float]]:
-    """Bring a fleet up, load it; return the others' figures, and answers ended by each bound."""
+def live(bounds: str, rps: float, seconds: float, seed: int) -> tuple[Others, dict[str, float], str]:
+    """Bring a fleet up, load it; return the others' figures, answers ended by each bound, and what `diagnose` names."""
     with tempfile.TemporaryDirectory(prefix="fleetctl-ballooning-") as home:
         drill, port = Drill(Path(home), ""), _free_port()
         profile = Path(home) / "drill.yaml"
@@ -233,11 +234,16 @@ def live(bounds: str, rps: float, seconds: float, seed: int) -> tuple[Others, di
         try:
             drill.fleetctl("up", str(profile), "--name", FLEET, "--yes")
             rows = list(traffic(rps, seconds, BALLOON_SHARE, seed))
-            others = asyncio.run(replay(f"http://127.0.0.1:{port}", rows, seconds))
+            others, causes = asyncio.run(replay(f"http://127.0.0.1:{port}", rows, seconds, lambda: _causes(drill)))
             counted = asyncio.run(_bounded(f"http://127.0.0.1:{port}"))
         finally:
             drill.fleetctl("down", FLEET, "--yes", check=False)
-    return others, counted
+    return others, counted, causes
+
+
+def _causes(drill: Drill) -> str:
+    found = json.loads(drill.fleetctl("diagnose", FLEET, "-o", "json", check=False))["causes"]
+    return "; ".join(f"{cause['cause']} ({cause['message']})" for cause in found) or "nothing"
 
 
 async def _bounded(url: str) -> dict[str, float]:
@@ -251,9 +257,9 @@ def live_all(rps: float, seconds: float, seed: int) -> None:
     print(f"live: {rps:.2f} rps, {seconds:g} s of arrivals, seed {seed}\n{HEADER}")
     for name in ("none", "both"):
         bounds = BOUNDS[name]
-        others, counted = live(bounds, rps, seconds, seed)
+        others, counted, causes = live(bounds, rps, seconds, seed)
         ended = json.dumps({reason: int(count) for reason, count in counted.items() if count})
-        print(f"{name:20} {others.row()}; ended by bounds {ended}", flush=True)
+        print(f"{name:20} {others.row()}; ended by bounds {ended}; diagnose: {causes}", flush=True)
 
 
 def main() -> None:
