@@ -13,7 +13,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.request_trace import RequestAttempt, RequestTrace
+from fleetctl.model.request_trace import RequestAttempt, RequestTrace, RunningAnswer
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.testing import samples
 from tests.sim.fleets import desired_for, three_lanes
@@ -75,6 +75,7 @@ def diagnosed(
     journal: tuple[JournalEntry, ...] = (),
     *,
     replicas: tuple[ReplicaStatus, ...] = (),
+    running: tuple[RunningAnswer, ...] = (),
     **lane: Any,
 ) -> Diagnosis:
     """Return what is found of a fleet with these requests."""
@@ -90,7 +91,7 @@ def diagnosed(
         decisions=(),
     )  # fmt: skip
     in_order = tuple(sorted(requests, key=lambda trace: trace.at))
-    return diagnose(FleetEvidence(desired=wanted, status=status, requests=in_order, journal=journal))
+    return diagnose(FleetEvidence(desired=wanted, status=status, requests=in_order, running=running, journal=journal))
 
 
 def named(found: Diagnosis, cause: Cause) -> CauseFound | None:

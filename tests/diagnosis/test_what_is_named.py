@@ -12,6 +12,7 @@ from fleetctl.core.diagnosis.findings import Cause
 from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
+from fleetctl.model.request_trace import RunningAnswer
 from fleetctl.model.subject import Subject
 from tests.diagnosis.lanes import NOW, desired, diagnosed, ended, named, refused, served, uneven
 
@@ -169,6 +170,28 @@ def test_an_answer_that_began_long_ago_and_balloons_is_named_with_what_came_besi
     # At another replica it is nothing to what missed.
     elsewhere = [*well, balloon, *(uneven(90 - n * 5, "r2") for n in range(9))]
     assert named(diagnosed(elsewhere), Cause.BALLOONING_ANSWERS) is None
+
+
+def under_way(seconds: float, replica: str, output_tokens: int) -> RunningAnswer:
+    return RunningAnswer(
+        id="r", lane="long", client="endless", replica=replica, at=NOW - timedelta(seconds=seconds), total_s=seconds,
+        output_tokens=output_tokens,
+    )  # fmt: skip
+
+
+def test_answers_that_have_not_ended_yet_balloon_too_and_pile_up():
+    """All that balloon in eight minutes are still there, and of the others only those of the last two."""
+    well = [ended(100 - n / 2, f"r{1 + n % 2}") for n in range(150)]
+    hurt = [uneven(90 - n * 5, "r1") for n in range(9)]
+    balloons = tuple(under_way(480.0 - 8 * n, "r1", 4000 - 60 * n) for n in range(50))
+    found = named(diagnosed([*well, *hurt], running=balloons), Cause.BALLOONING_ANSWERS)
+    assert found is not None
+    assert (found.share, found.evidence[0]) == (
+        1.0,
+        "50 of 209 answers that ended in 2m, or have not yet, are over 500 tokens",
+    )
+    usual = tuple(under_way(4.0, f"r{1 + n % 2}", 120) for n in range(50))
+    assert named(diagnosed([*well, *hurt], running=usual), Cause.BALLOONING_ANSWERS) is None
 
 
 def test_bounds_that_end_many_answers_are_named_though_nothing_is_missed():

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.admission.keys import scrypt_hash
+from fleetctl.gateway.running import running_answers
 from fleetctl.model.generation import BoundReason, CappedIs, GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.request_trace import TraceQuery
@@ -482,7 +484,13 @@ async def test_whoever_finds_that_an_answer_has_gone_on_for_long_enough_may_end_
         pending = asyncio.create_task(rig.post(stream=True))
         await until(lambda: rig.frontend.dispatcher.routes.lanes["chat"].in_flight and replica.seen)
         await SYSTEM_CLOCK.sleep(0.1)
-        [request] = rig.frontend.dispatcher._endings.active
+        [request] = rig.frontend.dispatcher.endings.active
+        now, now_s = SYSTEM_CLOCK.now(), rig.frontend.clock()
+        [running] = running_answers([request], TraceQuery(running=5), now=now, now_s=now_s)
+        assert (running.lane, running.replica, running.at) == ("chat", "r1", now - timedelta(seconds=running.total_s))
+        assert running.output_tokens == request.stopwatch.token_count > 0
+        assert running_answers([request], TraceQuery(lane="other", running=5), now=now, now_s=now_s) == ()
+        assert running_answers([request], TraceQuery(), now=now, now_s=now_s) == ()
         rig.frontend.dispatcher.early.end(request, BoundReason.LOOP)
         answer = await pending
         assert answer.is_whole

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
+from fleetctl.gateway.running import running_answers
 from fleetctl.model.gateway import RoutingTable, SignalFeed
 from fleetctl.model.request_trace import TraceQuery
 from fleetctl.model.slo_feed import SloFeed
@@ -52,7 +53,9 @@ def app(frontend: Frontend) -> web.Application:
             query = msgspec.convert(given, type=TraceQuery, strict=False)
         except msgspec.ValidationError as exc:
             return web.json_response({"error": f"no such question: {exc}"}, status=400)
-        found = replace(frontend.ended.find(query), early=frontend.early.find(query.id))
+        found = frontend.ended.find(query)
+        running = running_answers(frontend.dispatcher.endings.active, query, now=found.at, now_s=frontend.clock())
+        found = replace(found, early=frontend.early.find(query.id), running=running)
         return web.Response(body=codec.encode(found), content_type="application/json")
 
     application = web.Application(client_max_size=_TABLE_BYTES_MAX)

@@ -135,7 +135,7 @@ class EndedRequests:
             for rings in self._matching(query)
             for each in (chain(rings.missed, rings.refused) if query.is_missed else rings.all())
             if (not named or named in (each.id, each.traceparent) or _is_of_trace(each, query.id))
-            and query.client in ("", _client(each))
+            and query.client in ("", client_of(each))
             and (not query.workflow or query.workflow == _workflow(each))
         }
         return [found[seq] for seq in sorted(found)[-query.limit :]]
@@ -164,7 +164,8 @@ def _keep_missed(rings: LaneRings, ended: ActiveRequest) -> None:
         rings.missed.append(ended)
 
 
-def _client(ended: ActiveRequest) -> str:
+def client_of(ended: ActiveRequest) -> str:
+    """Return what a request's client is called in traces."""
     return ended.client_name or f"{ended.client & 0xFFFFFFFF:08x}"
 
 
@@ -191,7 +192,7 @@ def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace
         workflow=_workflow(ended),
         lane=ended.lane.route.name,
         is_lane_named=ended.is_lane_named,
-        client=_client(ended),
+        client=client_of(ended),
         at=now - timedelta(seconds=now_s - watch.started_s),
         is_stream=ended.is_stream,
         prompt_tokens=prompt_tokens,

@@ -100,6 +100,19 @@ class EarlyRefusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningAnswer:
+    """An answer that is being generated."""
+
+    id: str  # x-request-id
+    lane: str
+    client: str  # as a trace names it
+    replica: str
+    at: datetime  # when its request came
+    total_s: float  # since then
+    output_tokens: int  # so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceQuery:
     """Which requests somebody asks for."""
 
@@ -110,6 +123,7 @@ class TraceQuery:
     is_missed: bool = False  # only those that missed their SLO, refusals among them
     after: int | None = None  # only those that ended after this seq, in the order they ended; None: the newest
     limit: int = 100
+    running: int = 0  # so many of the longest answers under way besides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,3 +137,4 @@ class RequestTraces:
     forgotten: int = 0  # asked for by `after`, and no longer remembered
     workflows: tuple[WorkflowTrace, ...] = ()  # of the id that was asked for, of whichever client, the last one last
     early: tuple[EarlyRefusal, ...] = ()  # of the id that was asked for: refused before a lane was chosen
+    running: tuple[RunningAnswer, ...] = ()  # those that were asked for, the longest first

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 from fleetctl.core.diagnosis.evidence import FleetEvidence
 from fleetctl.core.diagnosis.tree import diagnose as diagnose_evidence
 from fleetctl.errors import UnavailableError
-from fleetctl.model.request_trace import RequestTrace, TraceQuery
+from fleetctl.model.request_trace import TraceQuery
 from fleetctl.operations.fleets import status
 from fleetctl.operations.lookup import known_fleet, known_lane
 
 if TYPE_CHECKING:
     from fleetctl.core.diagnosis.findings import Diagnosis
+    from fleetctl.model.request_trace import RequestTraces
     from fleetctl.operations.site import Site
 
 _REQUESTS_MAX = 5000
 _ENTRIES_MAX = 200
+_RUNNING_MAX = 1000
 
 
 def diagnose(site: Site, fleet: str, *, lane: str = "") -> Diagnosis:
@@ -24,18 +26,20 @@ def diagnose(site: Site, fleet: str, *, lane: str = "") -> Diagnosis:
     desired = known_fleet(site, fleet)
     if lane:
         known_lane(desired, lane)
+    remembered = _remembered(site, fleet)
     evidence = FleetEvidence(
         desired=desired,
         status=status(site, fleet),
-        requests=_recent_requests(site, fleet),
+        requests=remembered.requests if remembered is not None else (),
+        running=remembered.running if remembered is not None else (),
         journal=site.store.journal(fleet, limit=_ENTRIES_MAX),
     )
     return diagnose_evidence(evidence, lane=lane)
 
 
-def _recent_requests(site: Site, fleet: str) -> tuple[RequestTrace, ...]:
-    """Return what the gateway remembers; nothing where it does not answer, which is a cause by itself."""
+def _remembered(site: Site, fleet: str) -> RequestTraces | None:
+    """Return what the gateway remembers; None where it does not answer, which is a cause by itself."""
     try:
-        return site.host.request_traces(fleet, TraceQuery(limit=_REQUESTS_MAX)).requests
+        return site.host.request_traces(fleet, TraceQuery(limit=_REQUESTS_MAX, running=_RUNNING_MAX))
     except UnavailableError:
-        return ()
+        return None

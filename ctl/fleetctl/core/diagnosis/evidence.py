@@ -12,7 +12,7 @@ from fleetctl.model.gateway import LaneWindow
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import LaneSpec
-from fleetctl.model.request_trace import RequestTrace
+from fleetctl.model.request_trace import RequestTrace, RunningAnswer
 from fleetctl.model.slo import UNEVEN
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 
@@ -40,6 +40,7 @@ class FleetEvidence:
     desired: Desired
     status: FleetStatus
     requests: tuple[RequestTrace, ...] = ()  # as the gateway remembers them
+    running: tuple[RunningAnswer, ...] = ()  # the longest answers under way
     journal: tuple[JournalEntry, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from datetime import timedelta
@@ -13,10 +14,10 @@ from fleetctl.model.slo import UNEVEN
 from fleetctl.units import format_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fleetctl.core.diagnosis.evidence import LaneEvidence
-    from fleetctl.model.request_trace import RequestTrace
+    from fleetctl.model.request_trace import RequestTrace, RunningAnswer
 
 _SHARE_MIN = 0.3
 _ANSWERS_COMPARED_MIN = 20
@@ -37,25 +38,31 @@ def length_causes(lane: LaneEvidence) -> Iterator[CauseFound]:
             yield found
 
 
-def _ended_lately(lane: LaneEvidence) -> list[RequestTrace]:
-    """Return its answers that ended lately, whenever they began: one that balloons may have begun long ago."""
+def _generated_lately(lane: LaneEvidence) -> list[RequestTrace | RunningAnswer]:
+    """Return its answers that ended lately, whenever they began, and those that have not: one that balloons may go on for long."""
     since = lane.fleet.now - _STREAMS_S
-    return [
+    ended = (
         trace
         for trace in lane.fleet.requests
         if trace.lane == lane.name and trace.output_tokens and trace.at + timedelta(seconds=trace.total_s) >= since
-    ]
+    )
+    return [*ended, *(answer for answer in lane.fleet.running if answer.lane == lane.name)]
+
+
+def _few(answers: Iterable[RequestTrace | RunningAnswer]) -> float:
+    """Return how many answers that is in as much time as others took: one of ten minutes counts as a fifth in two."""
+    return math.fsum(min(1.0, REQUESTS_S / answer.total_s) if answer.total_s else 1.0 for answer in answers)
 
 
 def _ballooning(lane: LaneEvidence) -> CauseFound | None:
     """Name few answers far longer than the usual ones, beside which others miss."""
-    answers = _ended_lately(lane)
+    answers = _generated_lately(lane)
     if len(answers) < _ANSWERS_COMPARED_MIN:
         return None
     usual = statistics.median(trace.output_tokens for trace in answers)
     long = [trace for trace in answers if trace.output_tokens > _LONG_TIMES * usual]
     share_of_tokens = sum(trace.output_tokens for trace in long) / sum(trace.output_tokens for trace in answers)
-    if not long or len(long) > _LONG_FEW * len(answers) or share_of_tokens < _LONG_TOKENS:
+    if not long or _few(long) > _LONG_FEW * _few(answers) or share_of_tokens < _LONG_TOKENS:
         return None
     longest = sorted(long, key=lambda trace: -trace.output_tokens)[:_BALLOONS_COMPARED_MAX]
     hurt = [
@@ -69,7 +76,7 @@ def _ballooning(lane: LaneEvidence) -> CauseFound | None:
         lane=lane.name,
         message=f"few answers balloon: {format_fraction(share_of_tokens)} of the output tokens are theirs; others miss beside them",
         evidence=(
-            f"{len(long)} of {len(answers)} answers that ended in 2m are over {_LONG_TIMES * usual:,.0f} tokens",
+            f"{len(long)} of {len(answers)} answers that ended in 2m, or have not yet, are over {_LONG_TIMES * usual:,.0f} tokens",
             f"the longest has {longest[0].output_tokens:,}, the median {usual:,.0f}",
             f"{len(hurt)} of {len(lane.missed)} missed requests came while one of them was generated where they went",
             f"{client[1]} of them are client {client[0]}'s",
@@ -80,9 +87,9 @@ def _ballooning(lane: LaneEvidence) -> CauseFound | None:
     )
 
 
-def _is_beside(trace: RequestTrace, other: RequestTrace) -> bool:
+def _is_beside(trace: RequestTrace, other: RequestTrace | RunningAnswer) -> bool:
     """Whether a request came while another one was generated, at the replica it went to where it got to one."""
-    if trace.seq == other.seq or not other.at <= trace.at <= other.at + timedelta(seconds=other.total_s):
+    if trace is other or not other.at <= trace.at <= other.at + timedelta(seconds=other.total_s):
         return False
     return not trace.replica or trace.replica == other.replica
 

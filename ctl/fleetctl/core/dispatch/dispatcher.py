@@ -48,19 +48,19 @@ class Dispatcher:
     def __init__(self, clock: Callable[[], float], wake_at: WakeAt, rng: RandomSource, limits: DispatchLimits) -> None:
         self.clock = clock
         self.routes = RoutingState(rng)
-        self._endings = Endings(clock, self.routes.ratio)
-        self._assignment = Assignment(clock, wake_at, self.routes, self._endings, limits)
-        self._tiered = TieredAdmission(self.routes, self._assignment, self._endings)
-        self.early = EarlyEnds(self._assignment, self._endings)
+        self.endings = Endings(clock, self.routes.ratio)
+        self._assignment = Assignment(clock, wake_at, self.routes, self.endings, limits)
+        self._tiered = TieredAdmission(self.routes, self._assignment, self.endings)
+        self.early = EarlyEnds(self._assignment, self.endings)
         self._limits = limits
         self._errors = ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
-        self._kv, self.evictions = KvWatch(), EvictionWatch(self.routes, self._endings)
+        self._kv, self.evictions = KvWatch(), EvictionWatch(self.routes, self.endings)
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is at a replica or waits."""
-        return not self._endings.active and all(lane.is_idle for lane in self.routes.lanes.values())
+        return not self.endings.active and all(lane.is_idle for lane in self.routes.lanes.values())
 
     # What the shell reports.
 
@@ -71,7 +71,7 @@ class Dispatcher:
         for lane in list(self.routes.lanes.values()):
             for ticket in lane.displaced.tickets():
                 if ticket.item.must_continue and not could_continue(ticket.item):
-                    self._endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
+                    self.endings.break_stream(ticket.item, RequestEvent.GIVEN_UP)
             if lane.displaced:
                 self._assignment.extend_waits(lane)
             self._assignment.dispatch_queued(lane)
@@ -102,7 +102,7 @@ class Dispatcher:
         if answer is Admission.DISPATCH and found is not None:
             self._assignment.dispatch(request, found, now_s)
         elif isinstance(answer, Refusal):
-            self._endings.refuse(request, answer, RequestEvent.REFUSED, predicted_s=load.wait_s)
+            self.endings.refuse(request, answer, RequestEvent.REFUSED, predicted_s=load.wait_s)
         else:
             request.queued_behind = lane.queue.size
             self._assignment.enqueue(request, now_s, is_late=late_s is not None)
@@ -136,7 +136,7 @@ class Dispatcher:
             self._errors.note_answer(request, self.routes, self.clock(), is_whole=True)
         replica = request.replica
         self._assignment.release(request, failed=False)
-        self._endings.finish(request, _ANSWERED, ending)
+        self.endings.finish(request, _ANSWERED, ending)
         if replica is not None:
             replica.count(request.stopwatch)
 
@@ -145,7 +145,7 @@ class Dispatcher:
         if request.state is not RequestState.OVER:
             request.exchange.cancel()
             self._assignment.release(request, failed=False)
-            self._endings.finish(request, RequestEvent.CLIENT_GONE, Ending.CANCELLED)
+            self.endings.finish(request, RequestEvent.CLIENT_GONE, Ending.CANCELLED)
 
     def exceeds_context(self, request: ActiveRequest) -> bool:
         """Send a request elsewhere whose replica answers that it is malformed, which may mean too long.
@@ -176,7 +176,7 @@ class Dispatcher:
         elif request.is_committed:
             self._continue(request, consequence)
         elif not self._limits.let_move(request, may_be_death=consequence.may_be_death):
-            self._endings.give_up(request, failure)
+            self.endings.give_up(request, failure)
         else:
             self._resend(request, failure, consequence)
 
@@ -195,7 +195,7 @@ class Dispatcher:
         else:
             found = self._assignment.pick_displaced(request, now_s)
         if found is None or not self._errors.may_retry(request, consequence, now_s):
-            self._endings.give_up(request, failure)
+            self.endings.give_up(request, failure)
         else:
             request.resends += 1
             self._assignment.dispatch(request, found, now_s)
@@ -207,9 +207,9 @@ class Dispatcher:
         resumption = request.exchange.resumption(may_continue=may_continue)
         if resumption is Resumption.ONLY_END_MISSING:
             request.exchange.end_stream()
-            self._endings.finish(request, RequestEvent.ANSWERED, Ending.COMPLETE)
+            self.endings.finish(request, RequestEvent.ANSWERED, Ending.COMPLETE)
         elif resumption is Resumption.UNLAWFUL:
-            self._endings.break_stream(request, RequestEvent.GIVEN_UP)
+            self.endings.break_stream(request, RequestEvent.GIVEN_UP)
         else:
             request.continuations += 1
             request.fruitless += 1
@@ -223,7 +223,7 @@ class Dispatcher:
         table = self.routes.table
         if table is None:
             return
-        active = list(self._endings.active)
+        active = list(self.endings.active)
         note_heard(active, self.routes.replicas.values(), now_s)
         self._outliers.check(active, now_s)
         self._decodes.check(active, now_s)
