@@ -26,18 +26,18 @@ def diagnose(site: Site, fleet: str, *, lane: str = "") -> Diagnosis:
     desired = known_fleet(site, fleet)
     if lane:
         known_lane(desired, lane)
-    remembered = _remembered(site, fleet)
+    traces = _traces_now(site, fleet)
     evidence = FleetEvidence(
         desired=desired,
         status=status(site, fleet),
-        requests=remembered.requests if remembered is not None else (),
-        running=remembered.running if remembered is not None else (),
+        requests=traces.requests if traces is not None else (),
+        running=traces.running if traces is not None else (),
         journal=site.store.journal(fleet, limit=_ENTRIES_MAX),
     )
     return diagnose_evidence(evidence, lane=lane)
 
 
-def _remembered(site: Site, fleet: str) -> RequestTraces | None:
+def _traces_now(site: Site, fleet: str) -> RequestTraces | None:
     """Return what the gateway remembers; None where it does not answer, which is a cause by itself."""
     try:
         return site.host.request_traces(fleet, TraceQuery(limit=_REQUESTS_MAX, running=_RUNNING_MAX))
