@@ -118,7 +118,11 @@ def workflow_promises(profile: Profile) -> object:
     if spec is None:
         return None
     of_calls = [
-        (kind.name, call_percentile(kind, target.percentile), call_limit_s(kind, target.limit_s))
+        (
+            kind.name,
+            call_percentile(kind, target.percentile),
+            call_limit_s(kind, target.limit_s, target.percentile, 0.1),
+        )
         for kind in spec.kinds
         for target in kind.targets
     ]

@@ -35,6 +35,7 @@ def plan_sections(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
         *tail[:-1],
         _launch(plan),
         _budget(profile, plan),
+        _workflows(plan),
         lines(*binding, title="Why (-o wide says more)", only=Format.TABLE),
         lines(*every, title="Why", only=Format.WIDE),
         lines(*(f"caution: {caution}" for caution in plan.cautions)),
@@ -177,6 +178,33 @@ def _budget(profile: Profile, plan: Plan) -> OutputSection:
     rows.append(("limit", *limits))
     columns = " ".join(["COMPONENT", *(f">{lane.lane}" for lane in budgeted)])
     return section(text_table(columns, rows), title="TTFT budget by component")
+
+
+def _workflows(plan: Plan) -> OutputSection:
+    """Return which call percentile follows from which workflow, and what it costs in replicas."""
+    rows = [
+        (
+            each.kind, f"P{each.percentile * 100:g} {format_duration(each.limit_s)}", lane.lane,
+            f"{each.steps} x {each.fan_out}", f"P{each.call_percentile * 100:.4g} {format_duration(each.call_limit_s)}",
+            format_duration(each.elapsed_s), _taken(lane.replicas, lane.cost_usd_per_hour),
+            _taken(each.replicas_without, each.cost_usd_per_hour_without),
+        )
+        for lane in plan.lanes
+        for each in lane.workflows
+    ]  # fmt: skip
+    columns = "WORKFLOW PROMISED LANE >STEPS_x_CALLS EACH_CALL >FORECAST >PLANNED >WITHOUT"
+    return (
+        section(
+            text_table(columns, rows),
+            title="Workflows (E2E of each call; what the lane takes with them, and without)",
+        )
+        if rows
+        else lines()
+    )
+
+
+def _taken(replicas: int, cost_usd_per_hour: float) -> str:
+    return f"{replicas}, {format_usd(cost_usd_per_hour)}/h" if replicas else NOTHING
 
 
 def _share(lane: LanePlan, component: str) -> str:

@@ -23,6 +23,7 @@ class Constraint(StrEnum):
     ITL = "itl"  # the batch size at which gaps reach their limit
     KV_MEMORY = "kv-memory"  # resident sequences
     COMPLETION = "completion"  # a batch deadline
+    WORKFLOW = "workflow"  # what a workflow of several calls may take
     MINIMUM = "minimum"  # the profile's own lower bound
     UTILISATION = "utilisation"  # prefill-only mode's ceiling
 
@@ -83,6 +84,24 @@ class ReplicaThroughput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWorkflow:
+    """What a promise of a kind of workflow asks of the calls of a lane, and what keeping it costs."""
+
+    kind: str
+    percentile: float  # 0-1, promised of its elapsed time
+    limit_s: float
+    steps: int
+    fan_out: int
+    call_percentile: float  # 0-1, that each call keeps its own limit at
+    call_limit_s: float  # of a call, submission to last token
+    elapsed_s: float  # forecast at the promised percentile, without the client's own time
+    replicas_without: (
+        int  # that the lane would be planned with, had it no workflows; 0: no number keeps its own promises
+    )
+    cost_usd_per_hour_without: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanePlan:
     """One lane's answer."""
 
@@ -110,6 +129,7 @@ class LanePlan:
     bound_by: str = (
         ""  # the profile's key that set the count, as lanes.short.slo.ttft.p99; empty: one replica is enough
     )
+    workflows: tuple[PlannedWorkflow, ...] = ()  # whose calls are the lane's, a promise each
 
     @property
     def node_count(self) -> int:

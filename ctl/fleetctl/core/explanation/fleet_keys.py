@@ -195,9 +195,7 @@ _RUNNING_IF_GIVEN = (
     "engine.version", "engine.executable", "emulator.flavour", "emulator.seed", "emulator.startup", "emulator.speed",
     "emulator.version", "generation.default_max_tokens", "generation.max_tokens", "generation.stop",
     "generation.max_duration", "control.shadow_policy", "gateway.api_keys", "gateway.routing.filters",
-    "workflows.order", "workflows.idle",
 )  # fmt: skip
-_WORKFLOW_KIND = ("steps", "fan_out", "lane", "slo.p50", "slo.p90", "slo.p95", "slo.p99", "slo.p99.9")
 
 FLEET_KEYS: dict[str, Explanation] = {
     "model.id": _model,
@@ -231,7 +229,6 @@ FLEET_KEYS: dict[str, Explanation] = {
     "control.rollout.max_surge": _replica_share,
     "control.rollout.max_unavailable": _replica_share,
     "gateway.routing.scorers": _scorers,
-    **{f"workflows.kinds.*.{key}": while_running for key in _WORKFLOW_KIND},
     **dict.fromkeys(_RUNNING, while_running),
     **dict.fromkeys(_RUNNING_IF_GIVEN, if_given),
 }

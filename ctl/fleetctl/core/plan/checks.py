@@ -11,11 +11,14 @@ from fleetctl.core.plan.kv_overflow import OVERFLOW_MAX
 from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 from fleetctl.core.plan.tail import TtftTail, ttft_tail
 from fleetctl.core.slo.wording import format_limit
+from fleetctl.core.workflows.promise import elapsed_s
 from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import LatencyTarget, Metric
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 from fleetctl.units import format_duration, format_fraction
 
 if TYPE_CHECKING:
+    from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.profile import LaneSpec
 
 # The published ceilings on utilisation by TTFT P99 promise (200 ms 55 %, 300 ms 63 %, 400 ms 70 %, 500 ms 75 %),
@@ -37,8 +40,9 @@ class OperatingPoint:
     def e2e_s(self, fraction: float) -> float:
         """Return a quantile of submission to last token; TTFT and answer length vary independently."""
         output, step_s = self.replica.demand.output, self.state.step_s
-        middle = self.ttft.quantile_s(0.5) + max(0.0, output.mean - 1) * step_s
-        spread = self.ttft.quantile_s(fraction) - self.ttft.quantile_s(0.5)
+        median_s = self.ttft.quantile_s(0.5)  # by bisection, as the other one is: most of the time of a plan
+        middle = median_s + max(0.0, output.mean - 1) * step_s
+        spread = 0.0 if fraction == 0.5 else self.ttft.quantile_s(fraction) - median_s
         return middle + math.copysign(
             math.hypot(spread, (output.quantile(fraction) - output.mean) * step_s), fraction - 0.5
         )
@@ -89,6 +93,31 @@ def evaluate(replica: ReplicaModel, replicas: int) -> OperatingPoint | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowTarget:
+    """One promise of one kind of workflow whose calls are a lane's."""
+
+    kind: WorkflowKind
+    target: ElapsedTarget
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The profile's key that says it."""
+        return "workflows", "kinds", self.kind.name, "slo", f"p{self.target.percentile * 100:g}"
+
+    def __str__(self) -> str:
+        return f"workflow {self.kind.name}'s {self.target.name} <= {format_duration(self.target.limit_s)}"
+
+    def measure_s(self, found: OperatingPoint) -> float:
+        """Return the forecast of the elapsed time at its percentile."""
+        return elapsed_s(self.kind, found.e2e_s, self.target.percentile)
+
+
+def workflow_targets(demand: LaneDemand) -> tuple[WorkflowTarget, ...]:
+    """Return every promise of the workflows whose calls are a lane's."""
+    return tuple(WorkflowTarget(kind=kind, target=each) for kind in demand.workflows for each in kind.targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a number of replicas is too few."""
 
@@ -96,6 +125,7 @@ class Failure:
     why: str  # one clause
     target: LatencyTarget | None = None
     measured_s: float = 0.0
+    workflow: WorkflowTarget | None = None  # the promise of a workflow whose calls are the lane's
 
 
 _OF_METRIC = {
@@ -117,6 +147,7 @@ class _FailedCheck:
     target: LatencyTarget | None = None  # None: the ceiling on a replica's load
     queue_wait_s: float | None = None  # the queue alone takes too much of the target
     overflow: float | None = None  # the KV cache is too small for the peak, so often
+    workflow: WorkflowTarget | None = None
 
 
 def holds(lane: LaneSpec, found: OperatingPoint | None, replica: ReplicaModel) -> bool:
@@ -151,20 +182,30 @@ def failure(
             why=f"the queue alone would take {format_duration(failed.queue_wait_s)} of the TTFT promise",
             target=target,
         )
-    if target is not None:
-        measured = found.measure_s(target.metric, target.percentile)
-        return Failure(
-            constraint=_OF_METRIC[target.metric],
-            why=f"{describe(target)} would be missed at {format_duration(measured)}",
-            target=target,
-            measured_s=measured,
-        )
+    promised = failed.workflow or target
+    if promised is not None:
+        return _missed(promised, found)
     load, most = found.state.rps / replica.knee_rps, ceiling(lane)
     return Failure(
         constraint=saturation(replica, batch_slots).constraint,
         why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
         f"{format_fraction(round(most, 3))}",
         target=lane.slo.strictest(Metric.TTFT),  # which is what the ceiling is for
+    )
+
+
+def _missed(promised: LatencyTarget | WorkflowTarget, found: OperatingPoint) -> Failure:
+    """Return the failure of a promise: by how much it is missed."""
+    if isinstance(promised, WorkflowTarget):
+        measured = promised.measure_s(found)
+        why = f"{promised} would be missed at {format_duration(measured)}"
+        return Failure(constraint=Constraint.WORKFLOW, why=why, measured_s=measured, workflow=promised)
+    measured = found.measure_s(promised.metric, promised.percentile)
+    return Failure(
+        constraint=_OF_METRIC[promised.metric],
+        why=f"{describe(promised)} would be missed at {format_duration(measured)}",
+        target=promised,
+        measured_s=measured,
     )
 
 
@@ -185,6 +226,9 @@ def _missed_target(lane: LaneSpec, found: OperatingPoint) -> _FailedCheck | None
         wait_s = found.ttft.wait_quantile_s(target.percentile)
         if target.metric is Metric.TTFT and wait_s > QUEUE_SHARE_MAX * target.limit_s:
             return _FailedCheck(target=target, queue_wait_s=wait_s)
+    for each in workflow_targets(found.replica.demand):
+        if each.measure_s(found) > each.target.limit_s:
+            return _FailedCheck(workflow=each)
     return None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
+from fleetctl.core.plan.checks import evaluate, workflow_targets
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import Instance, instances, too_small
 from fleetctl.core.plan.lane import lane_plan
@@ -16,6 +17,7 @@ from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.offers import offer_errors
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, size
+from fleetctl.core.plan.workflows import with_workflows, workflow_cautions
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
 from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
@@ -84,8 +86,8 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     demands = lane_demands(profile, trace_rows)
     if sizing is Sizing.FULL:
         chosen = _chosen(profile, demands, supply)
-        lanes = tuple(lane_plan(o.lane, profile, o.result, o.demand, o.markets) for o in chosen)
-        cautions = _cautions(profile, demands)
+        lanes = tuple(_lane_plan(profile, option, supply) for option in chosen)
+        cautions = (*_cautions(profile, demands), *workflow_cautions(profile))
     else:
         answers = [
             prefill_only_lane(
@@ -127,6 +129,22 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
         gpu_spec=lanes[0].gpu_spec if len(gpus) == 1 else None,
         model_card=supply.card,
         cautions=cautions,
+    )
+
+
+def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
+    """Return a lane's plan; what its workflows cost is what the lane would take without them."""
+    plan = lane_plan(option.lane, profile, option.result, option.demand, option.markets)
+    if not workflow_targets(option.demand):
+        return plan
+    alone, _ = _options(profile, option.lane, replace(option.demand, workflows=()), supply)
+    without = alone[0] if alone else None
+    return with_workflows(
+        plan,
+        option.demand,
+        evaluate(option.result.state.replica, max(1, option.markets.replicas)) or option.result.state,
+        replicas_without=without.markets.replicas if without else 0,
+        usd_per_hour_without=without.cost_usd_per_hour if without else 0.0,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.checks import ceiling, describe, evaluate
+from fleetctl.core.plan.checks import ceiling, describe, evaluate, workflow_targets
 from fleetctl.core.plan.pins import pinned_too_low
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizingResult, choices, replica_model, worst_step_s
@@ -14,7 +14,7 @@ from fleetctl.model.slo import LatencyTarget, Metric
 from fleetctl.units import format_duration, format_rps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fleetctl.core.plan.instances import Instance
     from fleetctl.core.plan.workload import LaneDemand
@@ -39,9 +39,10 @@ def too_many(lane: LaneSpec, found: Sequence[SizingResult], demand: LaneDemand) 
 
 def out_of_reach(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> FleetctlError:
     """Return the error for promises that no number of replicas keeps on any allowed instance, one for each."""
-    failing = _failing(lane, found, demand)
+    failing = [_promise_out_of_reach(lane, missed, found, demand) for missed in _failing(lane, found, demand)]
+    failing += _workflows_out_of_reach(lane, found, demand)
     if failing:
-        return joined([_promise_out_of_reach(lane, missed, found, demand) for missed in failing])
+        return joined(failing)
     return pinned_too_low(lane, found, demand) or _too_much_load(lane, found, demand)
 
 
@@ -60,6 +61,31 @@ def _promise_out_of_reach(
         hint=f"nearest feasible: {nearest}" if nearest else "relax it, or allow faster GPUs",
         key=("lanes", lane.name, *target.key),
     )
+
+
+def _workflows_out_of_reach(
+    lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
+) -> Iterator[InfeasiblePlanError]:
+    """Yield an error for each promise of the lane's workflows that the best of its instances misses while idle."""
+    for each in workflow_targets(demand):
+        best_s, instance = min(
+            (
+                (each.measure_s(state), one)
+                for one in found
+                for settings in choices(lane, one, demand)
+                if (state := evaluate(replica_model(one, demand, settings), REPLICAS_SEARCHED_MAX)) is not None
+            ),
+            key=lambda known: known[0],
+            default=(math.inf, None),
+        )
+        if instance is not None and each.target.limit_s < best_s:
+            best = format_duration(best_s)
+            yield InfeasiblePlanError(
+                f"lane {lane.name}: no number of replicas keeps {each}: the best possible is {best} on {instance.label}",
+                hint=f"promise {format_duration(math.ceil(best_s * 10 + 0.5) / 10)} or more, fewer steps, or shorter answers "
+                "(lanes.NAME.generation, workload.output_tokens)",
+                key=each.key,
+            )
 
 
 def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> InfeasiblePlanError:

@@ -52,7 +52,9 @@ def _bound_by(lane: LaneSpec, result: SizingResult, markets: Markets) -> str:
     if result.fewer is None:
         return f"lanes.{lane.name}.spot" if markets.replicas > 1 else ""
     # Without a promise it is the load alone: a replica less would run over its ceiling, or saturate.
-    target = result.fewer.target
+    target, workflow = result.fewer.target, result.fewer.workflow
+    if workflow is not None:
+        return ".".join(workflow.key)
     return ".".join(("lanes", lane.name, *target.key)) if target is not None else "workload.peak_rps"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from fleetctl.core.admission.generation import most_tokens
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens, TokenRatio
 from fleetctl.core.lanes import LaneChoice
+from fleetctl.model.workflows import WorkflowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,7 @@ class LaneDemand:
     burst_cv: float  # coefficient of variation of inter-arrival times
     average_rps: float  # over the day
     source: str  # one clause: where these come from
+    workflows: tuple[WorkflowKind, ...] = ()  # whose calls are the lane's, as planned
 
     @property
     def tokens_per_s(self) -> float:
@@ -90,7 +92,14 @@ def lane_demands(profile: Profile, rows: Sequence[TraceRow] | None = None) -> di
 
     A trace gives lengths, burstiness and the average; `peak_rps` stays the profile's: it scales the trace.
     """
-    return _from_trace(profile, rows) if rows else _from_distributions(profile)
+    found = _from_trace(profile, rows) if rows else _from_distributions(profile)
+    if profile.workflows is None:
+        return found
+    kinds = profile.workflows.kinds
+    return {
+        name: replace(demand, workflows=tuple(kind for kind in kinds if kind.lane == name))
+        for name, demand in found.items()
+    }
 
 
 def _hit(profile: Profile) -> float:
