@@ -17,6 +17,7 @@ from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.offers import offer_errors
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, size
+from fleetctl.core.plan.tiers import tier_cautions
 from fleetctl.core.plan.workflows import with_workflows, workflow_cautions
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
 from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
@@ -28,6 +29,8 @@ from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from fleetctl.core.plan.checks import OperatingPoint
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
 
@@ -87,7 +90,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     if sizing is Sizing.FULL:
         chosen = _chosen(profile, demands, supply)
         lanes = tuple(_lane_plan(profile, option, supply) for option in chosen)
-        cautions = (*_cautions(profile, demands), *workflow_cautions(profile))
+        cautions = (*_cautions(profile, demands), *workflow_cautions(profile), *_unkept_by_tier(profile, chosen))
     else:
         answers = [
             prefill_only_lane(
@@ -142,10 +145,20 @@ def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
     return with_workflows(
         plan,
         option.demand,
-        evaluate(option.result.state.replica, max(1, option.markets.replicas)) or option.result.state,
+        _operating_point(option),
         replicas_without=without.markets.replicas if without else 0,
         usd_per_hour_without=without.cost_usd_per_hour if without else 0.0,
     )
+
+
+def _operating_point(option: Option) -> OperatingPoint:
+    """Return the state of a lane's planned replicas."""
+    return evaluate(option.result.state.replica, max(1, option.markets.replicas)) or option.result.state
+
+
+def _unkept_by_tier(profile: Profile, chosen: Sequence[Option]) -> Iterator[str]:
+    for option in chosen if profile.tiers else ():
+        yield from tier_cautions(profile, option.lane, _operating_point(option))
 
 
 def _chosen(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) -> tuple[Option, ...]:
