@@ -28,7 +28,7 @@ BatchShare = Annotated[
 ]
 ClientKeys = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="CLIENT=REF", help="A key of a trace's client alone, like acme=env:ACME."),
+    typer.Option("--key", metavar="CLIENT=REF", help="A key of a trace's client alone, like search=env:SEARCH_KEY."),
 ]
 CheckSlo = Annotated[
     bool, typer.Option("--check-slo", help="Exit 5 if a lane missed its SLO, 9 if too few were answered to know.")

@@ -290,7 +290,7 @@ class GatewayShape(ProfileSection):
     api_keys: list[ApiKey] = Field(
         default_factory=list,
         description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys. "
-        "{key: env:NAME, name: acme, tier: premium, generation: {...}} names one of them, gives it a tier, and bounds.",
+        "{key: env:NAME, name: search, tier: premium, generation: {...}} names one of them, gives it a tier, and bounds.",
     )
     tier_header: bool = Field(
         default=_GATEWAY.tier_header,
