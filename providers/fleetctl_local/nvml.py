@@ -28,6 +28,7 @@ _ARCHITECTURES: dict[tuple[int, int], tuple[int, int]] = {
     (9, 0): (128, 4096), (10, 0): (128, 8192), (10, 3): (128, 8192), (12, 0): (128, 1024),
 }  # fmt: skip
 _FP8_SINCE = (8, 9)
+_HALVED = "GeForce"  # these run at half speed where sums are kept in 32 bits, as engines keep them
 _T = TypeVar("_T")
 
 
@@ -168,7 +169,8 @@ class _Reader:
     def _flops(self, device: Untyped, capability: tuple[int, int]) -> float:
         _, per_clock = _ARCHITECTURES.get(capability, (0, 0))
         mhz = self._or_else(lambda: self._nvml.nvmlDeviceGetMaxClockInfo(device, self._nvml.NVML_CLOCK_SM), 0)
-        return self._processors(device) * per_clock * mhz * _MHZ
+        halved = 2 if _HALVED in self._nvml.nvmlDeviceGetName(device) else 1
+        return self._processors(device) * per_clock * mhz * _MHZ / halved
 
     def _processors(self, device: Untyped) -> float:
         capability = self._or_else(lambda: tuple(self._nvml.nvmlDeviceGetCudaComputeCapability(device)), (0, 0))

@@ -1,4 +1,4 @@
-"""What the local provider pretends to sell: AWS GPU instance types, one emulated node each.
+"""What the local provider offers: the GPUs of this machine for real engines, AWS's instance types for emulated ones.
 
 Prices are AWS's public on-demand list prices for us-east-1, Linux, July 2026 (aws.amazon.com/ec2/pricing/on-demand).
 They make plans and cost figures comparable with a cloud's; nothing is billed.
@@ -6,7 +6,14 @@ They make plans and cost figures comparable with a cloud's; nothing is billed.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleetctl.model.catalogue import Market, Offering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fleetctl.model.catalogue import GpuSpec
 
 # instance type: (GPU, how many, USD per hour)
 _TYPES: dict[str, tuple[str, int, float]] = {
@@ -26,6 +33,7 @@ _TYPES: dict[str, tuple[str, int, float]] = {
     "g5.48xlarge": ("A10G", 8, 16.288),
 }
 REGION = "local"
+HERE = "this-machine"
 ZONES = ("local-a", "local-b", "local-c")
 # An emulated figure, not a quote: real spot prices move by type, zone and hour.
 SPOT_PRICE_FRACTION = 0.4
@@ -34,8 +42,34 @@ BOOT_S = 0.1
 NOTICE_S = 120.0  # as EC2 gives
 
 
-def offerings() -> tuple[Offering, ...]:
-    """Return every type in every zone, on-demand and spot."""
+def offerings(here: dict[str, tuple[GpuSpec, int, bool]] | None = None) -> tuple[Offering, ...]:
+    """Return every emulated type in every zone, on-demand and spot, and the shares of this machine's own GPUs.
+
+    `here` are those by name: what each is, how many there are, and whether several can work for one replica.
+    """
+    return (*_emulated(), *(offering for name in here or {} for offering in _shares(name, *(here or {})[name])))
+
+
+def _shares(name: str, spec: GpuSpec, there: int, is_joinable: bool) -> Iterator[Offering]:  # one of three figures
+    """Yield one, two, four ... of a kind of GPU, and all of them. They are there, so they cost nothing."""
+    counts = {1, there, *(2**n for n in range(there.bit_length()) if 2**n <= there)} if is_joinable else {1}
+    for count in sorted(counts):
+        yield Offering(
+            provider="local",
+            instance_type=f"{HERE}-{count}x{name}",
+            gpu=name,
+            gpu_count=count,
+            region=REGION,
+            zone=HERE,
+            market=Market.ON_DEMAND,
+            price_usd_per_hour=0.0,
+            boot_s=BOOT_S,
+            pool_gpus=there,
+            gpu_spec=spec,
+        )
+
+
+def _emulated() -> tuple[Offering, ...]:
     return tuple(
         Offering(
             provider="local",
@@ -48,6 +82,7 @@ def offerings() -> tuple[Offering, ...]:
             price_usd_per_hour=price if market is Market.ON_DEMAND else round(price * SPOT_PRICE_FRACTION, 6),
             boot_s=BOOT_S,
             notice_s=NOTICE_S if market is Market.SPOT else 0.0,
+            is_emulated=True,
         )
         for name, (gpu, count, price) in _TYPES.items()
         for zone in ZONES

@@ -13,6 +13,7 @@ from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_local import offerings, ports, preflight
+from fleetctl_local.gpu_specs import specs_of
 from fleetctl_local.gpus import machine_gpus
 from fleetctl_local.logs import log_path
 from fleetctl_local.machine import MachineHeadroom, read_headroom
@@ -63,8 +64,8 @@ class LocalProvider:
         )
 
     async def offerings(self) -> tuple[Offering, ...]:
-        """Return emulated AWS instance types at AWS's list prices."""
-        return offerings.offerings()
+        """Return shares of this machine's GPUs, which cost nothing, and emulated AWS instance types at AWS's list prices."""
+        return await asyncio.to_thread(lambda: offerings.offerings(specs_of(self._read_gpus())))
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return loopback ports not in use, not a live node's, and not ones that outgoing connections can take."""

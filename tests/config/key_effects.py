@@ -38,7 +38,7 @@ from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from tests.config.running_gateway import behaviour
 from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on
-from tests.plan.profiles import planned
+from tests.plan.profiles import OFFERINGS, planned
 from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
 
@@ -64,6 +64,12 @@ def plan_or_refusal(profile: Profile) -> Plan | str:
         return planned(profile, trace_rows=None)
     except FleetctlError as error:
         return error.message
+
+
+def own_costs(profile: Profile) -> float:
+    """Return what a plan costs where the provider prices nothing."""
+    free = tuple(replace(offering, price_usd_per_hour=0.0) for offering in OFFERINGS)
+    return planned(profile, offerings=free).cost_usd_per_hour
 
 
 def demand(profile: Profile) -> object:

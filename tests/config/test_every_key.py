@@ -26,6 +26,7 @@ from tests.config.key_effects import (
     launch_digests,
     lenders,
     limits,
+    own_costs,
     pacing,
     plan_or_refusal,
     profile_of,
@@ -185,6 +186,7 @@ PROBES: dict[str, Probe] = {
     "capacity.zones": Probe(value=["here-b"], effect=plan_or_refusal),
     "capacity.max_cost_per_hour": Probe(value="$1", effect=plan_or_refusal),
     "capacity.max_nodes": Probe(value=3, effect=plan_or_refusal),
+    "capacity.gpu_per_hour": Probe(value="$2.10", effect=own_costs),
     "control.mode": Probe(value="shadow", effect=decisions),
     # Which policies there are is a matter of what is installed: another name is asked for, and refused.
     "control.policy": Probe(value="another", effect=decisions, is_refused=True),

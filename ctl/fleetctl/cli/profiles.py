@@ -1,5 +1,6 @@
 """`fleetctl init`, `validate` and `schema`."""
 
+import asyncio
 import json
 import sys
 from enum import StrEnum
@@ -21,22 +22,35 @@ _STDOUT = "-"
 
 
 def init(
+    ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it; - prints it.")] = "profile.yaml",
     *,
     use_case: Annotated[
         str, typer.Option("--use-case", "-u", metavar="NAME", help="quickstart, chat, voice, rag ...; 'list' lists.")
     ] = "quickstart",
+    here: Annotated[
+        bool, typer.Option("--here", help="For this machine: its GPUs, its engines, a model that fits.")
+    ] = False,
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="The fleet's name.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a commented starter profile for a use case."""
+    """Write a commented starter profile for a use case, or for what this machine has."""
     from fleetctl.operations.profiles import packaged_profiles, starter_profile
 
     if use_case == "list":
         write("".join(f"{known}\n" for known in packaged_profiles()))
         return
-    text = starter_profile(use_case, name=name)
+    progress = Progress(quiet=quiet)
+    if here:
+        from fleetctl.operations.here import profile_here
+
+        found = asyncio.run(profile_here(site_of(ctx), name=name))
+        text = found.text
+        for note in found.notes:
+            progress.note(note)
+    else:
+        text = starter_profile(use_case, name=name)
     if file == _STDOUT:
         write(text)
         return
@@ -47,7 +61,7 @@ def init(
         raise ConfigError(f"{file} exists", hint="name another file, or pass --force to overwrite it") from None
     except OSError as exc:
         raise ConfigError(f"{file} cannot be written: {exc.strerror}") from exc
-    Progress(quiet=quiet).note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
+    progress.note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
 
 
 def validate(ctx: typer.Context, profile: ProfileName, output: Output = Format.TABLE) -> None:

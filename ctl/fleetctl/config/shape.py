@@ -135,6 +135,10 @@ class CapacityShape(ProfileSection):
     max_nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=_CAPACITY.max_nodes, description="A hard cap on live nodes."
     )
+    gpu_usd_per_hour: Usd | None = Field(
+        default=None,
+        description="What an hour of one GPU costs you where the provider bills nothing, as on this machine: $2.10. Unset: $0.",
+    )
 
 
 class LadderShape(ProfileSection):

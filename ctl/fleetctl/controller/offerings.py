@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.offers import priced
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.subject import FLEET
@@ -48,7 +49,8 @@ class Offerings:
                 await self._world.clock.sleep(_AFTER_FAILURE_S)
                 continue
             was_known = bool(self.latest)
-            self.latest = sold
+            fleet = self._world.store.fleet()
+            self.latest = sold if fleet is None else priced(sold, fleet.profile.capacity)
             if not was_known:
                 self._on_change()
             await self._world.clock.sleep(_AGAIN_S)

@@ -52,6 +52,8 @@ class RejectionCode(StrEnum):
     MARKET = "market"  # sold under the other market
     GPU = "gpu"  # not the card the lane was planned on
     GPU_COUNT = "gpu-count"  # fewer GPUs than the model is split over
+    EMULATED = "emulated"  # of this machine for an emulated lane, or emulated for a lane of real engines
+    SHARE = "share"  # a larger share of a machine than the lane takes
     REGION = "region"  # outside the profile's region
     ZONE = "zone"  # outside the profile's zones
     CORDONED = "cordoned"  # a person keeps new replicas from its zone
@@ -303,6 +305,14 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
         RejectionCode.GPU_COUNT: (
             offering.gpu_count < lane_plan.tensor_parallel,
             f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}",
+        ),
+        RejectionCode.EMULATED: (
+            offering.is_emulated is not lane_plan.offering.is_emulated,
+            "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on",
+        ),
+        RejectionCode.SHARE: (
+            offering.pool_gpus is not None and offering.gpu_count > lane_plan.tensor_parallel,
+            f"is a share of {offering.gpu_count} GPUs, and the lane takes {lane_plan.tensor_parallel}",
         ),
     }
     return _first(wrong)

@@ -99,6 +99,11 @@ class Offering:
     price_usd_per_hour: float
     boot_s: float = 120.0  # create call -> engine process may start
     notice_s: float = 0.0  # spot only: warning before it is taken
+    is_emulated: bool = False  # only an emulator can run on it: nobody sells it
+    # GPUs there are in all, where it is a share of one machine and other shares take from the same; None: each is a
+    # machine of its own, and there are as many as are paid for.
+    pool_gpus: int | None = None
+    gpu_spec: GpuSpec | None = None  # what the provider knows of the GPU, for the case that no catalogue does
 
     @property
     def key(self) -> str:

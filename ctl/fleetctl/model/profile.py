@@ -191,6 +191,7 @@ class CapacitySpec:
     zones: tuple[str, ...] = ()
     max_cost_usd_per_hour: float | None = None
     max_nodes: int = 16
+    gpu_usd_per_hour: float | None = None  # of one GPU, where the provider prices its offerings at nothing
 
 
 class ContextCap(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,6 +102,7 @@ async def try_planning(  # as plan_profile
             service_time_s=service_time_s,
             price_usd_per_hour=price_usd_per_hour,
             whole_contexts=_whole_contexts(site, profile),
+            emulated=emulated_lanes(site, profile),
         )
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
@@ -134,6 +136,16 @@ def _whole_contexts(site: Site, profile: Profile) -> frozenset[str]:
     """Return the lanes whose engine, or the one that is played there, holds a whole context for each seat."""
     seen = {lane.name: visible_engine(site.engines, lane) for lane in profile.lanes}
     return frozenset(name for name, engine in seen.items() if engine.capabilities.reserves_context)
+
+
+def emulated_lanes(site: Site, profile: Profile) -> frozenset[str]:
+    """Return the lanes whose engines are emulated; an engine that is not installed is not."""
+    found = []
+    for lane in profile.lanes:
+        with suppress(FleetctlError):  # what cannot be loaded is refused by its name elsewhere
+            if site.engines(lane.engine).emulation(lane) is not None:
+                found.append(lane.name)
+    return frozenset(found)
 
 
 def _check_positive(name: str, value: float | None) -> None:

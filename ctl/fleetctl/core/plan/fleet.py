@@ -14,7 +14,8 @@ from fleetctl.core.plan.instances import Instance, instances, too_small
 from fleetctl.core.plan.lane import lane_plan
 from fleetctl.core.plan.lengths import too_long
 from fleetctl.core.plan.markets import Markets, split_markets
-from fleetctl.core.plan.offers import offer_errors
+from fleetctl.core.plan.offers import offer_errors, offerings_for, priced, with_own_gpus
+from fleetctl.core.plan.one_machine import GpuDemand, lacking_gpus
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, size
 from fleetctl.core.plan.tiers import tier_cautions
@@ -42,7 +43,12 @@ class Supply:
     card: ModelCard
     catalogue: Catalogue
     offerings: tuple[Offering, ...]
+    emulated: frozenset[str] = frozenset()  # lanes whose engines are
     whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
+
+    def for_lane(self, lane: LaneSpec) -> tuple[Offering, ...]:
+        """Return what a lane may run on."""
+        return offerings_for(self.offerings, is_emulated=lane.name in self.emulated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,11 @@ class Option:
         """Return the machines it takes."""
         return self.markets.replicas * self.result.instance.node_count
 
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs it takes."""
+        return self.nodes * self.result.instance.tensor_parallel
+
 
 def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional
     profile: Profile,
@@ -73,24 +84,38 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
     whole_contexts: frozenset[str] = frozenset(),
+    emulated: frozenset[str] = frozenset(),
 ) -> Plan:
     """Return the cheapest plan that keeps every promise within the caps; same input, same plan.
 
     `service_time_s` and `price_usd_per_hour` belong to `Sizing.PREFILL_ONLY`: one request's prefill time and an
     instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
     $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. `whole_contexts` names
-    the lanes whose engines hold KV cache for the longest request in each seat.
+    the lanes whose engines hold KV cache for the longest request in each seat, `emulated` those whose engines are.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
-    supply = Supply(card=model_card, catalogue=catalogue, offerings=offerings, whole_contexts=whole_contexts)
-    if absent := offer_errors(profile.capacity, catalogue, offerings):
+    catalogue, unknown = with_own_gpus(catalogue, offerings)
+    supply = Supply(
+        card=model_card,
+        catalogue=catalogue,
+        offerings=priced(offerings, profile.capacity),
+        whole_contexts=whole_contexts,
+        emulated=emulated,
+    )
+    on_offer = {offering.key: offering for lane in profile.lanes for offering in supply.for_lane(lane)}
+    if absent := offer_errors(profile.capacity, catalogue, tuple(on_offer.values())):
         raise joined(absent)
     demands = lane_demands(profile, trace_rows)
     if sizing is Sizing.FULL:
         chosen = _chosen(profile, demands, supply)
         lanes = tuple(_lane_plan(profile, option, supply) for option in chosen)
-        cautions = (*_cautions(profile, demands), *workflow_cautions(profile), *_unkept_by_tier(profile, chosen))
+        cautions = (
+            *_cautions(profile, demands),
+            *_of_unknown(lanes, unknown),
+            *workflow_cautions(profile),
+            *_unkept_by_tier(profile, chosen),
+        )
     else:
         answers = [
             prefill_only_lane(
@@ -194,7 +219,7 @@ def _options(
         return [], out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
     within = [s for s in results if s.needed <= lane.replicas.max]
     options = [_option(profile, lane, demand, one) for one in within or results]
-    ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, o.markets.replicas, _key(o)))
+    ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, _free_gpus(o), o.markets.replicas, _key(o)))
     return _worthwhile(ranked), None if within else too_many(lane, results, demand)
 
 
@@ -205,7 +230,7 @@ def _instances(profile: Profile, lane: LaneSpec, supply: Supply) -> tuple[Instan
         supply.card,
         capacity=profile.capacity,
         catalogue=supply.catalogue,
-        offerings=supply.offerings,
+        offerings=supply.for_lane(lane),
         reserves_context=lane.name in supply.whole_contexts,
     )
 
@@ -240,12 +265,36 @@ def _key(option: Option) -> str:
 
 
 def _cheapest(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:
-    """Return the cheapest combination whose nodes fit the cap, or that of the fewest nodes where none does."""
+    """Return the cheapest combination whose nodes fit the cap, or that of the fewest nodes where none does.
+
+    Raises InfeasiblePlanError where every one takes more GPUs than the machine has that they share.
+    """
     ranked = sorted(
-        itertools.product(*options), key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), [_key(o) for o in c])
+        itertools.product(*options),
+        key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), sum(map(_free_gpus, c)), [_key(o) for o in c]),
     )
+    lacks = [lacking_gpus(map(_gpu_demand, c)) for c in ranked]
+    if lacks[0] is not None and all(lack is not None for lack in lacks):
+        raise lacks[0]
+    ranked = [c for c, lack in zip(ranked, lacks, strict=True) if lack is None]
     fitting = [c for c in ranked if sum(o.nodes for o in c) <= profile.capacity.max_nodes]
     return fitting[0] if fitting else min(ranked, key=lambda c: sum(o.nodes for o in c))
+
+
+def _gpu_demand(option: Option) -> GpuDemand:
+    instance, replicas = option.result.instance, option.markets.replicas
+    gpus_each = instance.tensor_parallel * instance.node_count
+    return GpuDemand(lane=option.lane.name, offering=instance.cheapest, replicas=replicas, gpus_each=gpus_each)
+
+
+def _free_gpus(option: Option) -> int:
+    """Return the GPUs an option takes where they cost nothing: then it is they that are saved."""
+    return 0 if option.cost_usd_per_hour else option.gpus
+
+
+def _of_unknown(lanes: Sequence[LanePlan], unknown: dict[str, str]) -> list[str]:
+    """Return what is to be said of GPUs that only the provider knows, and that a plan is made on."""
+    return [unknown[gpu] for gpu in dict.fromkeys(lane.gpu for lane in lanes) if gpu in unknown]
 
 
 def _over_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> Iterator[BudgetExceededError]:

@@ -1,0 +1,156 @@
+"""A machine with GPUs at the command line: what `init --here`, `validate` and `plan` make of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleetctl import codec
+from fleetctl.testing.nvml import FakeNvmlLibrary, GpuMachine, gpu_machine, installed
+from fleetctl_local.gpus import VISIBLE_GPUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Ran
+
+RTX_4090: dict[str, Any] = {
+    "name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24564 * 2**20, "memory_bus_bits": 384, "memory_mhz": 10501,
+    "cores": 16384, "capability": (8, 9), "sm_mhz": 2520,
+}  # fmt: skip
+PROFILE = """\
+apiVersion: fleetctl/v1
+name: box
+model: {id: meta-llama/Llama-3.1-8B-Instruct}
+engine: {kind: vllm, executable: %s}
+provider: local
+workload: {peak_rps: 1, prompt_tokens: {p50: 480, p99: 3800}, output_tokens: {p50: 129, p99: 600}}
+slo: {objective: 99%%, window: 7d}
+lanes:
+  short: {match: {uncached_prompt_tokens: "< 512"}, slo: {ttft: {p99: 2s}, itl: {p99: 150ms}}, max_wait: 5s%s}
+  long: {slo: {ttft: {p99: 5s}, itl: {p99: 150ms}}, max_wait: 5s}
+capacity: {%s}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(VISIBLE_GPUS, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def profile(*, short: str = "", capacity: str = "", engine: str = "") -> str:
+    Path("box.yaml").write_text(PROFILE % (engine or sys.executable, short, capacity))
+    return "box.yaml"
+
+
+def on(machine: GpuMachine, fleetctl: Callable[..., Ran], *argv: str) -> Ran:
+    with installed(FakeNvmlLibrary(machine)):
+        return fleetctl(*argv)
+
+
+def planned(ran: Ran) -> dict[str, dict[str, object]]:
+    assert ran.code == 0, ran.err
+    plan = codec.decode(dict[str, object], ran.out.encode())
+    lanes = plan["lanes"]
+    assert isinstance(lanes, list)
+    return {lane["lane"]: lane for lane in lanes}
+
+
+def test_a_real_engine_is_planned_on_the_gpus_that_are_there_and_costs_nothing(fleetctl: Callable[..., Ran]) -> None:
+    lanes = planned(on(gpu_machine(2), fleetctl, "plan", profile(), "-o", "json"))
+    assert {(lane["gpu"], lane["cost_usd_per_hour"], lane["spot"]) for lane in lanes.values()} == {("H100", 0.0, 0)}
+
+
+def test_the_profiles_own_price_of_a_gpu_counts(fleetctl: Callable[..., Ran]) -> None:
+    file = profile(capacity="gpu_per_hour: $2.10", short=", launch: {tensor_parallel: 2}")
+    lanes = planned(on(gpu_machine(4), fleetctl, "plan", file, "-o", "json"))
+    assert {name: lane["cost_usd_per_hour"] for name, lane in lanes.items()} == {"short": 4.2, "long": 2.1}
+
+
+def test_more_gpus_than_are_there_are_refused_with_figures(fleetctl: Callable[..., Ran]) -> None:
+    file = profile(short=", replicas: {min: 3, max: 4}")
+    for command in ("validate", "plan"):
+        ran = on(gpu_machine(2), fleetctl, command, file)
+        assert ran.code == 4
+        assert "the lanes take 4x H100 in all (short 3 replicas of 1, long 1 replica of 1)" in ran.err
+        assert "this machine has 2" in ran.err
+
+
+def test_another_gpu_than_the_machine_has_is_refused_with_what_is_there(fleetctl: Callable[..., Ran]) -> None:
+    ran = on(gpu_machine(2), fleetctl, "validate", profile(capacity="gpus: [L40S]"))
+    assert ran.code == 4
+    assert "nothing on offer matches L40S" in ran.err
+    assert "on offer: H100" in ran.err
+
+
+def test_a_gpu_of_no_catalogue_is_planned_from_what_its_driver_says(fleetctl: Callable[..., Ran]) -> None:
+    ran = on(gpu_machine(2, **RTX_4090), fleetctl, "plan", profile())
+    assert ran.code == 0, ran.err
+    assert "GeForce-RTX-4090 is in no catalogue: planned from what NVML says (24GiB, 1008 GB/s" in ran.err
+
+
+def test_what_other_programs_hold_is_said_before_anything_is_started(fleetctl: Callable[..., Ran]) -> None:
+    machine = gpu_machine(2)
+    machine.gpus[1].used_bytes = 70 * 2**30
+    ran = on(machine, fleetctl, "up", profile(), "--yes")
+    assert ran.code != 0
+    assert "GPU 1: 70GiB of 79.6GiB in use" in ran.err
+
+
+def test_emulated_engines_leave_the_gpus_alone(fleetctl: Callable[..., Ran]) -> None:
+    with_gpus = on(gpu_machine(2), fleetctl, "plan", "quickstart", "-o", "json")
+    assert planned(with_gpus) == planned(fleetctl("plan", "quickstart", "-o", "json"))
+
+
+@pytest.mark.parametrize(("count", "lanes"), [(1, {"all"}), (2, {"short", "long"}), (8, {"short", "long"})])
+@pytest.mark.parametrize("figures", [{}, RTX_4090], ids=["H100", "RTX 4090"])
+def test_init_here_writes_a_profile_that_the_machine_carries(
+    fleetctl: Callable[..., Ran], count: int, lanes: set[str], figures: dict[str, Any]
+) -> None:
+    machine = gpu_machine(count, **figures)
+    ran = on(machine, fleetctl, "init", "--here", "p.yaml")
+    assert ran.code == 0, ran.err
+    assert f"found {count}x " in ran.err
+    assert on(machine, fleetctl, "validate", "p.yaml").code == 0
+    found = planned(on(machine, fleetctl, "plan", "p.yaml", "-o", "json"))
+    assert found.keys() == lanes
+    assert all(lane["engine"] != "emulator" for lane in found.values())
+
+
+def test_init_here_finds_the_engine_and_says_so(
+    fleetctl: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = on(gpu_machine(1), fleetctl, "init", "--here", "-")
+    assert f"vllm is at {program}" in ran.out
+    assert f"vllm is at {program}" in ran.err
+
+
+def test_init_here_names_an_engine_of_this_environment_by_its_path(
+    fleetctl: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    (tmp_path / "vllm").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    ran = on(gpu_machine(1), fleetctl, "init", "--here", "p.yaml")
+    assert ran.code == 0, ran.err
+    assert f"engine: {{kind: vllm, executable: {tmp_path / 'vllm'}}}" in Path("p.yaml").read_text()
+    assert on(gpu_machine(1), fleetctl, "validate", "p.yaml").code == 0
+
+
+def test_init_here_without_a_gpu_says_so_and_writes_emulated_engines(fleetctl: Callable[..., Ran]) -> None:
+    ran = fleetctl("init", "--here", "--name", "mine", "p.yaml")
+    assert ran.code == 0, ran.err
+    assert "this machine has no GPU that its driver shows" in ran.err
+    text = Path("p.yaml").read_text()
+    assert text.startswith("# This machine has no GPU that its driver shows")
+    assert "\nengine: emulator" in text
+    assert "\nname: mine\n" in text
+    assert fleetctl("validate", "p.yaml").code == 0
