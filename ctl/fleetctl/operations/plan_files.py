@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl import codec
+from fleetctl.core.plan.offers import priced
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.files import write_whole
 from fleetctl.model.plan import Plan
@@ -71,7 +72,8 @@ async def price_now(site: Site, profile: Profile, plan: Plan) -> Plan:
 
     Raises ConfigError where one of its offerings is no longer sold, and ProviderError.
     """
-    sold = {offering.key: offering for offering in await offerings_now(site, profile.provider)}
+    on_offer = priced(await offerings_now(site, profile.provider), profile.capacity)
+    sold = {offering.key: offering for offering in on_offer}
     lanes = tuple(_priced(lane, sold) for lane in plan.lanes)
     cost = sum(lane.cost_usd_per_hour for lane in lanes)
     factor = cost / plan.cost_usd_per_hour if plan.cost_usd_per_hour else 1.0

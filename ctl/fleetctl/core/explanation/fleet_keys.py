@@ -128,6 +128,15 @@ def _provider(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"its prices for a machine: {prices}")
 
 
+def _gpu_price(query: KeyQuery) -> KeyEffect | None:
+    usd = query.profile.capacity.gpu_usd_per_hour
+    return (
+        None
+        if usd is None
+        else KeyEffect(text=f"a GPU that the provider prices at nothing costs {format_usd(usd)} an hour")
+    )
+
+
 def _max_cost(query: KeyQuery) -> KeyEffect | None:
     if not query.is_given:
         return None
@@ -222,6 +231,7 @@ FLEET_KEYS: dict[str, Explanation] = {
     "capacity.region": _places,
     "capacity.zones": _places,
     "capacity.max_cost_per_hour": _max_cost,
+    "capacity.gpu_per_hour": _gpu_price,
     "capacity.max_nodes": _max_nodes,
     "control.drain_timeout": _drain,
     "control.ladder.context_tokens": _context_cap,
