@@ -41,10 +41,10 @@ def specs_of(reading: GpuReading) -> dict[str, tuple[GpuSpec, int, bool]]:
 
 def spec_of(gpu: Gpu, known: Mapping[str, GpuSpec], *, source: str) -> GpuSpec:
     """Return the catalogue's GPU of that name, memory and bandwidth, or one of the driver's own figures."""
-    words = re.split(r"[\s-]+", gpu.name.upper())
+    name_parts = re.split(r"[\s-]+", gpu.name.upper())
     alike = [
         spec for name, spec in known.items()
-        if not gpu.is_mig and name.upper().split("-")[0] in words and _is_alike(gpu, spec)
+        if not gpu.is_mig and name.upper().split("-")[0] in name_parts and _is_alike(gpu, spec)
     ]  # fmt: skip
     return min(alike, key=lambda spec: abs(spec.memory_bytes - gpu.memory_bytes)) if alike else _own(gpu, source)
 

@@ -13,7 +13,6 @@ from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_local import offerings, ports, preflight
-from fleetctl_local.gpu_specs import specs_of
 from fleetctl_local.gpus import machine_gpus
 from fleetctl_local.logs import log_path
 from fleetctl_local.machine import MachineHeadroom, read_headroom
@@ -65,7 +64,7 @@ class LocalProvider:
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return shares of this machine's GPUs, which cost nothing, and emulated AWS instance types at AWS's list prices."""
-        return await asyncio.to_thread(lambda: offerings.offerings(specs_of(self._read_gpus())))
+        return await asyncio.to_thread(self._offerings)
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return loopback ports not in use, not a live node's, and not ones that outgoing connections can take."""
@@ -125,6 +124,15 @@ class LocalProvider:
         except (ProviderError, ConfigError) as exc:
             return CreateResult(token=request.token, error=exc)
         return CreateResult(token=request.token, node=node)
+
+    def _offerings(self) -> tuple[Offering, ...]:
+        reading = self._read_gpus()
+        if not reading.gpus:
+            return offerings.offerings()
+        # The catalogue is YAML, which takes its time to import; a machine without GPUs needs none of it.
+        from fleetctl_local.gpu_specs import specs_of
+
+        return offerings.offerings(specs_of(reading))
 
     def _findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         there = self._read_gpus()
