@@ -37,7 +37,11 @@ DEADLINE_S = 30.0
 
 def environment_of(pid: int) -> dict[str, str]:
     """Return a process's environment; one that has just begun has none yet, and one that is about to be gone none left."""
-    for _ in range(50):
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while SYSTEM_CLOCK.monotonic_s() < deadline_s:
+        look = kernel.look(pid)
+        if look is None or look.is_zombie:
+            return {}
         if found := kernel.environment(pid):
             return found
         SYSTEM_CLOCK.sleep_blocking(0.001)
