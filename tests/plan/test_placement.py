@@ -52,6 +52,16 @@ def test_the_planned_gpu_and_market_are_kept() -> None:
     assert {(o.gpu, o.market) for o in picks} == {(LANE.gpu, Market.SPOT)}
 
 
+def test_a_plan_of_before_emulated_offerings_were_marked_goes_on_and_never_takes_this_machines_own_gpus() -> None:
+    emulated = replace(OFFERINGS[0], gpu=LANE.gpu, market=Market.ON_DEMAND, is_emulated=True)
+    own = replace(emulated, zone="this-machine", is_emulated=False, pool_gpus=4, price_usd_per_hour=0.0)
+    before = replace(LANE, offering=replace(emulated, is_emulated=False))
+    marked, real = replace(LANE, offering=emulated), replace(LANE, offering=own)
+    for plan, expected in ((before, emulated), (marked, emulated), (real, own)):
+        placement = next_offering(plan, (), Market.ON_DEMAND, (own, emulated), capacity=FREE)
+        assert placement.offering == expected
+
+
 def test_an_offering_out_of_stock_is_passed_over_and_said() -> None:
     first = launched(1, Market.SPOT)[0]
     placement = next_offering(LANE, (), Market.SPOT, OFFERINGS, capacity=FREE, avoid={first.key})

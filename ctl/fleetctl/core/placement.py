@@ -294,6 +294,12 @@ def terms(offering: Offering, fitting: Sequence[Offering], zones: Counter[str], 
     )
 
 
+def _is_of_another_kind(offering: Offering, planned: Offering) -> bool:
+    """Whether one is this machine's own and the other is not. Plans of earlier versions do not say what is emulated."""
+    is_here, was_here = offering.pool_gpus is not None, planned.pool_gpus is not None
+    return is_here is not was_here or (planned.is_emulated and not offering.is_emulated)
+
+
 def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejection | None:
     """Return why an offering cannot carry this lane; None when it can."""
     wrong = {
@@ -307,7 +313,7 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
             f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}",
         ),
         RejectionCode.EMULATED: (
-            offering.is_emulated is not lane_plan.offering.is_emulated,
+            _is_of_another_kind(offering, lane_plan.offering),
             "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on",
         ),
         RejectionCode.SHARE: (

@@ -120,7 +120,7 @@ def client_keys(written: Iterable[str]) -> dict[str, str]:
         client, _, reference = each.partition("=")
         if not client or not reference.startswith(("env:", "file:")):
             raise ConfigError(
-                "--key is not written as CLIENT=REF", hint="write --key shop=env:ACME_KEY or --key shop=file:PATH"
+                "--key is not written as CLIENT=REF", hint="write --key shop=env:SHOP_KEY or --key shop=file:PATH"
             )
         if client in found:
             raise ConfigError(f"--key {client} is given twice")
