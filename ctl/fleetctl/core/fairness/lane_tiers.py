@@ -105,12 +105,14 @@ class LaneTiers:
         return tier.unshed
 
     def in_order(self, now_s: float) -> list[LaneTier]:
-        """Return the tiers, who goes first first: under their due by rank, then over it by how far."""
+        """Return the tiers, who goes first first: under their floors and then under their dues by rank, then over by how far."""
         total = sum(tier.served.at(now_s) for tier in self.all)
 
         def key(tier: LaneTier) -> tuple[float, int]:
             due = tier.share * total
             served = tier.served.at(now_s)
+            if served < tier.spec.floor * total:
+                return -1.0, tier.rank
             if served <= due:
                 return 0.0, tier.rank
             return (served / due if due else math.inf), tier.rank
@@ -151,7 +153,14 @@ class LaneTiers:
         """Return which part of another tier's requests go before one of a tier that has so much more than its due."""
         if self.excess(other, now_s):
             return 0.0
+        is_short, is_other_short = self._is_short(tier, now_s), self._is_short(other, now_s)
+        if is_short is not is_other_short:
+            return 1.0 if is_other_short else 0.0
         return 1.0 if other.rank < tier.rank else excess
+
+    def _is_short(self, tier: LaneTier, now_s: float) -> bool:
+        """Whether a tier had less than its floor lately."""
+        return self.had(tier, now_s) < tier.spec.floor
 
     def may_take_slot(self, tier: LaneTier, client: int, candidates: Sequence[Candidate], now_s: float) -> bool:
         """Whether a request may take one of the free slots: some are kept for those who go before it."""
