@@ -64,3 +64,16 @@ def test_lower_tiers_are_refused_first_and_everybody_is_counted_once():
     assert after["premium"].refusals < before["premium"].refusals / 10
     assert after["premium"].token_share > before["premium"].token_share
     assert after["free"].token_share >= 0.05, "it keeps its floor"
+
+
+def test_a_tiers_bound_of_its_answers_holds_beside_the_lanes():
+    tiers = "tiers: {premium: {weight: 6}, free: {weight: 1, generation: {max_tokens: 64}}}"
+    rows = [
+        Arrival(at_s=float(number), prompt_tokens=100, output_tokens=300, stream=True, tier=tier, client=tier)
+        for number, tier in enumerate(("premium", "free") * 5)
+    ]
+    run = simulate(
+        desired_for(parse_profile(PROFILE.replace("TIERS", tiers), source="tiered")),
+        rows, policy=static, spec=SimulationSpec(seed=3, settled={"all": 1}), offerings=offerings(),
+    )  # fmt: skip
+    assert {each.name: each.served_tokens for each in run.tiers} == {"premium": 5 * 400, "free": 5 * 164}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from fleetctl import plugins
+from fleetctl.core.admission.generation import stricter
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import RequestTokens
 from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -258,7 +259,8 @@ class SimulatedWorld:
                 self.workflows.failed(row, lane.value)
             return
         exchange = SimulatedExchange(self, row, attempt)
-        bounds = lane.route.generation
+        tier = lane.tiers.named(row.tier) if lane.tiers is not None else None
+        bounds = lane.route.generation if tier is None else stricter(lane.route.generation, tier.spec.generation)
         if bounds.max_tokens is not None and row.output_tokens > bounds.max_tokens:
             needed, exchange.output_tokens = needed.bounded(bounds.max_tokens), bounds.max_tokens
         request = exchange.request = ActiveRequest(
@@ -272,7 +274,7 @@ class SimulatedWorld:
             is_lane_named=bool(row.lane),
             client=zlib.crc32(row.client.encode()),  # 0: of nobody in particular
             bounds=bounds if bounds.is_bounding else None,
-            tier=lane.tiers.named(row.tier) if lane.tiers is not None else None,
+            tier=tier,
         )
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1
