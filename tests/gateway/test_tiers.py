@@ -44,8 +44,8 @@ async def tiered(script: Script | None = None, *, slots: int = 8, **options: Any
         yield rig
 
 
-async def tier_of(rig: GatewayRig, key: str, named: str = "") -> str:
-    headers = {"authorization": f"Bearer {key}"} | ({"x-fleetctl-tier": named} if named else {})
+async def tier_of(rig: GatewayRig, key: str, named: str | None = None) -> str:
+    headers = {"authorization": f"Bearer {key}"} | ({"x-fleetctl-tier": named} if named is not None else {})
     answer = await rig.post(headers=headers)
     return (
         answer.headers["x-fleetctl-tier"]
@@ -58,6 +58,7 @@ async def test_a_request_has_its_keys_tier_or_a_lower_one_that_it_names() -> Non
     async with tiered() as rig:
         assert await tier_of(rig, ACME) == "premium"
         assert await tier_of(rig, ACME, "free") == "free"
+        assert await tier_of(rig, ACME, "") == "premium"  # which names none
         assert await tier_of(rig, TRIAL, "premium") == "free"
         assert await tier_of(rig, PLAIN) == "free"  # its lane names none: the lowest
         assert await tier_of(rig, PLAIN, "premium") == "free"

@@ -40,7 +40,7 @@ class Entitlements:
         # A table is replaced whole, so that a key names a tier that there is; were it otherwise, it would have its lane's.
         own = request.tier = tiers.named(self._tiers.get(key, "")) or tiers.default
         named = request.headers.get(TIER) if self._takes_header else None
-        if named is None:
+        if not named:  # an empty header names none
             return ""
         found = tiers.named(named.decode("latin-1"))
         if found is None:
