@@ -149,11 +149,11 @@ def _to(lane: str, memory: EvictionMemory, level: int, now: datetime, message: s
 def _level(level: int) -> str:
     """Return what a level does, in words."""
     if not level:
-        return "KV caches and seats are as planned"
+        return "KV caches and slots are as planned"
     guard = _LEVELS[level]
     parts = [f"{format_fraction(round(1.0 - guard.kv_share, 3))} of the KV caches are kept free"]
     if guard.slots < 1.0:
-        parts.append(f"replicas have {format_fraction(guard.slots)} of their seats")
+        parts.append(f"replicas have {format_fraction(guard.slots)} of their slots")
     if guard.moves_long:
         parts.append("long prompts go where there is more KV cache")
     return f"{', '.join(parts)} (level {level} of {LEVEL_MAX})"
