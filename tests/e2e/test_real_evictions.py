@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.core.evictions.kv_record import READ_EVERY_S
 from fleetctl.model.slo import Validity
 from tests.e2e.fleet import Home, free_port, lane_of, live_replicas
 from tests.engines.environment import engine_env, offline
@@ -91,6 +92,11 @@ def wait_for(what: str, found: Callable[[], Any], *, timeout_s: float = 60.0) ->
     return value
 
 
+def read_by_the_controller(home: Home) -> bool:
+    replicas = home.query("status", FLEET)["replicas"]
+    return bool(replicas) and all(each["engine"] and each["engine"]["validity"] == "ok" for each in replicas)
+
+
 def events(home: Home, kind: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = home.query("events", FLEET, "--kind", "eviction", "-n", "1000")
     return [each for each in found if each["inputs"].get("kind") == kind]
@@ -98,6 +104,9 @@ def events(home: Home, kind: str) -> list[dict[str, Any]]:
 
 async def test_a_turn_whose_prefix_a_flood_took_is_named_by_what_the_engine_says(fleet: tuple[Home, int]) -> None:
     home, port = fleet
+    # How much a cache holds is known from the engine's own page, which is read every few seconds.
+    wait_for("the engine's figures", lambda: read_by_the_controller(home))
+    SYSTEM_CLOCK.sleep_blocking(2 * READ_EVERY_S)
     # The tiny tokenizer makes a token of each of these characters.
     messages = [{"role": "user", "content": "w7 x3 q9 " * 70}]
     first = await say(port, "ours", messages, max_tokens=4)
