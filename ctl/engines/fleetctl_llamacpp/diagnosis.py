@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.engine_kit.program import EngineMessages
 from fleetctl.engine_kit.start_faults import StartFailures
 from fleetctl.model.engine_fault import EngineFaultKind
 
-WORDS = (
+_WORDS = (
     LastWords(EngineFaultKind.ARGUMENTS, r"error: invalid argument: |error while handling argument "),
     LastWords(EngineFaultKind.MODEL, r"failed to open GGUF file"),
     LastWords(EngineFaultKind.MODEL, r"invalid magic characters|failed to read magic"),
@@ -18,9 +19,10 @@ WORDS = (
     LastWords(EngineFaultKind.MODEL, r"error loading model: |gguf_init_from_\w+: "),
     LastWords(EngineFaultKind.PORT, r"couldn't bind (?:HTTP )?server socket"),
 )
-ECHOES = (
+_ECHOES = (
     r"failed to load model|exiting due to (?:model loading|HTTP server) error|cleaning up before exit"
     r"|trying to fit params"
 )
 # One process: whatever it does not survive ends it.
-FAILURES = StartFailures(lines=r"(?!)")
+_FAILURES = StartFailures(lines=r"(?!)")
+MESSAGES = EngineMessages(patterns=_WORDS, echoes=_ECHOES, failures=_FAILURES)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit.last_words import LastWords
+from fleetctl.engine_kit.program import EngineMessages
 from fleetctl.engine_kit.start_faults import StartFailures
 from fleetctl.model.engine_fault import EngineFaultKind
 
 _BROKEN_HEADER = "the header of its weights cannot be read"
-WORDS = (
+_WORDS = (
     LastWords(EngineFaultKind.MODEL, r"Cannot find any model weights"),
     LastWords(EngineFaultKind.MODEL, r"SafetensorError|Error while deserializing header|EntryNotFoundError"),
     LastWords(EngineFaultKind.MODEL, r"are not supported for now|Model architectures .* failed to be inspected"),
@@ -39,9 +40,10 @@ WORDS = (
     # The exit code of a process that SIGKILL ended; one that failed has written why, and is found above.
     LastWords(EngineFaultKind.KILLED, r"Failed core proc\(s\): \{[^}]*: -9\b"),
 )
-ECHOES = r"died unexpectedly|(?:Engine core initialization failed|See root cause above)(?!.*: -9\b)|WorkerProc initialization failed"
+_ECHOES = r"died unexpectedly|(?:Engine core initialization failed|See root cause above)(?!.*: -9\b)|WorkerProc initialization failed"
 # Written by the engine core, or by what waited for it, once it has failed; its processes carry these titles for life.
-FAILURES = StartFailures(
+_FAILURES = StartFailures(
     lines=r"EngineCore failed to start\.|Engine core initialization failed|WorkerProc (?:failed to start|initialization failed)",
     processes=r"VLLM::",
 )
+MESSAGES = EngineMessages(patterns=_WORDS, echoes=_ECHOES, failures=_FAILURES)
