@@ -128,6 +128,41 @@ async def test_what_is_no_length_is_refused_before_an_engine_could_take_it_for_n
         assert "x-request-id" in answer.headers
 
 
+@pytest.mark.parametrize("body", [
+    b'"max_tokens": 2.5', b'"max_tokens": 5.0', b'"max_tokens": 2e1', b'"max_tokens": "5"', b'"max_tokens": false',
+    b'"max_tokens": 5, "max_completion_tokens": 0', b'"max_tokens": 5, "max_completion_tokens": false',
+    b'"max_completion_tokens": 5, "max_tokens": 0', b'"max_completion_tokens": 5, "max_tokens": "many"',
+    b'"max_tokens": 5, "max_completion_t\\u006fkens": 0', b'"max_tokens": 5, "max_tokens": 0',
+])  # fmt: skip
+async def test_a_length_within_the_bounds_that_is_no_whole_number_passes_neither_by_itself_nor_beside_another(body):
+    async with bounded(GenerationSpec(max_tokens=4096)) as rig:
+        await rig.add("r1")
+        payload = b'{"messages": [{"role": "user", "content": "Hi"}], %b}' % body
+        async with rig.http.post(f"{rig.url}/v1/chat/completions", data=payload) as answer:
+            assert answer.status == 400
+            message = (await answer.json())["error"]["message"]
+        assert "must be a whole number of tokens, 1 or more, not " in message
+        assert rig.replicas[0].seen == []
+
+
+async def test_the_refusal_of_a_length_names_what_it_is_and_cuts_it_short():
+    async with bounded(GenerationSpec(max_tokens=64)) as rig:
+        await rig.add("r1")
+        message = (await rig.post(max_tokens="5" * 500)).json["error"]["message"]
+        assert (
+            f'`max_tokens` must be a whole number of tokens, 1 or more, not "{"5" * 39}...: send such a number'
+            in message
+        )
+
+
+async def test_two_lengths_within_the_bounds_are_sent_on_as_they_came():
+    async with bounded(GenerationSpec(max_tokens=64)) as rig:
+        await rig.add("r1")
+        body, answer = await sent(rig, max_tokens=7, max_completion_tokens=9)
+        assert (body["max_tokens"], body["max_completion_tokens"]) == (7, 9)
+        assert "x-fleetctl-limit" not in answer.headers
+
+
 async def test_lanes_without_bounds_leave_everything_to_the_engine(rig):
     await rig.add("r1")
     body, answer = await sent(rig, max_tokens=0, stop="x")

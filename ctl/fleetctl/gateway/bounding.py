@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LENGTHS = ("max_completion_tokens", "max_tokens")  # as engines rank them
 _MIN_TOKENS = b'"min_tokens"'
+_SHOWN_CHARS_MAX = 40
 
 
 class AnswerBounds:
@@ -71,7 +72,7 @@ def bound(request: Request, found: MeasuredRequest, bounds: AnswerBounds, *, max
     """
     spec, parsed, body = bounds.spec, found.parsed, request.body
     request.bounds = spec
-    named = parsed.output_tokens_max
+    named = parsed.output_tokens_max if parsed.has_whole_length else None
     is_lawful = named is not None and named > 0 and (spec.max_tokens is None or named <= spec.max_tokens)
     needs_stop = bool(spec.stop)
     # Most bodies are only added to; those that say what the server says otherwise are written anew.
@@ -97,7 +98,10 @@ def _rewrite(request: Request, found: MeasuredRequest, spec: GenerationSpec, max
     named = [key for key in _LENGTHS if body.get(key) is not None]
     for key in named:
         if not isinstance(body[key], int) or isinstance(body[key], bool) or body[key] < 1:
-            return f"`{key}` must be a whole number of tokens, 1 or more"
+            sent = _shown(body[key])
+            return (
+                f"`{key}` must be a whole number of tokens, 1 or more, not {sent}: send such a number, or leave it out"
+            )
     least = body.get("min_tokens")
     least = least if isinstance(least, int) else 0
     if not named:
@@ -116,6 +120,12 @@ def _rewrite(request: Request, found: MeasuredRequest, spec: GenerationSpec, max
         body["stop"] = [*own, *(stop for stop in spec.stop if stop not in own)]
     request.body = msgspec.json.encode(body)
     return ""
+
+
+def _shown(value: object) -> str:
+    """Return a value as JSON has it, cut short."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
 def _own_stops(stop: object) -> list[Any]:

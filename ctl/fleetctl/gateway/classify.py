@@ -73,6 +73,7 @@ class ParsedRequest(msgspec.Struct):
     is_single: bool = True  # one choice
     is_plain: bool = True  # one choice of text: no tools, no log probabilities
     has_length: bool = True  # it has a key for the answer's length, whatever it holds
+    has_whole_length: bool = True  # it has one such key, and that holds a whole number
     has_stop: bool = True  # and one for stop sequences
     cache_key: bytes = b""  # what tells conversations of one client apart: its prompt_cache_key, else its user
 
@@ -94,6 +95,8 @@ def parse_request(body: bytes) -> ParsedRequest:
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
     is_single = read.n is _EMPTY or bytes(read.n) in _ONE
+    has_length = not (read.max_tokens is _EMPTY is read.max_completion_tokens)
+    output_tokens_max, is_whole = _length(read) if has_length else (None, False)
     if read.prompt is not _EMPTY and (raw := bytes(read.prompt)):
         text, size, longest, prompts = _completion_prompt(raw)
         is_single = is_single and prompts == 1
@@ -107,15 +110,15 @@ def parse_request(body: bytes) -> ParsedRequest:
         stream=bool(read.stream),
         batch_hint=read.service_tier == "flex",
         stream_options=bytes(read.stream_options) if read.stream_options is not _EMPTY else b"",
-        output_tokens_max=(read.max_completion_tokens is not _EMPTY and _count(read.max_completion_tokens))
-        or _count(read.max_tokens),
+        output_tokens_max=output_tokens_max,
         is_single=is_single,
         is_plain=(
             (read.n is _EMPTY or bytes(read.n) in _ONE)
             and (read.tools is _EMPTY or bytes(read.tools) in _NONE)
             and (read.logprobs is _EMPTY or bytes(read.logprobs) in _NONE)
         ),
-        has_length=read.max_tokens is not _EMPTY or read.max_completion_tokens is not _EMPTY,
+        has_length=has_length,
+        has_whole_length=is_whole,
         has_stop=read.stop is not _EMPTY,
         cache_key=b"" if read.user is _EMPTY is read.prompt_cache_key else _cache_key(read),
     )
@@ -189,13 +192,21 @@ def _image_tokens(image: bytes) -> int:
     return IMAGE_TOKENS_LOW_DETAIL if is_low else IMAGE_TOKENS
 
 
-def _count(raw: msgspec.Raw) -> int | None:
-    """Return a number of tokens; None for anything an engine would not take for one, which it will say itself."""
-    if raw is _EMPTY:
-        return None
-    number = bytes(raw)
+def _length(read: _Body) -> tuple[int | None, bool]:
+    """Return the length that a request names, as engines rank the keys, and whether it names one, as a whole number.
+
+    None: nothing that an engine would take for a number of tokens, which it will say itself.
+    """
+    first, second = read.max_completion_tokens, read.max_tokens
+    if first is not _EMPTY and second is not _EMPTY:
+        return _count(bytes(first)) or _count(bytes(second)), False
+    number = bytes(second if first is _EMPTY else first)
     if number.isdigit() and len(number) < 10:
-        return int(number)
+        return int(number), True
+    return _count(number), False
+
+
+def _count(number: bytes) -> int | None:
     try:
         return int(_decode_number(number))
     except (msgspec.DecodeError, OverflowError, ValueError):
