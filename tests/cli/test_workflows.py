@@ -17,6 +17,7 @@ from fleetctl.core.workflows.tracker import WorkflowLimits
 from fleetctl.testing import samples
 from fleetctl.tui.header_view import Freshness, header_lines
 from fleetctl.views.canvas import PLAIN, Canvas
+from fleetctl.views.workflows import workflow_notes
 from tests.cli.conftest import Ran
 from tests.cli.test_json_reference import differences
 from tests.diagnosis.test_request import LATE
@@ -70,6 +71,13 @@ def snapshot() -> WorkflowSnapshot:
     tracker.sweep(200.0)
     play(tracker, [Call(200, 201)])
     return tracker.snapshot(210.0)
+
+
+def samples_of_notes(count: int) -> WorkflowSnapshot:
+    found = tracker_of().snapshot(1.0)
+    return replace(
+        found, overgrown=count, untracked_calls=count, ended_early=count, unlawful_ids=count, unknown_parents=count
+    )
 
 
 def test_why_draws_a_workflow_as_a_tree_with_the_branch_that_made_it_late(typed: Callable[..., Ran]) -> None:
@@ -146,6 +154,40 @@ def test_requests_of_a_workflow_are_listed_by_it(fakes: FakeSite, typed: Callabl
     assert typed("requests", "--workflow", "w", "-o", "name").out.split() == ["of-it"]
 
 
+def test_the_calls_of_one_id_show_whose_they_are_where_several_clients_have_a_workflow_of_it(
+    fakes: FakeSite, typed: Callable[..., Ran]
+) -> None:
+    fakes.host.requests = (
+        replace(LATE, workflow="w", client="acme"),
+        replace(LATE, seq=2, workflow="w", client="beta"),
+    )
+    titles, *rows = typed("requests", "--workflow", "w").out.splitlines()
+    at = titles.split().index("CLIENT")
+    assert [row.split()[at] for row in rows] == ["acme", "beta"]
+    assert "CLIENT" not in typed("requests").out.splitlines()[0]
+    fakes.host.requests = tuple(replace(each, client="acme") for each in fakes.host.requests)
+    assert "CLIENT" not in typed("requests", "--workflow", "w").out.splitlines()[0]
+
+
+def test_what_is_in_no_kind_is_counted_in_whole_sentences() -> None:
+    seen = samples_of_notes(1)
+    assert list(workflow_notes(seen)) == [
+        "1 id with more calls than any action of a user: does a proxy use one trace id for everything?",
+        "1 call found no place among the workflows held",
+        "1 workflow was ended before it was idle for long, to make place",
+        "1 call had an x-fleetctl-workflow that is no lawful id",
+        "1 call had an x-fleetctl-parent that is no call of the same workflow",
+    ]
+    assert "2 workflows were ended before they were idle for long, to make place" in workflow_notes(samples_of_notes(2))
+
+
+def test_a_name_that_nobody_has_is_said_to_be_no_workflow_either(typed: Callable[..., Ran]) -> None:
+    shown = typed("why", "nope-wf")
+    assert shown.code == 8
+    assert "has no lane or replica 'nope-wf'" in shown.err
+    assert "remembers no request 'nope-wf', and no workflow of that id" in shown.err
+
+
 def test_status_and_slo_have_a_row_a_kind_and_say_what_is_in_none(fakes: FakeSite, typed: Callable[..., Ran]) -> None:
     answer = fakes.host.controllers["demo"]
     assert answer is not None
@@ -154,8 +196,8 @@ def test_status_and_slo_have_a_row_a_kind_and_say_what_is_in_none(fakes: FakeSit
     for command in ("status", "slo"):
         text = typed(command).out
         (row,) = (line.split() for line in text.splitlines() if line.startswith("agent "))
-        assert row == ["agent", "1", "41", "95.12%", "8s/10s", "~30.9s/30s", "2.0", "2.0", "1.0", "23.3%"]
-        assert "1 ids with more calls than any action of a user" in text
+        assert row == ["agent", "1", "41", "95.12%", "~8s/10s", "~30.9s/30s", "2.0", "2.0", "1.0", "23.3%"]
+        assert "\n1 id with more calls than any action of a user" in text
         assert "10 calls found no place" in text
     found = json.loads(typed("status", "-o", "json").out)
     assert differences(found, "FleetStatus", "status") == []

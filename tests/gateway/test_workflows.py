@@ -67,6 +67,23 @@ async def test_calls_with_one_id_are_one_workflow_and_their_tree_is_drawn_by_tim
     assert {trace.id for trace in requests} == {call.request_id for call in seen.calls}
 
 
+async def test_a_workflow_names_its_client_as_requests_do_by_the_keys_name_or_else_by_digits():
+    keys = {"acme": "a" * 40, "": "p" * 40}
+    options = {
+        "workflows": SPEC,
+        "api_key_hashes": tuple(sha256_hash(key) for key in keys.values()),
+        "key_names": {sha256_hash(keys["acme"]): "acme"},
+    }
+    async with GatewayRig(options=options) as rig:
+        await rig.add("r1")
+        for key in keys.values():
+            await rig.post(headers={"x-fleetctl-workflow": "order-7", "authorization": f"Bearer {key}"})
+        clients = [each.client for each in found(rig, "order-7")]
+        assert clients == [trace.client for trace in rig.frontend.ended.find(TraceQuery(workflow="order-7")).requests]
+        assert clients[0] == "acme"
+        assert len(clients[1]) == 8
+
+
 async def test_a_workflow_is_over_and_counted_once_it_is_idle(rig):
     await rig.add("r1")
     rig.apply(workflows=WorkflowsSpec(idle_s=0.05, kinds=SPEC.kinds))

@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 _TITLES = "TIME ID LANE REPLICA VERDICT >WAIT >TTFT >TOTAL >PROMPT >OUTPUT +CLIENT >+CACHED >+AHEAD +REFUSAL +ENDING"
 
 
-def requests_view(found: RequestTraces, *, now: datetime) -> View:
-    """Return `requests`: a line a request, in the order they were accepted."""
+def requests_view(found: RequestTraces, *, now: datetime, of_workflow: bool = False) -> View:
+    """Return `requests`: a line a request, in the order they were accepted.
+
+    `of_workflow`: the calls of one workflow id, of which each client may have a workflow of its own.
+    """
     requests = sorted(found.requests, key=lambda trace: trace.at)
+    is_mixed = of_workflow and len({trace.client for trace in requests}) > 1
+    titles = _TITLES.replace("+CLIENT", "CLIENT") if is_mixed else _TITLES
     has_tiers = any(trace.tier for trace in requests)
     rows = [(*_row(trace, now), *([trace.tier or NOTHING] if has_tiers else [])) for trace in requests]
     shown = (
-        section(text_table(_TITLES + (" TIER" if has_tiers else ""), rows))
+        section(text_table(titles + (" TIER" if has_tiers else ""), rows))
         if rows
         else lines("no request is remembered")
     )

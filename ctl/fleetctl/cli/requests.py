@@ -38,4 +38,5 @@ def requests(  # one parameter an option
     """
     site = site_of(ctx)
     query = TraceQuery(lane=lane, is_missed=missed, limit=limit, client=client, workflow=workflow)
-    emit(requests_view(request_traces(site, read_fleet(site, fleet), query), now=site.clock.now()), output)
+    found = request_traces(site, read_fleet(site, fleet), query)
+    emit(requests_view(found, now=site.clock.now(), of_workflow=bool(workflow)), output)

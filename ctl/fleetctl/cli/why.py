@@ -68,7 +68,8 @@ def _request_view(site: Site, fleet: str, subject: str, unknown: NotFoundError) 
             return workflow_view(workflows, now=site.clock.now())
         return request_view(why_request(site, fleet, subject), now=site.clock.now())
     except NotFoundError as forgotten:
-        raise NotFoundError(f"{unknown.message}; {forgotten.message}", hint=unknown.hint) from None
+        message = f"{unknown.message}; {forgotten.message}, and no workflow of that id"
+        raise NotFoundError(message, hint=unknown.hint) from None
     except UnavailableError:
         raise unknown from None
 

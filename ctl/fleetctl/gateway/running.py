@@ -6,7 +6,7 @@ import heapq
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleetctl.gateway.traces import client_of
+from fleetctl.core.client_label import client_label
 from fleetctl.model.request_trace import RunningAnswer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def running_answers(
         RunningAnswer(
             id=each.id.decode(),
             lane=each.lane.route.name,
-            client=client_of(each),
+            client=client_label(each.client, each.client_name),
             replica=each.attempt.replica_id if each.attempt is not None else "",
             at=now - timedelta(seconds=now_s - each.stopwatch.started_s),
             total_s=now_s - each.stopwatch.started_s,

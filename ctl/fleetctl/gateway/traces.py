@@ -13,6 +13,7 @@ from heapq import heappush, heappushpop
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from fleetctl.core.client_label import client_label
 from fleetctl.core.slo.endings import Ending
 from fleetctl.gateway.cut_requests import CutRequests
 from fleetctl.gateway.request_ids import RequestIds, trace_id
@@ -135,7 +136,7 @@ class EndedRequests:
             for rings in self._matching(query)
             for each in (chain(rings.missed, rings.refused) if query.is_missed else rings.all())
             if (not named or named in (each.id, each.traceparent) or _is_of_trace(each, query.id))
-            and query.client in ("", client_of(each))
+            and query.client in ("", client_label(each.client, each.client_name))
             and (not query.workflow or query.workflow == _workflow(each))
         }
         return [found[seq] for seq in sorted(found)[-query.limit :]]
@@ -164,11 +165,6 @@ def _keep_missed(rings: LaneRings, ended: ActiveRequest) -> None:
         rings.missed.append(ended)
 
 
-def client_of(ended: ActiveRequest) -> str:
-    """Return what a request's client is called in traces."""
-    return ended.client_name or f"{ended.client & 0xFFFFFFFF:08x}"
-
-
 def _workflow(ended: ActiveRequest) -> str:
     return ended.workflow_call.workflow_id if ended.workflow_call is not None else ""
 
@@ -192,7 +188,7 @@ def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace
         workflow=_workflow(ended),
         lane=ended.lane.route.name,
         is_lane_named=ended.is_lane_named,
-        client=client_of(ended),
+        client=client_label(ended.client, ended.client_name),
         at=now - timedelta(seconds=now_s - watch.started_s),
         is_stream=ended.is_stream,
         prompt_tokens=prompt_tokens,

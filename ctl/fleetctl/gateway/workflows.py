@@ -39,6 +39,7 @@ class RequestWorkflows:
             request,
             named,
             client=request.client,
+            client_name=request.client_name,
             call_id=request.id,
             lane=request.lane.route.name,
             fingerprint=hash(received.body),

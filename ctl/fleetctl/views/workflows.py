@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.model.slo import Validity
 from fleetctl.model.workflow_figures import WorkflowVerdict
 from fleetctl.units import format_duration, format_fraction
 from fleetctl.views.canvas import PLAIN
@@ -22,11 +21,19 @@ WORKFLOW_WINDOW_S = 3600.0
 WORKFLOWS_TITLE = "Workflows, last hour"
 _INDENTS_MAX = 8  # deeper branches stand as far in as this one
 _OUTSIDE = (
-    ("overgrown", "ids with more calls than any action of a user: does a proxy use one trace id for everything?"),
-    ("untracked_calls", "calls found no place among the workflows held"),
-    ("ended_early", "workflows were ended before they were idle for long, to make place"),
-    ("unlawful_ids", "calls had an x-fleetctl-workflow that is no lawful id"),
-    ("unknown_parents", "calls had an x-fleetctl-parent that is no call of their workflow"),
+    (
+        "overgrown",
+        ("id", "ids"),
+        "with more calls than any action of a user: does a proxy use one trace id for everything?",
+    ),
+    ("untracked_calls", ("call", "calls"), "found no place among the workflows held"),
+    (
+        "ended_early",
+        ("workflow was ended before it was idle", "workflows were ended before they were idle"),
+        "for long, to make place",
+    ),
+    ("unlawful_ids", ("call", "calls"), "had an x-fleetctl-workflow that is no lawful id"),
+    ("unknown_parents", ("call", "calls"), "had an x-fleetctl-parent that is no call of the same workflow"),
 )
 
 
@@ -41,9 +48,9 @@ def workflow_table(seen: WorkflowSnapshot) -> Table:
 
 def workflow_notes(seen: WorkflowSnapshot) -> Iterator[str]:
     """Yield what is in no kind's figures, since the gateway started, where it says that something is wrong."""
-    for field, text in _OUTSIDE:
+    for field, (one, several), text in _OUTSIDE:
         if count := getattr(seen, field):
-            yield f"{count:,} {text}"
+            yield f"{count:,} {one if count == 1 else several} {text}"
 
 
 def workflow_text(kind: WorkflowKindSnapshot) -> tuple[str, Tone] | None:
@@ -87,7 +94,7 @@ def _elapsed(window: WorkflowWindow, percentile: float) -> Cell:
         return cell(NOTHING, Tone.DIM)
     promised = next((each for each in window.targets if each.target.percentile == percentile), None)
     measured_s = promised.measured_s if promised is not None else found.at_s(percentile)
-    text = format_measured(measured_s, validity if percentile > 0.5 else Validity.OK, PLAIN)
+    text = format_measured(measured_s, validity, PLAIN)
     if promised is None:
         return cell(text)
     return cell(f"{text}/{format_duration(promised.target.limit_s)}", Tone.PLAIN if promised.is_kept else Tone.BAD)

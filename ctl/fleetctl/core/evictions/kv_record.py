@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.core.client_label import client_label
 from fleetctl.model.eviction import KvFiller
 
 if TYPE_CHECKING:
@@ -136,4 +137,4 @@ class KvRecord:
 
 def _client(request: SentRequest) -> str:
     """Return whose it was: by the key's name, else by what traces call the client."""
-    return f"key {request.name}" if request.name else f"client {request.client & 0xFFFFFFFF:08x}"
+    return f"{'key' if request.name else 'client'} {client_label(request.client, request.name)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.client_label import client_label
 from fleetctl.core.workflows.workflow import UNANSWERED
 from fleetctl.model.workflow_trace import WorkflowCallTrace, WorkflowTrace
 
@@ -45,7 +46,7 @@ def trace_of(workflow: Workflow, *, now_s: float, now: datetime) -> WorkflowTrac
     return WorkflowTrace(
         id=workflow.id,
         kind=kind.name if kind is not None else "",
-        client=f"{workflow.client & 0xFFFFFFFF:08x}",
+        client=client_label(workflow.client, workflow.client_name),
         at=now - timedelta(seconds=now_s - workflow.started_s),
         verdict=workflow.verdict.value if workflow.verdict is not None else "",
         elapsed_s=elapsed_s,

@@ -74,7 +74,7 @@ class WorkflowTracker:
 
     # Calls.
 
-    def begin(  # what a call is known by
+    def begin(  # noqa: PLR0913  # what a call is known by
         self,
         request: CallRequest,
         named: CallIdentity,
@@ -83,13 +83,15 @@ class WorkflowTracker:
         call_id: bytes,
         lane: str,
         fingerprint: int,
+        client_name: str = "",
     ) -> tuple[Workflow, WorkflowCall] | None:
         """Note a call that begins when its stopwatch started. None: there is no place for it, which is counted.
 
-        `client` is an opaque key of whoever sent it, `fingerprint` equal for requests that ask the same.
+        `client` is an opaque key of whoever sent it, `client_name` what that is called, where it has a name; `fingerprint` is
+        equal for requests that ask the same.
         """
         now_s = request.stopwatch.started_s
-        workflow = self._workflow(named, client, lane, now_s)
+        workflow = self._workflow(named, client, client_name, lane, now_s)
         if workflow is None or workflow.is_overgrown:
             self._count(untracked_calls=1)
             return None
@@ -131,7 +133,7 @@ class WorkflowTracker:
             self._idle[workflow] = None
             self._clients[workflow.client].idle[workflow] = None
 
-    def _workflow(self, named: CallIdentity, client: int, lane: str, now_s: float) -> Workflow | None:
+    def _workflow(self, named: CallIdentity, client: int, client_name: str, lane: str, now_s: float) -> Workflow | None:
         """Return the workflow that a call belongs to, perhaps a new one. None: there are too many."""
         own = self._clients.get(client)
         found = own.by_id.get(named.workflow_id) if own is not None else None
@@ -143,7 +145,7 @@ class WorkflowTracker:
         if not self._has_place(own, now_s):
             return None
         kind = self._kind(named, lane)
-        made = Workflow(named.workflow_id, client, kind, now_s, is_by_trace=named.is_by_trace)
+        made = Workflow(named.workflow_id, client, client_name, kind, now_s, is_by_trace=named.is_by_trace)
         own = self._clients.setdefault(client, _ClientWorkflows())  # its last one may just have made place
         own.by_id[made.id] = made
         self._running += 1

@@ -25,16 +25,17 @@ class Workflow:
     """
 
     __slots__ = (
-        "_unrepaired", "_unrepaired_beyond", "answered", "calls", "calls_begun", "calls_ended", "client", "depth", "fan_out",
+        "_unrepaired", "_unrepaired_beyond", "answered", "calls", "calls_begun", "calls_ended", "client", "client_name", "depth", "fan_out",
         "id", "is_by_trace", "is_overgrown", "kind", "last_end_s", "last_ended", "running", "seq", "started_s",
         "unanswered_calls", "verdict",
     )  # fmt: skip
 
-    def __init__(
-        self, id_: str, client: int, kind: WorkflowKind | None, started_s: float, *, is_by_trace: bool
+    def __init__(  # what it is known by
+        self, id_: str, client: int, client_name: str, kind: WorkflowKind | None, started_s: float, *, is_by_trace: bool
     ) -> None:
         self.id = id_
         self.client = client  # the opaque key of whoever sent it: two clients never share a workflow
+        self.client_name = client_name  # its key's; "": it has none
         self.kind = kind  # None: of none that the profile knows
         self.is_by_trace = is_by_trace  # its id is a trace id, which nobody may have meant for this
         self.started_s = started_s  # when its first call came
