@@ -157,6 +157,18 @@ async def test_the_metrics_page_has_each_tiers_figures_and_each_named_clients() 
         assert page.count("client=") == page.count('client="acme"')
 
 
+async def test_what_a_renamed_tier_counted_stays_on_the_metrics_page_and_nothing_is_due_to_it() -> None:
+    async with tiered() as rig:
+        assert await tier_of(rig, TRIAL) == "free"
+        rig.apply(tiers=route_tiers((TIERS[0], TierSpec(name="bronze"))), key_tiers={hashed(TRIAL): "bronze"})
+        assert await tier_of(rig, TRIAL) == "bronze"
+        page = (await rig.get("/metrics")).body.decode()
+        for tier in ("free", "bronze"):
+            assert f'fleetctl_gateway_tier_good_total{{fleet="rig",lane="chat",tier="{tier}"}} 1' in page
+        assert 'tier_due_share{fleet="rig",lane="chat",tier="bronze"}' in page
+        assert 'tier_due_share{fleet="rig",lane="chat",tier="free"}' not in page
+
+
 async def test_without_tiers_and_names_the_metrics_page_has_none() -> None:
     async with tiered(tiers=(), key_tiers={}, key_names={}, tier_header=False) as rig:
         await rig.post(headers={"authorization": f"Bearer {ACME}"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fleetctl.model.gateway import LaneSnapshot
 from fleetctl.model.slo import Quantiles
 from fleetctl.model.tiers import TierSnapshot, TierWindow
@@ -11,11 +13,12 @@ from fleetctl.views.tiers import tier_lines, tier_table
 WINDOWS = tuple(
     TierWindow(
         seconds=seconds, offered=1204, good=1190, missed=10, refused={"tier-share": 3, "predicted-wait": 4},
+        token_share=0.312,
         ttft=Quantiles(count=1190, p50_s=0.1, p95_s=0.15, p99_s=0.18),
     )
     for seconds in (10.0, 60.0, 300.0, 3600.0)
 )  # fmt: skip
-PREMIUM = TierSnapshot(name="premium", in_flight=4, queued=2, due=0.59, had=0.312, floor=0.2, windows=WINDOWS)
+PREMIUM = TierSnapshot(name="premium", in_flight=4, queued=2, due=0.59, had=0.02, floor=0.2, windows=WINDOWS)
 NEW = TierSnapshot(name="free", due=0.115, floor=0.05)
 
 
@@ -25,7 +28,20 @@ def test_a_row_says_what_a_tier_had_and_what_it_is_due() -> None:
     assert [each.text for each in titles(table)][:4] == ["LANE", "TIER", "OFFERED", "GOOD"]
     rows = [[each.text for each in row.cells] for row in table.rows]
     assert rows[0] == ["short", "premium", "1,204", "99.17%", "7", "180ms", "31.2%", "59%", "20%", "4", "2"]
-    assert rows[1][:6] == ["short", "free", "0", "-", "0", "-"]
+    assert rows[1] == ["short", "free", "0", "-", "0", "-", "-", "11.5%", "5%", "0", "0"]
+
+
+def test_a_removed_tier_keeps_its_row_and_is_due_nothing() -> None:
+    gone = replace(PREMIUM, is_removed=True, in_flight=1, queued=0)
+    table = tier_table([("short", (NEW, gone))])
+    assert table is not None
+    row = [each.text for each in table.rows[1].cells]
+    assert row == ["short", "premium (removed)", "1,204", "99.17%", "7", "180ms", "31.2%", "-", "-", "1", "0"]
+    seen = LaneSnapshot(name="short", in_flight=4, queued=2, oldest_wait_s=0.0, windows=(), tiers=(gone,))
+    [line] = tier_lines(seen)
+    assert (
+        line == "premium (removed): 99.17% good of 1,204 in 5m, 7 refusals; 31.2% of the tokens; 1 in flight, 0 queued"
+    )
 
 
 def test_a_fleet_without_tiers_has_no_such_table() -> None:

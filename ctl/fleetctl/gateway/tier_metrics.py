@@ -41,16 +41,22 @@ class NamedClients:
 
 
 def tier_families(page: MetricsPage, lanes: Mapping[str, DispatchLane[ActiveRequest]], now_s: float) -> None:
-    """Write the families by lane and tier, where there are tiers."""
+    """Write the families by lane and tier, where there are tiers; of removed ones what they counted."""
     found = [
         ({"lane": name, "tier": tier.spec.name}, tier, lane.tiers)
         for name, lane in lanes.items()
         if lane.tiers is not None
         for tier in lane.tiers.all
     ]
-    if not found:
+    former = [
+        ({"lane": name, "tier": tier.spec.name}, tier)
+        for name, lane in lanes.items()
+        for tier in lane.former_tiers.all(now_s)
+    ]
+    if not (found or former):
         return
-    stats = [(labels, tier.accounts.lifetime()) for labels, tier, _ in found]
+    counted = [*((labels, tier) for labels, tier, _ in found), *former]
+    stats = [(labels, tier.accounts.lifetime()) for labels, tier in counted]
     for name, text, field in _COUNTERS:
         page.family(name, "counter", text, [(labels, float(getattr(each, field))) for labels, each in stats])
     refused = [
@@ -59,7 +65,7 @@ def tier_families(page: MetricsPage, lanes: Mapping[str, DispatchLane[ActiveRequ
         for reason, count in sorted(each.refused.items())
     ]
     page.family("tier_refused_total", "counter", "Requests of a tier that were refused, by reason.", refused)
-    slots = [(labels, float(tier.in_flight)) for labels, tier, _ in found]
+    slots = [(labels, float(tier.in_flight)) for labels, tier in counted]
     page.family("tier_in_flight", "gauge", "Requests of a tier at replicas.", slots)
     waiting = [(labels, float(tier.waiting)) for labels, tier, _ in found]
     page.family("tier_queued", "gauge", "Requests of a tier that wait.", waiting)

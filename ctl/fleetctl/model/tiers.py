@@ -68,7 +68,8 @@ class TierWindow:
     good: int = 0  # inside what is promised to it
     missed: int = 0  # outside of it, refusals among them
     refused: dict[str, int] = field(default_factory=dict)  # by reason
-    served_tokens: int = 0  # of prompts and of answers
+    served_tokens: int = 0  # of prompts and of answers, of requests that ended
+    token_share: float | None = None  # of what the lane's tiers were served in it, 0-1; None: nothing was
     ttft: Quantiles = field(default_factory=Quantiles)
 
     @property
@@ -86,6 +87,7 @@ class TierSnapshot:
     in_flight: int = 0
     queued: int = 0
     due: float = 0.0  # of the lane's tokens: its floor, and its weight's part of what is beyond all floors
-    had: float = 0.0  # of the lane's tokens lately
+    had: float = 0.0  # of the lane's tokens over the last ten seconds or so, exponentially weighted
     floor: float = 0.0
     windows: tuple[TierWindow, ...] = ()  # as the lane's, shortest first
+    is_removed: bool = False  # the profile has it no more: what is left are its figures, for an hour

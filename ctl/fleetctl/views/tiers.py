@@ -22,7 +22,7 @@ _RECENT_S = 300.0
 
 
 def tier_table(lanes: Iterable[tuple[str, tuple[TierSnapshot, ...]]]) -> Table | None:
-    """Return a row for each tier of each lane, over the last hour; TOKENS are the last seconds'. None: there are no tiers."""
+    """Return a row for each tier of each lane, over the last hour, removed ones too. None: there are no tiers."""
     rows = [_row(name, tier) for name, tiers in lanes for tier in tiers]
     titles = "LANE TIER >OFFERED >GOOD >REFUSED >TTFT_P99 >TOKENS >DUE >FLOOR >IN_FLIGHT >QUEUED"
     return text_table(titles, rows) if rows else None
@@ -33,11 +33,17 @@ def tier_lines(seen: LaneSnapshot | None) -> Iterator[str]:
     for tier in seen.tiers if seen is not None else ():
         window = _window(tier, _RECENT_S)
         good = format_fraction(round(window.good_share, 4)) if window.good_share is not None else "none"
+        promised = "" if tier.is_removed else f" (due {_share(tier.due)}, floor {_share(tier.floor)})"
         yield (
-            f"{tier.name}: {good} good of {window.offered:,} in {format_duration(_RECENT_S)}, "
-            f"{format_count(sum(window.refused.values()), 'refusal')}; {_share(tier.had)} of the tokens (due {_share(tier.due)}, "
-            f"floor {_share(tier.floor)}); {tier.in_flight} in flight, {tier.queued} queued"
+            f"{tier_label(tier)}: {good} good of {window.offered:,} in {format_duration(_RECENT_S)}, "
+            f"{format_count(sum(window.refused.values()), 'refusal')}; {_tokens(window)} of the tokens{promised}; "
+            f"{tier.in_flight} in flight, {tier.queued} queued"
         )
+
+
+def tier_label(tier: TierSnapshot) -> str:
+    """Return what a tier is called where its figures are shown."""
+    return f"{tier.name} (removed)" if tier.is_removed else tier.name
 
 
 def _row(lane: str, tier: TierSnapshot) -> tuple[str | Cell, ...]:
@@ -45,14 +51,14 @@ def _row(lane: str, tier: TierSnapshot) -> tuple[str | Cell, ...]:
     good, ttft = window.good_share, window.ttft
     return (
         lane,
-        tier.name,
+        tier_label(tier),
         f"{window.offered:,}",
         cell(NOTHING, Tone.DIM) if good is None else cell(format_fraction(round(good, 4))),
         f"{sum(window.refused.values()):,}",
         format_measured(ttft.p99_s, ttft.validity, PLAIN) if ttft.count else NOTHING,
-        _share(tier.had),
-        _share(tier.due),
-        _share(tier.floor),
+        _tokens(window),
+        NOTHING if tier.is_removed else _share(tier.due),
+        NOTHING if tier.is_removed else _share(tier.floor),
         str(tier.in_flight),
         str(tier.queued),
     )
@@ -60,6 +66,11 @@ def _row(lane: str, tier: TierSnapshot) -> tuple[str | Cell, ...]:
 
 def _window(tier: TierSnapshot, seconds: float) -> TierWindow:
     return next((each for each in tier.windows if each.seconds == seconds), TierWindow(seconds=seconds))
+
+
+def _tokens(window: TierWindow) -> str:
+    """Return the share of what the lane served in this window, of requests that ended in it."""
+    return NOTHING if window.token_share is None else _share(window.token_share)
 
 
 def _share(value: float) -> str:

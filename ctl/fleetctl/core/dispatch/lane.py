@@ -12,6 +12,8 @@ from fleetctl.core.admission.ladder import Degradation, ProbeGate, degradation_o
 from fleetctl.core.admission.queue import LaneQueue
 from fleetctl.core.admission.return_line import ReturnLine
 from fleetctl.core.dispatch.demand import PrefillDemand
+from fleetctl.core.fairness.former_tiers import FormerTiers
+from fleetctl.core.fairness.snapshots import tier_snapshots
 from fleetctl.core.routing.borrowed import BorrowedAnswers
 from fleetctl.core.routing.budget import BUDGET_SHARE, LINE_S_MAX
 from fleetctl.core.routing.usable import serving
@@ -50,6 +52,7 @@ class DispatchLane(Generic[R]):
         "demand",
         "departures",
         "displaced",
+        "former_tiers",
         "held_by_all",
         "in_flight",
         "late",
@@ -77,6 +80,7 @@ class DispatchLane(Generic[R]):
         self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
         self.in_flight = 0
         self.tiers: LaneTiers | None = None  # None: all requests are alike
+        self.former_tiers = FormerTiers()
         self.service = ServiceTime()
         self.answers = AnswerLength(route.output_tokens)
         self.departures = Departures()
@@ -232,5 +236,5 @@ class DispatchLane(Generic[R]):
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
             totals=self.accounts.totals(),
             replica_streams=self.accounts.replica_figures(now_s),
-            tiers=self.tiers.snapshot(now_s) if self.tiers is not None else (),
+            tiers=tier_snapshots(self.tiers, self.former_tiers, now_s),
         )

@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
 def hold_to_tiers(lane: DispatchLane[ActiveRequest], tiers: Sequence[RouteTier], now_s: float) -> None:
     """Take over a table's tiers; those who wait keep their place in time, and go on in the tier of the same name."""
-    before = [tier.spec.name for tier in lane.tiers.all] if lane.tiers is not None else []
     if not tiers and lane.tiers is None:
         return
+    before = lane.tiers.all if lane.tiers is not None else ()
+    names = [tier.name for tier in tiers]
+    returned = lane.former_tiers.returned(names, now_s)
+    lane.former_tiers.retire((tier for tier in before if tier.spec.name not in names), now_s)
+    names_before = [tier.spec.name for tier in before]
     if not tiers:
         lane.tiers = None
     elif lane.tiers is None:
-        lane.tiers = LaneTiers(tiers, lane.route, now_s)
+        lane.tiers = LaneTiers(tiers, lane.route, now_s, returned)
     else:
-        lane.tiers.apply(tiers, lane.route, now_s)
-    if before != [tier.name for tier in tiers]:
+        lane.tiers.apply(tiers, lane.route, now_s, returned)
+    if names_before != names:
         lane.queue, lane.late = _rehoused(lane, lane.queue, now_s), _rehoused(lane, lane.late, now_s)
 
 

@@ -16,10 +16,9 @@ from fleetctl.core.admission.ladder import degradation_of
 from fleetctl.core.fairness.tier import LaneTier, TierStanding
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import BreachKind
-from fleetctl.model.tiers import TierSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fleetctl.core.admission.ladder import Degradation
     from fleetctl.core.routing.candidate import Candidate
@@ -48,14 +47,18 @@ _LATE = (BreachKind.REFUSED, BreachKind.TTFT)
 class LaneTiers:
     """One lane's."""
 
-    def __init__(self, tiers: Sequence[RouteTier], route: RouteLane, now_s: float) -> None:
+    def __init__(
+        self, tiers: Sequence[RouteTier], route: RouteLane, now_s: float, returned: Iterable[LaneTier] = ()
+    ) -> None:
         self.all: tuple[LaneTier, ...] = ()
         self.margin = _MARGIN_AT_FIRST  # of the room that theory asks for, the part that is kept
-        self.apply(tiers, route, now_s)
+        self.apply(tiers, route, now_s, returned)
 
-    def apply(self, tiers: Sequence[RouteTier], route: RouteLane, now_s: float) -> None:
-        """Take over new rules; a tier that keeps its name keeps what it has."""
-        known = {tier.spec.name: tier for tier in self.all}
+    def apply(
+        self, tiers: Sequence[RouteTier], route: RouteLane, now_s: float, returned: Iterable[LaneTier] = ()
+    ) -> None:
+        """Take over new rules; a tier that keeps its name keeps what it has, as do those that the lane had before."""
+        known = {tier.spec.name: tier for tier in (*returned, *self.all)}
         found = []
         for rank, spec in enumerate(tiers):
             degradation = degradation_of(stepped_back(route, len(tiers) - 1 - rank))
@@ -226,21 +229,6 @@ class LaneTiers:
             self.margin = min(1.0, self.margin + _MARGIN_A_MISS)
         else:
             self.margin = max(_MARGIN_MIN, self.margin - _MARGIN_A_HIT)
-
-    def snapshot(self, now_s: float) -> tuple[TierSnapshot, ...]:
-        """Return every tier's figures."""
-        return tuple(
-            TierSnapshot(
-                name=tier.spec.name,
-                in_flight=tier.in_flight,
-                queued=tier.waiting,
-                due=tier.share,
-                had=self.had(tier, now_s),
-                floor=tier.spec.floor,
-                windows=tier.accounts.windows(now_s),
-            )
-            for tier in self.all
-        )
 
 
 def stepped_back(route: RouteLane, steps: int) -> RouteLane:
