@@ -98,7 +98,7 @@ def test_the_order_of_tiers_is_a_change() -> None:
         ({"tiers.free.weight": 0}, "tiers.free.weight: must be more than 0"),
         ({"tiers.free.weight": -1}, "tiers.free.weight: must be more than 0"),
         ({"tiers.free.max_share": "0%"}, "tiers.free.max_share.*above 0%"),
-        ({"tiers.free.max_share": "3%"}, r"tiers.free: floor \(0.05\) is above max_share \(0.03\)"),
+        ({"tiers.free.max_share": "3%"}, r"tiers.free: floor \(5%\) is above max_share \(3%\)"),
         ({"tiers.free.retry_budget": "101%"}, "tiers.free.retry_budget"),
         ({"tiers.free.wieght": 1}, "did you mean 'weight'"),
         ({"tiers.free.slo": {}}, "tiers.free.slo: promises nothing"),

@@ -20,10 +20,12 @@ from fleetctl.config.fields import (
     TokenRange,
     is_reference,
 )
+from fleetctl.config.forms import VERSION_FORM
 from fleetctl.config.generation_shape import GenerationShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
 from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
+from fleetctl.units import format_duration
 
 _EMULATOR = EmulatorSpec()
 
@@ -152,14 +154,11 @@ Replicas = Annotated[
 ]
 
 
-_VERSION_PATTERN = r"^v?[0-9]+(\.[0-9A-Za-z]+)*([.+_-][0-9A-Za-z.+_-]*)?$"
-
-
 class EngineShape(ProfileSection):
     """Which engine, and which installation of it."""
 
     kind: EngineName = Field(description="The engine, by the name it is installed under.")
-    version: Annotated[str, Field(pattern=_VERSION_PATTERN, max_length=80)] | None = Field(
+    version: Annotated[str, Field(pattern=VERSION_FORM, max_length=80)] | None = Field(
         default=None,
         description="The version that replicas must say they are, such as 0.32.0, in quotes; it also chooses the image of rendered "
         "container files. A changed one is rolled out. Unset: any.",
@@ -189,7 +188,7 @@ EngineChoice = Annotated[
                         "kind": {"type": "string", "$comment": INSTALLED_ENGINE, "description": "The engine."},
                         "version": {
                             "type": "string",
-                            "pattern": _VERSION_PATTERN,
+                            "pattern": VERSION_FORM,
                             "description": "The version that replicas must say they are. Unset: any.",
                         },
                         "executable": {
@@ -351,7 +350,8 @@ class LaneShape(ProfileSection):
         for percentile, limit_s in promised.items():
             if limit_s < within_s:
                 raise ValueError(
-                    f"coalesce.within ({within_s:g} s) is above the promised stream_gap P{percentile * 100:g} ({limit_s:g} s)"
+                    f"coalesce.within ({format_duration(within_s)}) is above the promised stream_gap "
+                    f"P{percentile * 100:g} ({format_duration(limit_s)})"
                 )
         units = dict(self.slo.tokens_per_chunk.given()) if self.slo.tokens_per_chunk else {}
         if units and max(units.values()) < tokens:

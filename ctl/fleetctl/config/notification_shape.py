@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fleetctl.config.fields import choice, choice_schema, shown
+from fleetctl.config.forms import HEADER_FORM
 from fleetctl.config.section import ProfileSection
 from fleetctl.model.notification import NotificationKind, NotificationRule, NotifyOn, Severity
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _REFERENCE = re.compile(r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$")
-_HEADER = r"^[A-Za-z0-9-]{1,64}$"
 _ENDPOINT = re.compile(r"^https?://[^\s@]+$")
 _KINDS = tuple(kind.value for kind in NotificationKind)
 
@@ -67,7 +67,7 @@ class NotificationShape(ProfileSection):
         description="success, failure, approval, always, or a list of them. PagerDuty is told of a success too where it "
         "is told of failures: what one opened the other resolves.",
     )
-    headers: dict[Annotated[str, Field(pattern=_HEADER)], _Reference] = Field(
+    headers: dict[Annotated[str, Field(pattern=HEADER_FORM)], _Reference] = Field(
         default_factory=dict, description="A webhook's own headers; each value says where its content lies."
     )
     severity: _Severity | None = Field(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from fleetctl.config.fields import Duration, Name, Usd, checked, choice, choice_schema
+from fleetctl.config.forms import PARAMETER_NAME_FORM, STEP_NAME_FORM
 from fleetctl.config.notification_shape import NotificationShape
 from fleetctl.config.runbook_step_shapes import ARGUMENTS
 from fleetctl.config.section import ProfileSection
@@ -16,7 +17,6 @@ from fleetctl.schedules.time_zones import zone_of
 
 STEPS_MAX = 100
 RECEIVERS_MAX = 10
-_STEP_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
 _RETRY = StepRetry()
 
 _Type = Annotated[
@@ -29,7 +29,7 @@ _Missed = Annotated[
 _Cron = Annotated[str, AfterValidator(checked(check_cron))]
 _TimeZone = Annotated[str, AfterValidator(checked(zone_of))]
 _Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
-_ParameterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+_ParameterName = Annotated[str, Field(pattern=PARAMETER_NAME_FORM)]
 
 
 class ParameterShape(ProfileSection):
@@ -58,7 +58,7 @@ class RetryShape(ProfileSection):
 class StepSection(ProfileSection):
     """The keys that every step may have beside its action."""
 
-    name: Annotated[str, Field(pattern=_STEP_NAME)] | None = Field(
+    name: Annotated[str, Field(pattern=STEP_NAME_FORM)] | None = Field(
         default=None, description="Its name, for steps.NAME in conditions. Unset: its action and number, scale-2."
     )
     condition: Annotated[str, Field(min_length=1, max_length=4000)] = Field(

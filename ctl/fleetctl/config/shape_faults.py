@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING
 
 from fleetctl.config.faults import ProfileFault
 from fleetctl.config.fields import shown
+from fleetctl.config.forms import FORMS
 from fleetctl.config.known_keys import describe, known_keys
+from fleetctl.errors import ConfigError
 from fleetctl.spelling import suggest
+from fleetctl.units import (
+    format_bytes,
+    format_duration,
+    format_fraction,
+    format_usd,
+    parse_bytes,
+    parse_duration_s,
+    parse_fraction,
+    parse_usd,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,12 +61,45 @@ def _message(detail: ErrorDetails) -> str:
     context = detail.get("ctx", {})
     if "error" in context:  # raised by a validator of ours, whose message is final
         return str(context["error"])
-    wanted = _WANTED.get(detail["type"])
-    if wanted is None:
+    kind, given = detail["type"], detail["input"]
+    if kind in _BOUNDS:
+        wanted = _BOUNDS[kind].format(_bound(next(iter(context.values())), given))
+    elif kind in _SIZES:
+        return f"must have {context['max_length']} {_SIZES[kind]} at most, not {len(given)}"
+    elif kind == "string_pattern_mismatch":
+        wanted = FORMS.get(context["pattern"], f"text of the form {context['pattern']}")
+    elif kind in _WANTED:
+        wanted = _WANTED[kind].format(**context)
+    else:
         return detail["msg"][0].lower() + detail["msg"][1:]
-    return f"must be {wanted.format(**context)}, not {shown(detail['input'])}"
+    return f"must be {wanted}, not {shown(given)}"
 
 
+def _bound(limit: float, given: object) -> str:
+    """Return the bound of a value in the unit that it was written with: what is held in seconds may be given as 300ms."""
+    if isinstance(given, str):
+        for parse, spell in _UNITS:
+            try:
+                parse(given)
+            except ConfigError:
+                continue
+            return spell(limit)
+    return f"{limit:.15g}"
+
+
+_UNITS: tuple[tuple[Callable[[str], float], Callable[[float], str]], ...] = (
+    (parse_duration_s, format_duration),
+    (parse_bytes, format_bytes),
+    (parse_usd, format_usd),
+    (parse_fraction, format_fraction),
+)
+_BOUNDS = {
+    "greater_than": "more than {}",
+    "greater_than_equal": "{} or more",
+    "less_than": "less than {}",
+    "less_than_equal": "{} or less",
+}
+_SIZES = {"string_too_long": "characters", "too_long": "entries"}
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -65,10 +110,8 @@ _WANTED = {
     "list_type": "a list",
     "dict_type": "a section",
     "model_type": "a section",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "{ge:g} or more",
-    "less_than_equal": "{le:g} or less",
     "literal_error": "{expected}",
     "string_too_short": "given",
     "too_short": "given",
+    "invalid_key": "a section whose keys are all words",
 }

@@ -11,6 +11,7 @@ from fleetctl.config.generation_shape import AnswerBoundsShape
 from fleetctl.config.lane_shape import LaneSloShape
 from fleetctl.config.section import ProfileSection
 from fleetctl.model.tiers import TierSpec
+from fleetctl.units import format_fraction
 
 _TIER = TierSpec(name="")
 # Each costs a figure of every kind a lane, and a look at its queue whenever a slot becomes free.
@@ -57,5 +58,7 @@ class TierShape(ProfileSection):
     @model_validator(mode="after")
     def _in_order(self) -> TierShape:
         if self.floor > self.max_share:
-            raise ValueError(f"floor ({self.floor:.4g}) is above max_share ({self.max_share:.4g})")
+            raise ValueError(
+                f"floor ({format_fraction(self.floor)}) is above max_share ({format_fraction(self.max_share)})"
+            )
         return self

@@ -10,6 +10,7 @@ from fleetctl.config.fields import Duration, Name
 from fleetctl.config.lane_shape import PercentilesShape
 from fleetctl.config.section import ProfileSection
 from fleetctl.model.workflows import WorkflowKind, WorkflowsSpec
+from fleetctl.units import format_duration
 
 _SPEC = WorkflowsSpec()
 _KIND = WorkflowKind(name="")
@@ -57,5 +58,6 @@ class WorkflowsShape(ProfileSection):
     @classmethod
     def _can_be_held(cls, idle_s: float) -> float:
         if not _IDLE_S_MIN <= idle_s <= _IDLE_S_MAX:
-            raise ValueError(f"must lie between 1s and 1h, not {idle_s:g} s: every workflow is held in memory so long")
+            held = "every workflow is held in memory so long"
+            raise ValueError(f"must lie between 1s and 1h, not {format_duration(idle_s)}: {held}")
         return idle_s
