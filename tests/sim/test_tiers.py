@@ -77,3 +77,52 @@ def test_a_tiers_bound_of_its_answers_holds_beside_the_lanes():
         rows, policy=static, spec=SimulationSpec(seed=3, settled={"all": 1}), offerings=offerings(),
     )  # fmt: skip
     assert {each.name: each.served_tokens for each in run.tiers} == {"premium": 5 * 400, "free": 5 * 164}
+
+
+KEYS = """
+gateway:
+  tier_header: HEADER
+  api_keys:
+    - {key: env:ACME, name: acme, tier: premium}
+    - {key: env:BETA, name: beta, tier: free, generation: {max_tokens: 32}}
+    - {key: env:GAMMA, name: gamma}
+"""
+THREE_TIERS = "tiers: {premium: {weight: 6}, standard: {weight: 3}, free: {weight: 1, generation: {max_tokens: 64}}}"
+
+
+def keyed(*rows: tuple[str, str], header: bool = True) -> list[tuple[str, int, int]]:
+    """Return what each tier was offered and served of such rows of (client, tier), in a lane whose own tier is standard."""
+    text = PROFILE.replace("TIERS", THREE_TIERS).replace("  all:\n", "  all:\n    tier: standard\n")
+    profile = parse_profile(text + KEYS.replace("HEADER", str(header).lower()), source="keyed")
+    arrivals = [
+        Arrival(at_s=float(number), prompt_tokens=100, output_tokens=300, stream=True, client=client, tier=tier)
+        for number, (client, tier) in enumerate(rows)
+    ]
+    spec = SimulationSpec(seed=3, settled={"all": 1})
+    run = simulate(desired_for(profile), arrivals, policy=static, spec=spec, offerings=offerings())
+    assert run.violations == ()
+    return [(each.name, each.offered, each.served_tokens) for each in run.tiers]
+
+
+def test_a_client_has_the_tier_and_the_bounds_of_the_key_of_its_name():
+    assert keyed(("acme", ""), ("acme", ""), ("beta", ""), ("gamma", ""), ("nobody", "")) == [
+        ("premium", 2, 800),
+        ("standard", 2, 800),
+        ("free", 1, 132),
+    ]
+
+
+def test_a_row_names_no_higher_tier_than_its_clients_key_has():
+    assert keyed(("acme", "free"), ("beta", "premium"), ("gamma", "premium")) == [
+        ("standard", 1, 400),
+        ("free", 2, 164 + 132),
+    ]
+    assert keyed(("acme", "free"), header=False) == [("premium", 1, 400)], "the gateway takes no such header"
+
+
+def test_a_row_of_no_known_client_has_the_tier_that_it_names():
+    assert keyed(("nobody", "premium"), ("", "free"), header=False) == [("premium", 1, 400), ("free", 1, 164)]
+
+
+def test_tiers_are_shown_wherever_the_profile_has_some():
+    assert keyed(("", "")) == [("standard", 1, 400)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleetctl.core.admission.generation import default_reason, default_tokens, stricter
+from fleetctl.core.admission.generation import default_reason, default_tokens, strictest
 from fleetctl.model.generation import BoundReason, GenerationSpec
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class BoundsTable:
         """Return what holds for a lane's answers to a key in a tier; "": to no key that is known, in none. None: nothing does."""
         known = (lane.name, key_hash, tier)
         if known not in self._known:
-            spec = lane.generation
-            for own in (self._tiers.get(tier), self._keys.get(key_hash)):
-                spec = spec if own is None else stricter(spec, own)
+            spec = strictest(lane.generation, self._tiers.get(tier), self._keys.get(key_hash))
             self._known[known] = AnswerBounds(spec) if spec.is_bounding else None
         return self._known[known]
 

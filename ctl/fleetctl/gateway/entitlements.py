@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.fairness.entitlement import entitled
+
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.request import ActiveRequest
@@ -38,14 +40,11 @@ class Entitlements:
         if tiers is None:
             return ""
         # A table is replaced whole, so that a key names a tier that there is; were it otherwise, it would have its lane's.
-        own = request.tier = tiers.named(self._tiers.get(key, "")) or tiers.default
+        own = self._tiers.get(key, "")
         named = request.headers.get(TIER) if self._takes_header else None
-        if not named:  # an empty header names none
-            return ""
-        found = tiers.named(named.decode("latin-1"))
-        if found is None:
-            shown = named[:_NAME_CHARS_MAX].decode("latin-1")
+        # An empty header names none.
+        request.tier = entitled(tiers, own, named.decode("latin-1") if named else "")
+        if request.tier is None and named:
+            request.tier, shown = entitled(tiers, own), named[:_NAME_CHARS_MAX].decode("latin-1")
             return f"there is no tier {shown!r}; there are: {', '.join(tier.spec.name for tier in tiers.all)}"
-        if found.rank > own.rank:
-            request.tier = found
         return ""

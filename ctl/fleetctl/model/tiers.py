@@ -43,6 +43,11 @@ def route_tiers(tiers: Iterable[TierSpec]) -> tuple[RouteTier, ...]:
     )
 
 
+def given_rank(own: int, named: int) -> int:
+    """Return the rank (0: the highest) of the tier that a request has which names one: none higher than its own is given."""
+    return max(own, named)
+
+
 def slo_of(lane: LaneSlo, tier: TierSpec) -> LaneSlo:
     """Return what a lane promises to a tier: of each metric the tier's targets where it has some, in the lane's order."""
     own = {target.metric for target in tier.slo.targets}

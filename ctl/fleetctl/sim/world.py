@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from fleetctl import plugins
-from fleetctl.core.admission.generation import stricter
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import RequestTokens
 from fleetctl.core.dispatch.dispatcher import Dispatcher
@@ -19,7 +18,7 @@ from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.traffic import TrafficBreakdown
-from fleetctl.load.workflows import WorkflowPlayer, workflow_limits_s
+from fleetctl.load.workflows import WorkflowPlayer
 from fleetctl.model.replica import ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
@@ -29,6 +28,7 @@ from fleetctl.sim.disturb import Disturber
 from fleetctl.sim.event_heap import EventHeap
 from fleetctl.sim.exchange import SimulatedExchange
 from fleetctl.sim.instance import engine_instance
+from fleetctl.sim.named_keys import NamedKeys
 from fleetctl.sim.observer import SimulatedObserver
 from fleetctl.sim.provider import SimulatedProvider
 from fleetctl.sim.tail import tail_s
@@ -78,13 +78,15 @@ class SimulatedWorld:
         self.dispatcher = (dispatcher_of or live_dispatcher)(self)
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
         self.traffic = TrafficBreakdown()
+        self._keys = NamedKeys(desired.profile.gateway)
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
         self._open: dict[SimulatedExchange, None] = {}  # those that have not ended, in the order they came
         self._returning = 0  # clients that were refused and will come back, and calls of workflows that are due later
-        self.tracking = WorkflowTracking(desired.profile.workflows)
-        self.workflows = WorkflowPlayer(workflow_limits_s(desired.profile.workflows))
+        workflows = desired.profile.workflows
+        self.tracking = WorkflowTracking(workflows)
+        self.workflows = WorkflowPlayer(workflows.kinds if workflows is not None else ())
         self._checker = Checker(desired.profile.capacity)
         self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
         self.desired = desired
@@ -240,7 +242,8 @@ class SimulatedWorld:
         """Count a request under its tier and its client."""
         request, row = exchange.request, exchange.row
         refusal = request.refused[0].value if request.refused is not None else ""
-        self.traffic.add(row.tier, row.client, request.stopwatch, refusal=refusal, served_tokens=exchange.served_tokens)
+        tier = request.tier.spec.name if request.tier is not None else row.tier
+        self.traffic.add(tier, row.client, request.stopwatch, refusal=refusal, served_tokens=exchange.served_tokens)
 
     def _come_again(self, row: Arrival, attempt: int) -> None:
         self._returning -= 1
@@ -259,8 +262,8 @@ class SimulatedWorld:
                 self.workflows.failed(row, lane.value)
             return
         exchange = SimulatedExchange(self, row, attempt)
-        tier = lane.tiers.named(row.tier) if lane.tiers is not None else None
-        bounds = lane.route.generation if tier is None else stricter(lane.route.generation, tier.spec.generation)
+        tier = self._keys.tier(row, lane)
+        bounds = self._keys.bounds(row, lane, tier)
         if bounds.max_tokens is not None and row.output_tokens > bounds.max_tokens:
             needed, exchange.output_tokens = needed.bounded(bounds.max_tokens), bounds.max_tokens
         request = exchange.request = ActiveRequest(

@@ -24,6 +24,13 @@ def stricter(lane: GenerationSpec, key: GenerationSpec) -> GenerationSpec:
     )
 
 
+def strictest(lane: GenerationSpec, *own: GenerationSpec | None) -> GenerationSpec:
+    """Return the bounds under a lane's and those of the tier and the key that a request has; None: it has none of its own."""
+    for each in own:
+        lane = lane if each is None else stricter(lane, each)
+    return lane
+
+
 def default_tokens(bounds: GenerationSpec, *, prompt_tokens: int, max_model_len: int, least: int = 0) -> int | None:
     """Return the length of an answer whose request names none. None: the engine's own.
 
