@@ -151,3 +151,53 @@ def test_tiers_and_clients_of_a_trace_have_figures_of_their_own(fleetctl, tmp_pa
 
 def test_a_trace_without_tiers_and_clients_is_shown_without_them(fleetctl):
     assert "TOKEN SHARE" not in fleetctl(*SHORTLY).out
+
+
+PROMISING = """
+apiVersion: fleetctl/v1
+name: promising
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: emulator
+provider: local
+workload: {peak_rps: 6, prompt_tokens: {p50: 1020, p99: 4142}, output_tokens: {p50: 129, p99: 601}}
+slo: {objective: 95%}
+tiers: {gold: {slo: {ttft: {p99: GOLD}}}, tin: {}}
+workflows: {kinds: {agent: {steps: 2, slo: {p99: AGENT}}}}
+lanes: {only: {slo: {ttft: {p99: 2s}}, max_wait: 2s, replicas: 2}}
+capacity: {gpus: [L40S], max_nodes: 2}
+gateway: {api_keys: [{key: env:ACME, name: acme, tier: gold}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gold", "agent", "missed"),
+    [
+        ("1s", "30s", []),
+        ("1ms", "30s", ["tier gold under built-in: MISSED good requests 0% of 95% (0 of 2); ttft P99 ~"]),
+        ("1s", "100ms", ["workflows agent under built-in: MISSED elapsed P99 ~"]),
+    ],
+)
+def test_check_slo_counts_the_promises_of_tiers_and_of_workflows(fleetctl, tmp_path, gold, agent, missed):
+    profile, trace, page = tmp_path / "p.yaml", tmp_path / "t.csv", tmp_path / "page.html"
+    profile.write_text(PROMISING.replace("GOLD", gold).replace("AGENT", agent))
+    singles = [f"{number / 2},300,20,{'acme' if number in (3, 9) else ''},,,," for number in range(60)]
+    calls = ["30,300,20,,w,agent,a,", "30,300,20,,w,,b,a"]
+    trace.write_text(
+        "\n".join(["arrival_s,prompt_tokens,output_tokens,client,workflow,kind,id,after", *singles, *calls])
+    )
+    ran = fleetctl("simulate", str(profile), "--trace", str(trace), "-q", "--check-slo", "--report", str(page))
+
+    rows = {cells[1]: cells for line in ran.out.splitlines() if (cells := line.split())[:1] == ["built-in"]}
+    assert rows["gold"][2] == "2", "the tier of the key of that name, though no row names a tier"
+    assert rows["gold"][-2].endswith(f"/{gold}")
+    assert rows["gold"][-1] == ("MISSED" if gold == "1ms" else "~kept")
+    assert any(cell.endswith(f"/{agent}") for cell in rows["agent"])
+    assert ran.code == (5 if missed else 0)
+    assert ran.err.count("MISSED") == len(missed)
+    for line in missed:
+        assert line in ran.err
+        assert line in ran.out
+        assert "MISSED" in page.read_text(encoding="utf-8")
+    value = json.loads(fleetctl("simulate", str(profile), "--trace", str(trace), "-q", "-o", "json").out)
+    assert differences(value, "SimulationReport", "simulate") == []
+    assert [each["limit"] for each in value["workflows"][0]["promises"]] == [{"30s": 30.0, "100ms": 0.1}[agent]]

@@ -15,6 +15,7 @@ from fleetctl.load.report import LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.worker import LoadRun
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.tiers import TierSpec
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations.traffic import failures
 from tests.load.conftest import answer_well, event, open_stream, token
@@ -353,7 +354,7 @@ async def test_every_client_of_a_trace_has_its_own_key_tier_and_figures(
     server = await serve(refuse_free)
     keys = {"acme": "env:ACME_KEY"}
     report = await load(
-        server, trace=str(trace), duration_s=None, tiers=("premium", "free"), keys=keys, api_key="env:REST_KEY", slos={"short": SLO}
+        server, trace=str(trace), duration_s=None, tiers=(TierSpec(name="premium"), TierSpec(name="free")), keys=keys, api_key="env:REST_KEY", slos={"short": SLO}
     )  # fmt: skip
 
     sent = sorted((head["authorization"], head.get("x-fleetctl-tier", "")) for head in server.headers)

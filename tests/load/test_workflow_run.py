@@ -12,6 +12,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.load.report import LoadReport, LoadSpec
 from fleetctl.load.worker import LoadRun
 from fleetctl.load.workflows import CALL_TRIES_MAX
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 from tests.load.conftest import answer_well
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Serve = Callable[[Behaviour], Awaitable[Server]]
 
+AGENT = WorkflowKind(name="agent", targets=(ElapsedTarget(percentile=0.99, limit_s=30.0),))
 HEADER = "arrival_s,prompt_tokens,output_tokens,workflow,kind,id,after,think"
 
 
@@ -51,7 +53,7 @@ async def test_steps_follow_on_each_other_and_name_workflow_kind_and_parent(serv
         return response
 
     server = await serve(answer)
-    report = await load(server, agents(tmp_path / "t.csv", 10), workflow_limits_s={"agent": 30.0})
+    report = await load(server, agents(tmp_path / "t.csv", 10), kinds=(AGENT,))
     (figures,) = report.workflows
     assert (figures.kind, figures.offered, figures.completed, figures.calls) == ("agent", 10, 10, 30)
     assert (figures.good, figures.good_share, figures.queued_share) == (10, 1.0, None)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl.core.slo.judge import COUNTS_ALONE
 from fleetctl.errors import ConfigError
 from fleetctl.load.calls import TraceCall, call_headers
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import Arrival, arrivals
 from fleetctl.load.workflows import CALL_TRIES_MAX, WorkflowPlayer
+from fleetctl.model.verdict import Compliance
+from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+KIND = WorkflowKind(name="k", targets=(ElapsedTarget(percentile=0.99, limit_s=10.0),))
 HEADER = "arrival_s,prompt_tokens,output_tokens,workflow,kind,id,after,think"
 
 
@@ -99,9 +104,11 @@ def test_a_workflow_of_too_many_calls_is_refused(tmp_path: Path) -> None:
         played(str(path))
 
 
-def call_of(number: int, count: int, after: tuple[int, ...] = (), *, think_s: float = 0.0, kind: str = "k") -> Arrival:
+def call_of(
+    number: int, count: int, after: tuple[int, ...] = (), *, think_s: float = 0.0, kind: str = "k", workflow: str = "w"
+) -> Arrival:
     call = TraceCall(
-        workflow="w", kind=kind, name=str(number), number=number, count=count, after=after, think_s=think_s
+        workflow=workflow, kind=kind, name=str(number), number=number, count=count, after=after, think_s=think_s
     )
     return Arrival(at_s=0.0, prompt_tokens=1, output_tokens=1, stream=True, call=call)
 
@@ -119,7 +126,7 @@ def test_a_refused_call_is_sent_again_when_it_was_told_to_and_its_workflow_fails
 
 
 def test_where_a_call_fails_none_of_those_that_wait_is_sent_nor_one_that_is_due_later() -> None:
-    player = WorkflowPlayer({"k": 10.0})
+    player = WorkflowPlayer((KIND,))
     rows = [call_of(0, 3), call_of(1, 3, think_s=5.0), call_of(2, 3, (0,))]
     assert [player.arrived(row, 0.0) for row in rows] == [0.0, 5.0, None]
     player.failed(rows[0], "error")
@@ -130,7 +137,7 @@ def test_where_a_call_fails_none_of_those_that_wait_is_sent_nor_one_that_is_due_
 
 def test_a_workflow_is_good_within_its_limit_and_undecided_until_that_has_passed() -> None:
     for ends_s, good in ((9.0, 1), (11.0, 0)):
-        player, row = WorkflowPlayer({"k": 10.0}), call_of(0, 1)
+        player, row = WorkflowPlayer((KIND,)), call_of(0, 1)
         player.arrived(row, 0.0)
         assert player.figures(9.0)[0].undecided == 1
         assert player.figures(11.0)[0].undecided == 0
@@ -213,3 +220,46 @@ def test_rows_without_workflows_are_as_they_were(tmp_path: Path) -> None:
     found = played(trace_of(tmp_path / "t.csv", "0,10,5", "1,20,5", header="arrival_s,prompt_tokens,output_tokens"))
     assert [each.call for each in found] == [None, None]
     assert all(before.at_s <= after.at_s for before, after in pairwise(found))
+
+
+def test_promises_count_what_failed_and_what_has_run_too_long_and_leave_out_what_may_still_keep_them() -> None:
+    targets = (ElapsedTarget(percentile=0.5, limit_s=10.0), ElapsedTarget(percentile=0.9, limit_s=30.0))
+    player = WorkflowPlayer((WorkflowKind(name="k", targets=targets),))
+    rows = {name: call_of(0, 1, workflow=name) for name in ("fast", "slow", "failed", "begun")}
+    for row in rows.values():
+        assert player.arrived(row, 0.0) == 0.0
+    player.completed(rows["fast"], 5.0)
+    player.completed(rows["slow"], 20.0)
+    player.failed(rows["failed"], "error")
+    (figures,) = player.figures(25.0, confidence=COUNTS_ALONE)
+
+    half, most = figures.promises
+    assert (half.name, half.limit, half.samples, half.missed, half.undecided) == ("elapsed P50", 10.0, 4, 3, 0)
+    assert (most.name, most.limit, most.samples, most.missed, most.undecided) == ("elapsed P90", 30.0, 3, 1, 1)
+    assert [each.compliance for each in figures.promises] == [Compliance.MISSED, Compliance.MISSED]
+    assert half.measured == pytest.approx(5.0, rel=0.01)
+    assert (figures.offered, figures.good, figures.undecided) == (4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (("0,1,1,w,agnet,,,,a",), r":2: no kind 'agnet' of workflows \(did you mean 'agent'\?\)"),
+        (("0,1,1,w,agent,,,,a", "0,1,1,w,nope,,,,a"), r":3: no kind 'nope' of workflows$"),
+        (("0,1,1,w,agent,,,,a", "0,1,1,w,,,,,b"), r":3: workflow 'w' is client 'a''s, and here client 'b''s"),
+        (("0,1,1,w,agent,,,,a", "0,1,1,w,,,,,"), r":3: workflow 'w' is client 'a''s, and here of no client"),
+    ],
+)
+def test_kinds_that_the_profile_has_not_and_workflows_of_two_clients_are_named_by_their_line(
+    tmp_path: Path, rows: tuple[str, ...], message: str
+) -> None:
+    path = trace_of(tmp_path / "t.csv", *rows, header=f"{HEADER},client")
+    with pytest.raises(ConfigError) as caught:
+        played(path, kinds=(WorkflowKind(name="agent"),))
+    assert re.search(message, caught.value.message)
+    assert caught.value.message.startswith(path)
+
+
+def test_without_kinds_a_trace_may_name_any(tmp_path: Path) -> None:
+    (found,) = calls(played(trace_of(tmp_path / "t.csv", "0,1,1,w,nope,,,")))
+    assert found.kind == "nope"

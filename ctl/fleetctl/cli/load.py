@@ -31,7 +31,11 @@ ClientKeys = Annotated[
     typer.Option("--key", metavar="CLIENT=REF", help="A key of a trace's client alone, like search=env:SEARCH_KEY."),
 ]
 CheckSlo = Annotated[
-    bool, typer.Option("--check-slo", help="Exit 5 if a lane missed its SLO, 9 if too few were answered to know.")
+    bool,
+    typer.Option(
+        "--check-slo",
+        help="Exit 5 if a lane, a tier or a kind of workflows missed its SLO, 9 if too few were answered to know.",
+    ),
 ]
 
 

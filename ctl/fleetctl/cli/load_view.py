@@ -14,6 +14,7 @@ from fleetctl.units import format_duration, format_fraction
 from fleetctl.views.canvas import PLAIN
 from fleetctl.views.conditions import verdict_cell
 from fleetctl.views.figures import format_percentile, percentile_cells
+from fleetctl.views.promises import good_cell, promise_cell, promised_percentiles
 from fleetctl.views.streams import stalled_cell, unit_cell
 from fleetctl.views.table import NOTHING, Cell, text_table
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _LATE_S = 0.1  # a generator this late at its P99 measured itself
 _COUNTS = "LANE >REQUESTS >OK >REFUSED >FAILED >CUT_SHORT >ATTAINED >GOODPUT_RPS >TOKENS/S SLO REASON"
 _TRAFFIC = ">OFFERED >GOOD >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P95 >TTFT_P99"
-_WORKFLOWS = "WORKFLOW >OFFERED >COMPLETED >FAILED >CUT_SHORT >GOOD >RETRIES >ELAPSED_P50 >P95 >P99 >MAX >BACKOFF"
+_WORKFLOWS = "WORKFLOW >OFFERED >COMPLETED >FAILED >CUT_SHORT >GOOD >RETRIES >ELAPSED_P50 >P95 >P99 >MAX SLO >BACKOFF"
 _SHOWN = (Metric.TTFT, Metric.ITL, Metric.STREAM_GAP, Metric.E2E)
 
 
@@ -53,6 +54,7 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         *_streams(report.lanes, slos),
         *_traffic(report),
         *([section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else ()),
+        lines(*verdict.promises_missed),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
         lines(*_cautions(report)),
     )
@@ -117,26 +119,28 @@ def _streams(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Iterat
 
 def _traffic(report: LoadReport) -> Iterator[OutputSection]:
     """Yield what became of each tier and each client, where requests have any."""
-    for what, found in (("TIER", report.tiers), ("CLIENT", report.clients)):
-        if found:
-            yield section(text_table(f"{what} {_TRAFFIC}", [_traffic_row(each) for each in found]))
+    if report.tiers:
+        rows = [(*_traffic_row(each), promise_cell(each.promises)) for each in report.tiers]
+        yield section(text_table(f"TIER {_TRAFFIC} SLO", rows))
+    if report.clients:
+        yield section(text_table(f"CLIENT {_TRAFFIC}", [_traffic_row(each) for each in report.clients]))
 
 
-def _traffic_row(each: TrafficFigures) -> tuple[str, ...]:
-    good = format_fraction(each.good_share) if each.good_share is not None else NOTHING
+def _traffic_row(each: TrafficFigures) -> tuple[str | Cell, ...]:
     return (
-        each.name or NOTHING, str(each.offered), good, str(each.refusals), str(each.served_tokens), format_fraction(each.token_share),
-        *(shown.text for shown in percentile_cells(each.ttft, PLAIN)),
+        each.name or NOTHING, str(each.offered), good_cell(each.good_share, each.promises), str(each.refusals), str(each.served_tokens),
+        format_fraction(each.token_share), *promised_percentiles(each.ttft, each.promises),
     )  # fmt: skip
 
 
-def _played(each: PlayedWorkflows) -> tuple[str, ...]:
+def _played(each: PlayedWorkflows) -> tuple[str | Cell, ...]:
     good, backoff = (
         format_fraction(share) if share is not None else NOTHING for share in (each.good_share, each.backoff_share)
     )
     failed = ", ".join(f"{count} {why}" for why, count in each.failed.items()) or "0"
     counts = (each.kind, str(each.offered), str(each.completed), failed, str(each.undecided), good, str(each.retries))
-    return (*counts, *_quantiles(each.elapsed)[1:], backoff)
+    longest = format_duration(each.elapsed.max_s) if each.elapsed.count else NOTHING
+    return (*counts, *promised_percentiles(each.elapsed, each.promises), longest, promise_cell(each.promises), backoff)
 
 
 def _unit_promise(slo: LaneSlo | None, metric: Metric) -> str:

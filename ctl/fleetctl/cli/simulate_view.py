@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
-from fleetctl.operations.simulation_report import format_share, traffic_cells
+from fleetctl.operations.kept_promises import missed_promises
+from fleetctl.operations.simulation import promised_parts
+from fleetctl.operations.simulation_report import elapsed_cells, format_share, traffic_cells
 from fleetctl.units import format_duration, format_usd
-from fleetctl.views.table import NOTHING, text_table
+from fleetctl.views.promises import promise_cell
+from fleetctl.views.table import NOTHING, Cell, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fleetctl.cli.output import OutputSection
-    from fleetctl.operations.simulation import PolicyLane, PolicyWorkflows, SimulationReport
+    from fleetctl.operations.simulation import PolicyLane, PolicyTraffic, PolicyWorkflows, SimulationReport
 
 _BAR = 30
 _LANES = (
@@ -23,9 +26,7 @@ _LANES = (
     ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
 )
 _TRAFFIC = ">OFFERED >GOOD >WORST_SEED >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P99"
-_WORKFLOWS = (
-    "POLICY WORKFLOW >OFFERED >COMPLETED >FAILED >GOOD >WORST_SEED >RETRIES >ELAPSED_P50 >ELAPSED_P99 >QUEUED >BACKOFF"
-)
+_WORKFLOWS = "POLICY WORKFLOW >OFFERED >COMPLETED >FAILED >GOOD >WORST_SEED >RETRIES >ELAPSED_P50 >ELAPSED_P99 SLO >QUEUED >BACKOFF"
 _FIGURES: dict[str, Callable[[PolicyLane], str]] = {
     "good": lambda lane: format_share(lane.good_share),
     "refused": lambda lane: str(lane.refused),
@@ -58,15 +59,21 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
     )
     policies = tuple(dict.fromkeys(each.policy for each in report.runs))
     played = [section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else []
-    sections = (lines(head), shown, *_traffic(report), *played, _decisions(report, policies))
+    missed = lines(*missed_promises(promised_parts(report)))
+    sections = (lines(head), shown, *_traffic(report), *played, missed, _decisions(report, policies))
     return View(value=to_plain(report), names=policies, sections=sections)
 
 
 def _traffic(report: SimulationReport) -> Iterator[OutputSection]:
-    for what, found in (("TIER", report.tiers), ("CLIENT", report.clients)):
-        if found:
-            rows = [(each.policy, each.name or NOTHING, *traffic_cells(each)) for each in found]
-            yield section(text_table(f"POLICY {what} {_TRAFFIC}", rows))
+    if report.tiers:
+        rows = [(*_part(each), promise_cell(each.promises)) for each in report.tiers]
+        yield section(text_table(f"POLICY TIER {_TRAFFIC} SLO", rows))
+    if report.clients:
+        yield section(text_table(f"POLICY CLIENT {_TRAFFIC}", [_part(each) for each in report.clients]))
+
+
+def _part(each: PolicyTraffic) -> tuple[str | Cell, ...]:
+    return (each.policy, each.name or NOTHING, *traffic_cells(each))
 
 
 def _row(lane: PolicyLane) -> tuple[str, ...]:
@@ -78,10 +85,10 @@ def _row(lane: PolicyLane) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _played(each: PolicyWorkflows) -> tuple[str, ...]:
+def _played(each: PolicyWorkflows) -> tuple[str | Cell, ...]:
     return (
         each.policy, each.kind, str(each.offered), str(each.completed), str(each.failed), format_share(each.good_share),
-        format_share(each.good_share_min), str(each.retries), _seconds(each.elapsed_p50_s), _seconds(each.elapsed_p99_s),
+        format_share(each.good_share_min), str(each.retries), *elapsed_cells(each),
         format_share(each.queued_share), format_share(each.backoff_share),
     )  # fmt: skip
 

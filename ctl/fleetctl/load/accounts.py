@@ -7,19 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.accounts import LaneAccounts
+from fleetctl.core.slo.breach import Limits
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.judge import judge_live, judge_run
 from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.stopwatch import RequestStopwatch
 from fleetctl.model.gateway import LaneSnapshot, LaneWindow
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
+from fleetctl.model.tiers import slo_of
 from fleetctl.model.verdict import BreachRecord, Compliance, SloVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from fleetctl.model.slo import BreachKind
+    from fleetctl.model.tiers import TierSpec
 
 UNNAMED_LANE = "-"  # no answer named its lane
 _LANES_MAX = 64  # lane names come from the other side
@@ -29,11 +32,12 @@ _NO_SLO = LaneSlo(targets=())  # a lane that the fleet's profile does not have i
 class ClientStopwatch(RequestStopwatch):
     """A request's times, which may move to another lane's accounts when its answer names one."""
 
-    __slots__ = ("_miss_found", "accounts", "is_stream", "lane")
+    __slots__ = ("_miss_found", "accounts", "is_stream", "lane", "tier")
 
-    def __init__(self, lane: str, accounts: LaneAccounts, started_s: float, *, is_stream: bool) -> None:
+    def __init__(self, lane: str, tier: str, accounts: LaneAccounts, started_s: float, *, is_stream: bool) -> None:
         super().__init__(accounts, started_s)
         self.lane = lane
+        self.tier = tier
         self.accounts = accounts
         self.is_stream = is_stream
         self._miss_found: tuple[float, BreachKind] | None = None  # when, and what
@@ -58,10 +62,15 @@ class ClientStopwatch(RequestStopwatch):
 class ClientAccounts:
     """Every lane's accounts. Without any SLO nothing is judged."""
 
-    def __init__(self, slos: Mapping[str, LaneSlo], *, objective: float, now_s: float) -> None:
+    def __init__(
+        self, slos: Mapping[str, LaneSlo], *, objective: float, now_s: float, tiers: Sequence[TierSpec] = ()
+    ) -> None:
         self._slos = {name: _seen_by_clients(slo) for name, slo in slos.items()}
+        self.promised = tuple(self._slos.values())  # of every lane, as far as a client can see it
         if slos:
-            self._slos = {UNNAMED_LANE: _loosest(self._slos.values()), **self._slos}
+            self._slos = {UNNAMED_LANE: _loosest(self.promised), **self._slos}
+        self._tiers = {tier.name: tier for tier in tiers}
+        self._limits: dict[tuple[str, str], Limits] = {}  # by lane and tier
         self._objective = objective
         self._start_s = now_s
         self._lanes: dict[str, LaneAccounts] = {}
@@ -74,23 +83,25 @@ class ClientAccounts:
         name = lane or UNNAMED_LANE
         return name if name in self._lanes or len(self._lanes) < _LANES_MAX else UNNAMED_LANE
 
-    def begin(self, lane: str, started_s: float, *, is_stream: bool) -> ClientStopwatch:
-        """Return the stopwatch of a request of this lane, which was sent at `started_s`.
+    def begin(self, lane: str, started_s: float, *, is_stream: bool, tier: str = "") -> ClientStopwatch:
+        """Return the stopwatch of a request of this lane and tier, which was sent at `started_s`.
 
-        Empty: none is known yet. Until an answer names one it may wait as long as the most patient lane allows.
+        Empty: none is known yet. Until an answer names them it may wait as long as the most patient lane and tier allow.
         """
         name = self.lane_name(lane)
-        watch = ClientStopwatch(name, self._accounts(name), started_s, is_stream=is_stream)
+        watch = ClientStopwatch(name, tier, self._accounts(name), started_s, is_stream=is_stream)
+        if self._tiers and self._slos:
+            watch.hold_to(self._limits_of(name, tier))
         self._open.add(watch)
         return watch
 
-    def named(self, watch: ClientStopwatch, lane: str) -> ClientStopwatch:
-        """Return the stopwatch to go on with, now that an answer has begun and named its lane."""
-        if self.lane_name(lane) == watch.lane:
+    def named(self, watch: ClientStopwatch, lane: str, tier: str = "") -> ClientStopwatch:
+        """Return the stopwatch to go on with, now that an answer has begun and named its lane, and its tier if it has one."""
+        if (self.lane_name(lane), tier) == (watch.lane, watch.tier):
             return watch
         watch.take_back()
         self._open.discard(watch)
-        return self.begin(lane, watch.started_s, is_stream=watch.is_stream)
+        return self.begin(lane, watch.started_s, is_stream=watch.is_stream, tier=tier)
 
     def end(
         self,
@@ -179,6 +190,20 @@ class ClientAccounts:
             return SloVerdict()
         window = stats.window(now_s - self._start_s, slo)
         return judge_run(window, objective=self._objective, undecided=undecided)
+
+    def _limits_of(self, lane: str, tier: str) -> Limits:
+        """Return what a lane promises to a tier; the loosest of those that it may be of, where either is not known."""
+        found = self._limits.get((lane, tier))
+        if found is None:
+            own, one = self._slos.get(lane, _NO_SLO), self._tiers.get(tier)
+            lanes = self.promised if lane == UNNAMED_LANE else (own,)
+            promised = [slo_of(slo, each) for slo in lanes for each in ([one] if one else self._tiers.values())]
+            is_known = one is not None and lane != UNNAMED_LANE
+            # Lanes and tiers of other names come from the other side: of those nothing is kept.
+            found = Limits.of(promised[0] if is_known else _loosest(promised))
+            if lane in self._slos and (is_known or not tier):
+                self._limits[lane, tier] = found
+        return found
 
     def _accounts(self, name: str) -> LaneAccounts:
         if name not in self._lanes:

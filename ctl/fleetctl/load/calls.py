@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fleetctl.model.slo import Quantiles
+from fleetctl.model.verdict import PromiseFinding
 
 WORKFLOW_HEADER: Final = "x-fleetctl-workflow"
 KIND_HEADER: Final = "x-fleetctl-workflow-kind"
@@ -47,6 +48,7 @@ class PlayedWorkflows:
     elapsed: Quantiles  # of those completed: from the first call's sending to the last one's end
     queued_share: float | None  # of their elapsed time, in the gateway's queues, by the critical path; null: not known
     backoff_share: float | None  # of the same, between a refusal and the next try
+    promises: tuple[PromiseFinding, ...] = ()  # of its kind's elapsed time, lowest percentile first
 
 
 def call_headers(call: TraceCall, parent: TraceCall | None) -> dict[str, str]:

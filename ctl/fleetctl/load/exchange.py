@@ -127,6 +127,7 @@ class ClientRequest:
     body: bytes
     headers: dict[str, str]
     is_stream: bool
+    tier: str = ""  # that it should have, as far as its client knows
 
 
 async def converse(
@@ -135,9 +136,9 @@ async def converse(
     """Send one request, live through its answer, and account for it. Never raises for what the other side does."""
     is_stream = request.is_stream
     headers = request.headers
-    exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""), tier=headers.get(TIER_HEADER, ""), streamed=is_stream)
+    exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""), tier=request.tier, streamed=is_stream)
     sent_s = now_s()
-    watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream)
+    watch = accounts.begin(exchange.lane, sent_s, is_stream=is_stream, tier=exchange.tier)
     try:
         async with session.post(request.url, data=request.body, headers=request.headers) as response:
             exchange.status = response.status
@@ -147,7 +148,7 @@ async def converse(
             exchange.has_retry_after = "retry-after" in response.headers
             exchange.retry_after_s = _seconds(response.headers.get("retry-after", ""))
             # Only where the request names its lane is it known before its answer.
-            watch = accounts.named(watch, exchange.lane)
+            watch = accounts.named(watch, exchange.lane, exchange.tier)
             await _read(response, exchange, watch, now_s)
     except TimeoutError:
         exchange.failure = FailureKind.TIMEOUT

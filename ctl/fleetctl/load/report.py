@@ -8,8 +8,10 @@ from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.model.profile import Distribution, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.tiers import TierSpec
 from fleetctl.model.traffic import TrafficFigures
 from fleetctl.model.verdict import SloVerdict
+from fleetctl.model.workflows import WorkflowKind
 
 # The public Azure LLM conversation trace of 2023 (Splitwise, ISCA 2024): 19,366 requests in 58 minutes.
 CONVERSATION = WorkloadSpec(
@@ -36,9 +38,14 @@ class LoadSpec:
     keys: dict[str, str] = field(default_factory=dict)  # by the client of a trace's rows: its own, as a reference
     tier: str = ""  # sent as x-fleetctl-tier; empty: the trace's tier column, or none
     lane: str = ""  # sent as x-fleetctl-lane; empty: the trace's lane column, or none
-    tiers: tuple[str, ...] = ()  # the profile's, in order: a trace may name no others; none: it may name any
+    tiers: tuple[TierSpec, ...] = ()  # the profile's, in order: a trace may name no others; none: it may name any
+    key_tiers: dict[str, str] = field(
+        default_factory=dict
+    )  # by reference, as `keys` has them: their tiers, where they have
     slos: dict[str, LaneSlo] = field(default_factory=dict)  # by lane; with none, nothing is judged
-    workflow_limits_s: dict[str, float] = field(default_factory=dict)  # by kind: a workflow is good within it
+    kinds: tuple[
+        WorkflowKind, ...
+    ] = ()  # of the profile's workflows: a trace may name no others; none: it may name any
     objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
     seed: int = 0

@@ -106,10 +106,11 @@ def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, Tr
     """Yield the trace's rows at the run's own times: skipped to the offset, sped up, thinned, and looped if short."""
     path = Path(spec.trace)
     keep = _share_to_keep(spec, path)
+    tiers, kinds = [tier.name for tier in spec.tiers], [kind.name for kind in spec.kinds]
     lap, lap_start_s = 1, 0.0
     while True:
         last_s = None
-        for unit in read_units(path, tiers=spec.tiers):
+        for unit in read_units(path, tiers=tiers, kinds=kinds):
             began_s = unit[0].arrival_s
             if began_s < spec.offset_s:
                 continue

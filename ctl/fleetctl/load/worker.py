@@ -13,6 +13,8 @@ import aiohttp
 import msgspec
 
 from fleetctl.core.slo.endings import Ending
+from fleetctl.core.slo.judge import RUN_CONFIDENCE
+from fleetctl.core.slo.promises import TierPromises
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.core.slo.traffic import TrafficBreakdown
 from fleetctl.errors import ConfigError, UnavailableError
@@ -24,6 +26,7 @@ from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import GeneratorFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.trace import Arrival, arrival_duration_s, arrivals, check_spec
 from fleetctl.load.workflows import WorkflowPlayer
+from fleetctl.model.tiers import given_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -46,7 +49,7 @@ class LoadRun:
         self._stop, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._total, self._recent = self._counts(), self._counts()
-        self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=clock.monotonic_s())
+        self._accounts = _accounts(spec, clock.monotonic_s())
         self._traffic = TrafficBreakdown()
         self._keys = {client: _authorization(reference) for client, reference in spec.keys.items()}
         self._lateness = QuantileSketch()
@@ -57,7 +60,7 @@ class LoadRun:
         self._drain_timed_out = False
         self._fault: BaseException | None = None
         self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
-        self._workflows = WorkflowPlayer(spec.workflow_limits_s)
+        self._workflows = WorkflowPlayer(spec.kinds)
         self._thinking = 0  # calls that are due later
         self._is_ending = False  # nobody follows on anybody any more
 
@@ -78,7 +81,7 @@ class LoadRun:
             self._session = session
             model = self._model = spec.model or await _first_model(session, spec.url)
             self._start_s = self._ticked_s = self._last_answer_s = self._clock.monotonic_s()
-            self._accounts = ClientAccounts(spec.slos, objective=spec.objective, now_s=self._start_s)
+            self._accounts = _accounts(spec, self._start_s)
             ticker = asyncio.create_task(self._tick())
             try:
                 await self._send_all()
@@ -118,7 +121,8 @@ class LoadRun:
         if arrival.call is not None:
             headers |= call_headers(arrival.call, self._workflows.parent(arrival))
         url = self._spec.url.rstrip("/") + "/v1/chat/completions"
-        request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream)
+        tier = _expected_tier(arrival, self._spec)
+        request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream, tier=tier)
         self._launch(self._one(arrival, request, due_s))
 
     async def _send_later(self, arrival: Arrival, due_s: float) -> None:
@@ -264,10 +268,14 @@ class LoadRun:
             lanes=self._total.lanes(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
             total=self._total.total(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
             generator=self._generator(),
-            tiers=self._traffic.by_tier(self._spec.tiers),
+            tiers=self._traffic.by_tier([tier.name for tier in self._spec.tiers], self._tier_promises().judged),
             clients=self._traffic.by_client(),
             workflows=self._workflows.figures(now_s),
         )
+
+    def _tier_promises(self) -> TierPromises:
+        spec, lanes = self._spec, self._accounts.promised
+        return TierPromises(tiers=spec.tiers, lanes=lanes, objective=spec.objective, confidence=RUN_CONFIDENCE)
 
     def _generator(self) -> GeneratorFigures:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -279,6 +287,20 @@ class LoadRun:
             cpu_s=usage.ru_utime + usage.ru_stime,
             in_flight_peak=self._in_flight_peak,
         )
+
+
+def _accounts(spec: LoadSpec, now_s: float) -> ClientAccounts:
+    return ClientAccounts(spec.slos, objective=spec.objective, now_s=now_s, tiers=spec.tiers)
+
+
+def _expected_tier(arrival: Arrival, spec: LoadSpec) -> str:
+    """Return the tier that a request should have: its key's, or a lower one that it names; "": its lane's, whichever that is."""
+    named = spec.tier or arrival.tier
+    own = spec.key_tiers.get(spec.keys.get(arrival.client, spec.api_key), "")
+    order = [tier.name for tier in spec.tiers]
+    if own not in order or named not in order:
+        return named or own
+    return order[given_rank(order.index(own), order.index(named))]
 
 
 def _headers(arrival: Arrival, spec: LoadSpec) -> dict[str, str]:

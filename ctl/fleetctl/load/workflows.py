@@ -9,27 +9,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from fleetctl.core.slo.judge import RUN_CONFIDENCE
+from fleetctl.core.slo.promises import judge_elapsed
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.load.trace import Arrival
 from fleetctl.model.slo import Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Sequence
 
     from fleetctl.load.calls import TraceCall
-    from fleetctl.model.workflows import WorkflowsSpec
+    from fleetctl.model.verdict import PromiseFinding
+    from fleetctl.model.workflows import ElapsedTarget, WorkflowKind
 
 # A client's libraries try a refused call two to five times; after so many its workflow fails.
 CALL_TRIES_MAX: Final = 5
 _KINDS_MAX = 64  # they come from a trace
 UNNAMED_KIND: Final = "-"
-
-
-def workflow_limits_s(spec: WorkflowsSpec | None) -> dict[str, float]:
-    """Return the seconds that a good workflow takes at most, by kind, of those that anything is promised of."""
-    kinds = spec.kinds if spec is not None else ()
-    return {kind.name: kind.limit_s for kind in kinds if kind.limit_s is not None}
 
 
 @dataclass(slots=True)
@@ -68,8 +65,8 @@ class _OpenWorkflow:
 class WorkflowPlayer:
     """Holds the workflows that are under way; what is over is summed up by kind."""
 
-    def __init__(self, limits_s: Mapping[str, float] | None = None) -> None:
-        self._limits_s = limits_s or {}
+    def __init__(self, kinds: Iterable[WorkflowKind] = ()) -> None:
+        self._known = {kind.name: kind for kind in kinds}
         self._open: dict[str, _OpenWorkflow] = {}
         self._kinds: dict[str, _KindCounts] = {}
 
@@ -168,15 +165,16 @@ class WorkflowPlayer:
             self._kind(found.kind).failed[why] += 1
         self._stopped(call, found)
 
-    def figures(self, now_s: float) -> tuple[PlayedWorkflows, ...]:
-        """Return what became of every kind of workflows until now, in the order they first came."""
-        undecided: dict[str, int] = {}
+    def figures(self, now_s: float, *, confidence: float = RUN_CONFIDENCE) -> tuple[PlayedWorkflows, ...]:
+        """Return what became of every kind of workflows until now, in the order they first came.
+
+        `confidence` (0-1) is how sure a miss of a promise has to be.
+        """
+        ages_s: dict[str, list[float]] = {name: [] for name in self._kinds}
         for each in self._open.values():
-            limit_s = self._limits_s.get(each.kind)
-            if not each.has_failed and (limit_s is None or now_s - each.started_s <= limit_s):
-                name = self._name(each.kind)
-                undecided[name] = undecided.get(name, 0) + 1
-        return tuple(counts.figures(name, undecided.get(name, 0)) for name, counts in self._kinds.items())
+            if not each.has_failed:
+                ages_s[self._name(each.kind)].append(now_s - each.started_s)
+        return tuple(counts.figures(name, ages_s[name], confidence) for name, counts in self._kinds.items())
 
     def _due(self, found: _OpenWorkflow, call: TraceCall, at_s: float) -> float:
         if not found.ended:
@@ -201,15 +199,18 @@ class WorkflowPlayer:
     def _kind(self, kind: str) -> _KindCounts:
         name = self._name(kind)
         if name not in self._kinds:
-            self._kinds[name] = _KindCounts(self._limits_s.get(kind))
+            known = self._known.get(kind)
+            self._kinds[name] = _KindCounts(known.targets if known is not None else ())
         return self._kinds[name]
 
 
 class _KindCounts:
     """The sums of one kind."""
 
-    def __init__(self, limit_s: float | None) -> None:
-        self.limit_s = limit_s
+    def __init__(self, targets: tuple[ElapsedTarget, ...]) -> None:
+        self.targets = targets  # lowest percentile first
+        self.limit_s = targets[-1].limit_s if targets else None
+        self.late = [0 for _ in targets]  # of those completed, that took longer
         self.offered = self.completed = self.good = self.calls = self.retries = 0
         self.failed: Counter[str] = Counter()
         self.elapsed = QuantileSketch()
@@ -222,12 +223,16 @@ class _KindCounts:
         self.completed += 1
         self.elapsed.add(max(0.0, elapsed_s))
         self.good += self.limit_s is not None and elapsed_s <= self.limit_s
+        self.late = [
+            count + (elapsed_s > target.limit_s) for count, target in zip(self.late, self.targets, strict=True)
+        ]
         self.queued_s += found.queued_s.get(last, 0.0)
         self.backoff_s += found.backoff_s.get(last, 0.0)
         self.knows_queue = knows_queue
 
-    def figures(self, kind: str, undecided: int) -> PlayedWorkflows:
-        """Return them as they are shown."""
+    def figures(self, kind: str, ages_s: Sequence[float], confidence: float) -> PlayedWorkflows:
+        """Return them as they are shown; `ages_s` is how long those run that are under way."""
+        undecided = sum(self.limit_s is None or age_s <= self.limit_s for age_s in ages_s)
         decided, whole_s = self.offered - undecided, self.elapsed.sum_s
         is_judged = self.limit_s is not None
         return PlayedWorkflows(
@@ -244,6 +249,22 @@ class _KindCounts:
             elapsed=self.elapsed.summary() if self.completed else Quantiles(),
             queued_share=self.queued_s / whole_s if self.knows_queue and whole_s else None,
             backoff_share=self.backoff_s / whole_s if whole_s else None,
+            promises=tuple(
+                self._promise(target, late, ages_s, confidence)
+                for target, late in zip(self.targets, self.late, strict=True)
+            ),
+        )
+
+    def _promise(self, target: ElapsedTarget, late: int, ages_s: Sequence[float], confidence: float) -> PromiseFinding:
+        over = sum(age_s > target.limit_s for age_s in ages_s)
+        failed = sum(self.failed.values())
+        return judge_elapsed(
+            target,
+            measured_s=self.elapsed.quantile(target.percentile) if self.elapsed.count else None,
+            samples=self.completed + failed + over,
+            missed=late + failed + over,
+            undecided=len(ages_s) - over,
+            confidence=confidence,
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+TAIL_SAMPLES_MIN = 100  # below that a P99 is only the maximum by another name
+
 
 class Metric(StrEnum):
     """What users feel of a lane. Seconds, unless said otherwise, measured at the gateway."""
@@ -124,4 +126,4 @@ class Quantiles:
         """Return OK from 100 samples on: below that a P99 is only the maximum by another name."""
         if self.count == 0:
             return Validity.NONE
-        return Validity.OK if self.count >= 100 else Validity.FEW
+        return Validity.OK if self.count >= TAIL_SAMPLES_MIN else Validity.FEW

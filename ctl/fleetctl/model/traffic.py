@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetctl.model.slo import Quantiles
+from fleetctl.model.verdict import PromiseFinding
 
 OTHERS = "(others)"  # the name of the row that sums up the clients too many to be shown
 
@@ -22,6 +23,7 @@ class TrafficFigures:
     served_tokens: int = 0  # prompts that were computed and what was generated
     token_share: float = 0.0  # of all served tokens
     ttft: Quantiles = field(default_factory=Quantiles)
+    promises: tuple[PromiseFinding, ...] = ()  # of a tier with an SLO of its own: the share of good requests, then TTFT
 
     @property
     def refusals(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from fleetctl.model.slo import LatencyTarget
+from fleetctl.model.slo import TAIL_SAMPLES_MIN, LatencyTarget, Validity
 
 VERDICT_VERSION = 1  # of the JSON; docs/verdicts.md
 
@@ -47,6 +47,29 @@ class SloFinding:
     def is_cut_short(self) -> bool:
         """Whether it is undecided as more requests were cut short than may be missed."""
         return self.compliance is Compliance.UNDECIDED and self.undecided > self.samples * self.allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseFinding:
+    """What a tier or a kind of workflows is promised, beside what a whole run came to; docs/slo.md has the rule."""
+
+    name: str  # "good requests", "ttft P99", "elapsed P50"
+    percentile: float | None  # of the target; null: the share of good requests
+    limit: float  # in seconds; of good requests the least share, 0-1
+    measured: float | None  # in the same unit, at the percentile, of those answered; null: none was
+    compliance: Compliance = Compliance.NONE
+    is_sure: bool = False  # few samples decide nothing; of KEPT: whether they would have shown a miss
+    samples: int  # good or missed
+    missed: int
+    undecided: int = 0  # unfinished inside the limit: in no share
+    allowed: float  # the share of samples that may be missed
+
+    @property
+    def validity(self) -> Validity:
+        """Whether what was measured is fit to decide on: a tail needs a hundred samples."""
+        if self.measured is None:
+            return Validity.NONE
+        return Validity.FEW if (self.percentile or 0.0) > 0.5 and self.samples < TAIL_SAMPLES_MIN else Validity.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from fleetctl.core.slo.judge import COUNTS_ALONE
+from fleetctl.core.slo.promises import over_runs
 from fleetctl.model.traffic import OTHERS
+from fleetctl.model.verdict import PromiseFinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +34,7 @@ class PolicyTraffic:
     token_share: float  # of all served tokens
     ttft_p50_s: float  # means over the seeds, as is the next
     ttft_p99_s: float
+    promises: tuple[PromiseFinding, ...] = ()  # of a tier with an SLO of its own: the share of good requests, then TTFT
 
 
 def tiers_of(runs: Sequence[SimulationResult]) -> tuple[PolicyTraffic, ...]:
@@ -71,4 +75,5 @@ def _over_seeds(policy: str, name: str, found: Sequence[TrafficFigures], *, all_
         token_share=tokens / all_tokens if all_tokens else 0.0,
         ttft_p50_s=fmean(each.ttft.p50_s for each in found),
         ttft_p99_s=fmean(each.ttft.p99_s for each in found),
+        promises=over_runs([each.promises for each in found], COUNTS_ALONE),
     )

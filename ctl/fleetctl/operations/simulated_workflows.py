@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from fleetctl.core.slo.judge import COUNTS_ALONE
+from fleetctl.core.slo.promises import over_runs
+from fleetctl.model.verdict import PromiseFinding
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,6 +35,7 @@ class PolicyWorkflows:
     elapsed_p99_s: float
     queued_share: float | None  # of their elapsed time
     backoff_share: float | None
+    promises: tuple[PromiseFinding, ...] = ()  # of its kind's elapsed time, lowest percentile first
 
 
 def workflows_compared(runs: Sequence[SimulationResult]) -> Iterator[PolicyWorkflows]:
@@ -60,6 +65,7 @@ def _over_seeds(policy: str, kind: str, found: Sequence[PlayedWorkflows]) -> Pol
         elapsed_p99_s=fmean(each.elapsed.p99_s for each in found),
         queued_share=_mean([each.queued_share for each in found]),
         backoff_share=_mean([each.backoff_share for each in found]),
+        promises=over_runs([each.promises for each in found], COUNTS_ALONE),
     )
 
 

@@ -17,6 +17,7 @@ from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, Unavaila
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
 from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.operations.kept_promises import missed_promises, undecided_promises
 from fleetctl.operations.planning import offerings_now, plan_profile
 from fleetctl.operations.simulated_traffic import PolicyTraffic, clients_of, tiers_of
 from fleetctl.operations.simulated_workflows import PolicyWorkflows, workflows_compared
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from fleetctl.config.faults import ProfileSource
     from fleetctl.model.profile import Profile
+    from fleetctl.model.verdict import PromiseFinding
     from fleetctl.operations.site import Site
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "check_objective",
     "known_policies",
     "paced",
+    "promised_parts",
     "simulate_profile",
     "unrouted_line",
 ]  # fmt: skip
@@ -128,7 +131,8 @@ def simulate_profile(
     policies = known_policies(request.policies or (profile.control.policy,))
     if not 1 <= request.seeds <= SEEDS_MAX:
         raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
-    load = replace(request.load, workload=profile.workload, tiers=tuple(tier.name for tier in profile.tiers))
+    kinds = profile.workflows.kinds if profile.workflows is not None else ()
+    load = replace(request.load, workload=profile.workload, tiers=profile.tiers, kinds=kinds)
     check_spec(load)
     spec, start = _spec(profile, request), _start(profile, request)
     duration_s = _duration_s(load)
@@ -167,15 +171,17 @@ def simulate_profile(
 
 
 def check_objective(report: SimulationReport) -> None:
-    """Raise SloBreachError where a policy leaves a lane under the objective, UnavailableError if too few ended to know.
+    """Raise SloBreachError where a policy leaves a lane under the objective, or misses what a tier or a kind of workflows is promised.
 
-    Raises ConfigError where no lane took any request.
+    Raises UnavailableError if too few ended to know, ConfigError where no lane took any request.
     """
     allowed = 1.0 - report.objective
     missed = [each for each in report.comparison if _bad(each) > each.offered * allowed + _ROUNDING]
-    if missed:
-        named = [f"{each.lane} under {each.policy}: {format_fraction(each.good_share or 0.0)} good" for each in missed]
-        raise SloBreachError(f"under the objective of {format_fraction(report.objective)}: {'; '.join(named)}")
+    named = [f"{each.lane} under {each.policy}: {format_fraction(each.good_share or 0.0)} good" for each in missed]
+    under = [f"under the objective of {format_fraction(report.objective)}: {'; '.join(named)}"] if named else []
+    parts = promised_parts(report)
+    if lines := [*under, *missed_promises(parts)]:
+        raise SloBreachError("; ".join(lines))
     unrouted = [line for run in report.runs if (line := unrouted_line(run))]
     if unrouted and not any(each.offered for each in report.comparison):
         raise ConfigError(f"no lane took any request: {unrouted[0]}", hint="look at the prompts' length")
@@ -189,6 +195,16 @@ def check_objective(report: SimulationReport) -> None:
             f"{each.lane} under {each.policy}: {each.undecided} of {each.offered} unfinished" for each in open_ones
         ]
         raise UnavailableError(f"whether the objective was kept is undecided: {'; '.join(named)}")
+    if unknown := undecided_promises(parts):
+        raise UnavailableError(f"whether every promise was kept is undecided: {'; '.join(unknown)}")
+
+
+def promised_parts(report: SimulationReport) -> list[tuple[str, Sequence[PromiseFinding]]]:
+    """Return the tiers and the kinds of workflows that have promises of their own, by policy, and what became of each."""
+    return [
+        *((f"tier {each.name} under {each.policy}", each.promises) for each in report.tiers if each.promises),
+        *((f"workflows {each.kind} under {each.policy}", each.promises) for each in report.workflows if each.promises),
+    ]
 
 
 def unrouted_line(run: SimulationResult) -> str:

@@ -10,7 +10,8 @@ from fleetctl.files import write_whole
 from fleetctl.operations.simulation import unrouted_line
 from fleetctl.units import format_duration, format_fraction, format_usd
 from fleetctl.views.plots import Series, line_plot
-from fleetctl.views.table import NOTHING
+from fleetctl.views.promises import good_cell, promise_cell, tail_cell
+from fleetctl.views.table import NOTHING, Cell, cell
 from fleetctl.views.web_page import html_table, web_page
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _COLUMNS = (
 _TRAFFIC_COLUMNS = ("offered", "good of offered", "worst seed", "refused", "tokens", "of all tokens", "TTFT P50", "P99")
 
 _WORKFLOW_COLUMNS = (
-    "policy", "workflow", "offered", "completed", "failed", "good of offered", "elapsed P50", "P99", "in queues", "between tries",
+    "policy", "workflow", "offered", "completed", "failed", "good of offered", "elapsed P50", "P99", "SLO", "in queues", "between tries",
 )  # fmt: skip
 
 
@@ -59,9 +60,11 @@ def _parts(report: SimulationReport) -> Iterator[str]:
         what = ", ".join([*report.scenario, *([f"spot as in {report.spot}"] if report.spot else [])])
         yield f"<p>What happens: {html.escape(what)}.</p>"
     yield html_table(_COLUMNS, (_cells(lane) for lane in report.comparison))
-    for what, found in (("tier", report.tiers), ("client", report.clients)):
-        if found:
-            yield html_table(("policy", what, *_TRAFFIC_COLUMNS), (_traffic_cells(each) for each in found))
+    if report.tiers:
+        rows = ((*_traffic_cells(each), promise_cell(each.promises).text) for each in report.tiers)
+        yield html_table(("policy", "tier", *_TRAFFIC_COLUMNS, "SLO"), rows)
+    if report.clients:
+        yield html_table(("policy", "client", *_TRAFFIC_COLUMNS), (_traffic_cells(each) for each in report.clients))
     if report.workflows:
         yield html_table(_WORKFLOW_COLUMNS, (_played(each) for each in report.workflows))
     firsts = {run.policy: run for run in reversed(report.runs)}
@@ -73,15 +76,23 @@ def _parts(report: SimulationReport) -> Iterator[str]:
 
 
 def _traffic_cells(each: PolicyTraffic) -> tuple[str, ...]:
-    return (each.policy, each.name or NOTHING, *traffic_cells(each))
+    return (each.policy, each.name or NOTHING, *(shown.text for shown in traffic_cells(each)))
 
 
-def traffic_cells(each: PolicyTraffic) -> tuple[str, ...]:
+def traffic_cells(each: PolicyTraffic) -> tuple[Cell, ...]:
     """Return a tier's or a client's figures, as its row has them."""
     return (
-        str(each.offered), format_share(each.good_share), format_share(each.good_share_min), str(each.refused),
-        str(each.served_tokens), format_fraction(each.token_share), format_duration(each.ttft_p50_s), format_duration(each.ttft_p99_s),
+        cell(str(each.offered)), good_cell(each.good_share, each.promises), cell(format_share(each.good_share_min)), cell(str(each.refused)),
+        cell(str(each.served_tokens)), cell(format_fraction(each.token_share)), tail_cell(each.ttft_p50_s, 0.5, each.promises),
+        tail_cell(each.ttft_p99_s, 0.99, each.promises),
     )  # fmt: skip
+
+
+def elapsed_cells(each: PolicyWorkflows) -> tuple[Cell, ...]:
+    """Return a kind's elapsed P50 and P99 beside what is promised, and whether all that is was kept."""
+    p50_s, p99_s = (found or None for found in (each.elapsed_p50_s, each.elapsed_p99_s))
+    promises = each.promises
+    return tail_cell(p50_s, 0.5, promises), tail_cell(p99_s, 0.99, promises), promise_cell(promises)
 
 
 def _cells(lane: PolicyLane) -> tuple[str, ...]:
@@ -96,7 +107,7 @@ def _cells(lane: PolicyLane) -> tuple[str, ...]:
 def _played(each: PolicyWorkflows) -> tuple[str, ...]:
     return (
         each.policy, each.kind, str(each.offered), str(each.completed), str(each.failed), format_share(each.good_share),
-        format_duration(each.elapsed_p50_s), format_duration(each.elapsed_p99_s), format_share(each.queued_share), format_share(each.backoff_share),
+        *(shown.text for shown in elapsed_cells(each)), format_share(each.queued_share), format_share(each.backoff_share),
     )  # fmt: skip
 
 

@@ -14,16 +14,17 @@ from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreach
 from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
-from fleetctl.load.workflows import workflow_limits_s
 from fleetctl.model.slo import LaneSlo, Metric, Quantiles
 from fleetctl.model.verdict import Compliance
+from fleetctl.operations.kept_promises import compliance_of_parts, missed_promises, undecided_promises
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.model.verdict import PromiseFinding
     from fleetctl.operations.site import Site
 
 __all__ = [
@@ -41,13 +42,31 @@ class LoadVerdict:
 
     @property
     def compliance(self) -> Compliance:
-        """The gravest of the lanes' and of the total's."""
+        """The gravest of the lanes', of the total's, and of what tiers and kinds of workflows are promised of their own."""
         found = {figures.verdict.compliance for figures in (*self.report.lanes, self.report.total)}
+        found.add(compliance_of_parts(self._parts))
         return next((each for each in Compliance if each in found), Compliance.NONE)
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """Which lanes missed their SLO and how, in words; the total, where no lane did by itself."""
+        """Which lanes missed their SLO and how, in words; the total, where no lane did by itself; then which other promises."""
+        return (*self._lanes_missed, *self.promises_missed)
+
+    @property
+    def promises_missed(self) -> tuple[str, ...]:
+        """Which promises of tiers and of kinds of workflows were missed, in words."""
+        return missed_promises(self._parts)
+
+    @property
+    def _parts(self) -> list[tuple[str, Sequence[PromiseFinding]]]:
+        report = self.report
+        return [
+            *((f"tier {each.name}", each.promises) for each in report.tiers if each.promises),
+            *((f"workflows {each.kind}", each.promises) for each in report.workflows if each.promises),
+        ]
+
+    @property
+    def _lanes_missed(self) -> tuple[str, ...]:
         lanes = [figures for figures in self.report.lanes if figures.verdict.compliance is Compliance.MISSED]
         total = self.report.total
         if not lanes and total.verdict.compliance is Compliance.MISSED:
@@ -56,11 +75,15 @@ class LoadVerdict:
 
     @property
     def cut_short(self) -> tuple[str, ...]:
-        """Which lanes' SLO is undecided as too many requests were cut short, in words; the total's, where no lane's is."""
+        """Which lanes' SLO is undecided as too many requests were cut short, in words; the total's, where no lane's is.
+
+        Then which other promises.
+        """
         lanes = [each for each in self.report.lanes if _is_cut_short(each)]
+        unknown = undecided_promises(self._parts)
         if not lanes and _is_cut_short(self.report.total):
-            return (f"all lanes together: {explain(self.report.total.verdict)}",)
-        return tuple(f"lane {each.lane}: {explain(each.verdict)}" for each in lanes)
+            return (f"all lanes together: {explain(self.report.total.verdict)}", *unknown)
+        return (*(f"lane {each.lane}: {explain(each.verdict)}" for each in lanes), *unknown)
 
 
 def _is_cut_short(figures: LaneFigures) -> bool:
@@ -68,7 +91,9 @@ def _is_cut_short(figures: LaneFigures) -> bool:
 
 
 def check_slo(report: LoadReport) -> None:
-    """Raise SloBreachError if a lane or all together missed the SLO, UnavailableError if too few were answered to know.
+    """Raise SloBreachError if a lane or all together missed the SLO, or a tier or a kind of workflows a promise of its own.
+
+    Raises UnavailableError if too few were answered to know.
 
     Raises what `check_answered` does, too.
     """
@@ -149,9 +174,10 @@ def fleet_spec(profile: Profile) -> LoadSpec:
         model=profile.model.name,
         api_key=keys[0] if keys else "",
         keys={name: reference for reference, name in profile.gateway.key_names.items()},
-        tiers=tuple(tier.name for tier in profile.tiers),
+        tiers=profile.tiers,
+        key_tiers=profile.gateway.key_tiers,
         slos={lane.name: _seen(lane) for lane in profile.lanes},
-        workflow_limits_s=workflow_limits_s(profile.workflows),
+        kinds=profile.workflows.kinds if profile.workflows is not None else (),
         objective=profile.objective.fraction,
     )
 

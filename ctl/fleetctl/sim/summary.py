@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.slo.judge import COUNTS_ALONE
+from fleetctl.core.slo.promises import TierPromises
 from fleetctl.sim.nodes import SpotMarket
 from fleetctl.sim.result import LaneResult, SimulationResult
 
@@ -30,7 +32,11 @@ def plan_offerings(desired: Desired, spec: SimulationSpec) -> tuple[Offering, ..
 
 def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
     """Return what became of everything until now."""
-    lanes = tuple(_lane(world, spec.name) for spec in world.desired.profile.lanes)
+    profile = world.desired.profile
+    lanes = tuple(_lane(world, spec.name) for spec in profile.lanes)
+    promised = TierPromises(
+        tiers=profile.tiers, lanes=[lane.slo for lane in profile.lanes], objective=profile.objective.fraction, confidence=COUNTS_ALONE
+    )  # fmt: skip
     return SimulationResult(
         policy=policy,
         seed=world.spec.seed,
@@ -44,9 +50,9 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         unrouted=dict(sorted(world.unrouted.items())),
         decisions=dict(sorted(world.controller.decisions.items())),
         violations=world.violations(),
-        tiers=world.traffic.by_tier([tier.name for tier in world.desired.profile.tiers]),
+        tiers=world.traffic.by_tier([tier.name for tier in profile.tiers], promised.judged),
         clients=world.traffic.by_client(),
-        workflows=world.workflows.figures(world.heap.now_s),
+        workflows=world.workflows.figures(world.heap.now_s, confidence=COUNTS_ALONE),
     )
 
 

@@ -50,7 +50,13 @@ def condition_line(condition: Condition) -> Cell:
 
 def verdict_cell(verdict: SloVerdict, marks: Glyphs = PLAIN) -> Cell:
     """Return whether the SLO was kept, marked where that rests on few samples; "-" where there was nothing to judge."""
-    match verdict.compliance:
+    is_sure = all(finding.is_sure for finding in verdict.findings if finding.samples)
+    return compliance_cell(verdict.compliance, is_sure=is_sure, marks=marks)
+
+
+def compliance_cell(compliance: Compliance, *, is_sure: bool, marks: Glyphs) -> Cell:
+    """Return the same of a verdict that is made of whatever promises; `is_sure`: what was kept does not rest on few samples."""
+    match compliance:
         case Compliance.NONE:
             return cell(NOTHING, Tone.DIM)
         case Compliance.MISSED:
@@ -58,5 +64,4 @@ def verdict_cell(verdict: SloVerdict, marks: Glyphs = PLAIN) -> Cell:
         case Compliance.UNDECIDED:
             return cell("undecided", Tone.WARN)
         case Compliance.KEPT:
-            is_sure = all(finding.is_sure for finding in verdict.findings if finding.samples)
             return cell("kept" if is_sure else f"{marks.few}kept", Tone.GOOD)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # to 100 rps, limits of 1 % and 5 %; tests/bench/false_breaches.py).
 LIVE_CONFIDENCE = 0.99999
 RUN_CONFIDENCE = 0.95  # a finished run is judged once
+COUNTS_ALONE = 0.0  # what was counted is all there is, as in a simulation: more missed than may be is a miss
 # The long window gathers evidence, the short one shows a breach at once and that it goes on (multiwindow alerts: the Site
 # Reliability Workbook, chapter 5).
 SHORT_S = 10.0
@@ -186,11 +187,18 @@ def _shown(short: Evidence, long: Evidence) -> Evidence:
     return short
 
 
+def judge_evidence(evidence: Evidence, confidence: float) -> SloFinding:
+    """Return the finding on one promise of a run that is over."""
+    return _finding(evidence, _compliance(evidence, confidence))
+
+
 def _compliance(evidence: Evidence, confidence: float) -> Compliance:
     if not evidence.samples:
         return Compliance.NONE
     if evidence.is_within:
         return Compliance.KEPT
+    if evidence.missed <= evidence.samples * evidence.allowed + _ROUNDING:
+        return Compliance.UNDECIDED  # by those that were cut short alone
     chance = chance_of_at_least(evidence.missed, evidence.samples, evidence.allowed)
     return Compliance.MISSED if chance <= 1.0 - confidence else Compliance.UNDECIDED
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.model.traffic import OTHERS, TrafficFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fleetctl.core.slo.stopwatch import RequestStopwatch
+    from fleetctl.model.verdict import PromiseFinding
+
+    TierJudge = Callable[[str, "TrafficCounts"], tuple[PromiseFinding, ...]]  # of a tier of this name
 
 CLIENTS_COUNTED_MAX: Final = 1000  # that come after these are counted together
 CLIENTS_SHOWN_MAX: Final = 20
@@ -91,12 +95,18 @@ class TrafficBreakdown:
             for name, counts in added.items():
                 known.setdefault(name, TrafficCounts()).merge(counts)
 
-    def by_tier(self, order: Sequence[str] = ()) -> tuple[TrafficFigures, ...]:
-        """Return the tiers' figures, the profile's in their order, then others by name; none where no request had one."""
+    def by_tier(self, order: Sequence[str] = (), judged: TierJudge | None = None) -> tuple[TrafficFigures, ...]:
+        """Return the tiers' figures, the profile's in their order, then others by name; none where no request had one.
+
+        `judged` returns how a tier kept what is promised to it. None: nothing is.
+        """
         if not any(self.tiers):
             return ()
         names = [name for name in order if name in self.tiers]
-        return _figures(self.tiers, [*names, *sorted(set(self.tiers) - set(names))])
+        found = _figures(self.tiers, [*names, *sorted(set(self.tiers) - set(names))])
+        if judged is None:
+            return found
+        return tuple(replace(each, promises=judged(each.name, self.tiers[each.name])) for each in found)
 
     def by_client(self) -> tuple[TrafficFigures, ...]:
         """Return the figures of the clients that were offered the most, then of all others together; none where none is named."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.model.slo import Metric
+from fleetctl.model.slo import Metric, Validity
 from fleetctl.model.verdict import Compliance
 from fleetctl.units import format_duration, format_fraction
 
 if TYPE_CHECKING:
     from fleetctl.model.slo import LatencyTarget
-    from fleetctl.model.verdict import SloFinding, SloVerdict
+    from fleetctl.model.verdict import PromiseFinding, SloFinding, SloVerdict
 
 
 def explain(verdict: SloVerdict) -> str:
@@ -38,6 +38,21 @@ def describe(finding: SloFinding) -> str:
     measured = format_value(target, finding.measured or 0.0)
     sign = ">" if finding.missed > finding.samples * finding.allowed else "<="
     return f"{target.name} {measured} {sign} {format_limit(target)} ({_times(finding.factor)}) {over}"
+
+
+def describe_promise(finding: PromiseFinding) -> str:
+    """Return "elapsed P99 ~1.4s of 1s (8 of 8 late or failed)", or "good requests 0% of 99.5% (0 of 12)"."""
+    unfinished = f", {finding.undecided} unfinished" if finding.undecided else ""
+    if finding.percentile is None:
+        counts = f"{finding.samples - finding.missed} of {finding.samples}{unfinished}"
+        return (
+            f"{finding.name} {format_fraction(finding.measured or 0.0)} of {format_fraction(finding.limit)} ({counts})"
+        )
+    measured = "unknown" if finding.measured is None else format_duration(finding.measured)
+    mark = "~" if finding.validity is Validity.FEW else ""
+    late = "late or failed" if finding.name.startswith("elapsed") else "late"
+    counts = f"{finding.missed} of {finding.samples} {late}{unfinished}"
+    return f"{finding.name} {mark}{measured} of {format_duration(finding.limit)} ({counts})"
 
 
 def format_value(target: LatencyTarget, value: float) -> str:
