@@ -94,6 +94,14 @@ BROKEN = {
         old=_SHORT, new=f"engine: tgi\n    {_launch('extra_args: [--max-num-seqs=4]')}", key="lanes.short.launch.extra_args[0]",
         says="tgi has no flag --max-num-seqs", at="--max-num-seqs",
     ),
+    "flag of ours": Broken(
+        old=_SHORT, new=f"engine: vllm\n    {_launch('extra_args: [--port=9999]')}", key="lanes.short.launch.extra_args[0]",
+        says="--port of vllm is set by fleetctl itself", at="--port",
+    ),
+    "more sequences than tokens": Broken(
+        old=_SHORT, new=_launch("max_num_seqs: 256, max_num_batched_tokens: 128"), key="lanes.short.launch",
+        says="max_num_seqs (256) is above max_num_batched_tokens (128)", at="launch",
+    ),
     "kv format": Broken(
         old="quantization: fp8}", new="quantization: bf16, kv_cache: int4}", key="model.kv_cache", says="tgi has no int4 KV cache", also=("engine: emulator", "engine: tgi"), at="kv_cache",
     ),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.engine_kit.flags import flag_errors, known_flags
+from fleetctl.engine_kit.flags import flag_errors, known_flags, reserved_errors
+from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl_emulator.options import flags as emulator_flags
 from tests.engines.test_launch import TGI_FLAGS, launch, options
@@ -60,3 +61,41 @@ def test_a_flag_of_a_newer_engine_is_taken_once_the_user_lists_it(own_config: Pa
 
 def test_an_engine_without_a_list_is_given_what_it_is_given() -> None:
     assert refused("sglang", "--anything") == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [
+        ("vllm", "--port"), ("vllm", "--port=9999"), ("vllm", "--tensor_parallel_size"), ("vllm", "-tp"), ("vllm", "-tp2"),
+        ("vllm", "--pipeline-parallel-size"), ("vllm", "--data-parallel-size=4"), ("vllm", "--served-mod"), ("vllm", "--disable-log-stats"),
+        ("tgi", "--num-shard"), ("tgi", "-p"), ("tgi", "--hostname"), ("sglang", "--tp"), ("sglang", "--dp-size"), ("sglang", "--host"),
+        ("llamacpp", "--alias"), ("llamacpp", "-m"), ("llamacpp", "--port"), ("emulator", "--port"), ("emulator", "--tensor-parallel"),
+    ],
+)  # fmt: skip
+def test_what_fleetctl_sets_itself_is_refused_with_what_to_do_instead(engine: str, word: str) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=("--seed", "1", word)))
+    (error,) = reserved_errors(lane, load_engine(engine).capabilities)
+    assert f"of {engine} is set by fleetctl itself" in error.message
+    assert error.key == ("lanes", "short", "launch", "extra_args", 2)
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("vllm", ("--max-num-seqs", "8", "--scheduling-policy", "fcfs", "--enable-expert-parallel", "-O3", "--hf-overrides", "--port-like-value")),
+        ("tgi", ("--max-batch-size", "4")), ("sglang", ("--page-size", "16")), ("llamacpp", ("--threads", "1", "-ngl", "99")),
+        ("emulator", ("--fault", "slow", "--stream-interval", "3")),
+    ],
+)  # fmt: skip
+def test_what_is_the_users_is_no_flag_of_ours(engine: str, words: tuple[str, ...]) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=words))
+    assert not list(reserved_errors(lane, load_engine(engine).capabilities))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "emulator", "llamacpp"])
+def test_every_flag_of_ours_is_one_that_the_engine_has(engine: str) -> None:
+    unlisted = {"--model"} if engine == "vllm" else set()  # it takes the model as a word, and the flag still
+    assert load_engine(engine).capabilities.reserved_flags.keys() <= known_flags(engine) | unlisted

@@ -304,3 +304,13 @@ def test_engines_that_cannot_span_machines_say_so_and_have_no_command_for_member
         assert can == (name == "vllm")
         assert bool(launch(name, pipeline_parallel=2).member_argv) == can
         assert launch(name).member_argv == ()
+
+
+@pytest.mark.parametrize(("pinned", "given_share"), [(None, "0.9"), (0.95, "0.95"), (0.5, "0.5")])
+def test_a_pinned_share_of_memory_reaches_sglang_as_it_is(pinned: float | None, given_share: str) -> None:
+    lane_plan = samples.lane_plan("short")
+    lane_plan = replace(lane_plan, launch=replace(lane_plan.launch, gpu_memory_utilization=pinned or 0.92))
+    lane = samples.profile().lane("short")
+    lane = replace(lane, launch=replace(lane.launch, gpu_memory_utilization=pinned))
+    command = SglangEngine().launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="127.0.0.1", port=8001)
+    assert options(command.argv)["--mem-fraction-static"] == given_share

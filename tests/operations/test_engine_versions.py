@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.core.reconcile.versions import is_version
-from fleetctl.operations.engine_versions import engine_errors
+from fleetctl.model.preflight import Verdict
+from fleetctl.operations.engine_versions import engine_errors, program_findings
 from fleetctl.plugins import load_engine
 from fleetctl.ports.provider import ProviderCapabilities
 from fleetctl.testing import samples
@@ -102,3 +103,22 @@ def test_an_engine_that_comes_with_its_package_takes_a_version_and_no_program(he
 )
 def test_a_build_of_the_version_is_the_version(reported: str, wanted: str, fits: bool) -> None:
     assert is_version(reported, wanted) is fits
+
+
+def test_a_program_that_is_not_there_is_found_before_anything_starts(here: Site, tmp_path: Path) -> None:
+    (found,) = program_findings(here, asking_for("vllm", executable=str(tmp_path / "vllm")))
+    assert (found.name, found.verdict) == ("vllm", Verdict.FAIL)
+    assert found.detail == f"{tmp_path / 'vllm'} is no program that can be run here"
+    assert "FLEETCTL_VLLM=PATH" in found.hint
+    assert not list(program_findings(here, asking_for("vllm", executable=program(tmp_path, "#!/bin/sh\n"))))
+    assert not list(program_findings(here, asking_for("emulator")))
+
+
+def test_a_python_counts_only_with_the_engine_in_it(here: Site) -> None:
+    (found,) = program_findings(here, asking_for("sglang", executable=sys.executable))
+    assert found.detail == f"sglang is not installed in {sys.executable}"
+
+
+def test_nothing_of_this_machine_is_looked_at_for_nodes_elsewhere(fakes: FakeSite, tmp_path: Path) -> None:
+    site = replace(fakes.site, engines=load_engine)
+    assert not list(program_findings(site, asking_for("vllm", executable=str(tmp_path / "vllm"))))

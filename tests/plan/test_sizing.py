@@ -9,9 +9,12 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from fleetctl import codec
+from fleetctl.catalogue.known import resolve_model
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.perf.kv import kv_capacity_tokens
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens, step_model
+from fleetctl.core.plan import make_plan
+from fleetctl.core.plan.instances import is_divisible
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision
@@ -234,6 +237,40 @@ def test_pinned_launch_settings_win_and_are_named() -> None:
     assert (launch.max_num_seqs, launch.max_model_len, launch.max_num_batched_tokens) == (12, 6000, 768)
     assert launch.gpu_memory_utilization == 0.8
     assert any("pinned" in reason and "max_num_seqs 12" in reason for reason in lane.reasons)
+
+
+@pytest.mark.parametrize("seqs", [100, 1024, 20_000])
+def test_a_pinned_batch_is_never_changed_and_the_plan_says_what_of_it_can_run(seqs: int) -> None:
+    lane = only_lane(with_launch(profile_with(), LaunchOverrides(max_num_seqs=seqs)))
+    assert lane.launch.max_num_seqs == seqs
+    assert lane.launch.max_num_batched_tokens >= seqs, "or the engine would not start"
+    (reason,) = [each for each in lane.reasons if each.startswith("max_num_seqs ")]
+    assert reason.startswith(f"max_num_seqs {seqs}: pinned by the profile")
+    assert ("the KV cache holds" in reason) == (seqs > 100)
+
+
+def test_a_pinned_batch_that_does_not_fit_an_engine_of_whole_contexts_is_refused() -> None:
+    profile = with_launch(profile_with(), LaunchOverrides(max_num_seqs=1024, max_model_len=8192))
+    with pytest.raises(InfeasiblePlanError, match="max_num_seqs pinned to 1024"):
+        make_plan(
+            profile,
+            model_card=resolve_model(profile.model, CATALOGUE),
+            catalogue=CATALOGUE,
+            offerings=OFFERINGS,
+            profile_hash="",
+            whole_contexts=frozenset(lane.name for lane in profile.lanes),
+        )
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "lawful"),
+    [(32, 8, {1, 2, 4, 8, 16}), (28, 4, {1, 2, 4}), (40, 10, {1, 2, 5, 10}), (14, 2, {1, 2, 14}), (12, 12, {1, 2, 3, 4, 6, 12}), (64, 1, {1, 2, 4, 8, 16})],
+)  # fmt: skip
+def test_a_model_is_split_only_so_that_each_gpu_gets_as_many_heads_as_any_other(
+    heads: int, kv_heads: int, lawful: set[int]
+) -> None:
+    card = replace(CATALOGUE.models["Qwen/Qwen3-8B"], num_heads=heads, num_kv_heads=kv_heads)
+    assert {gpus for gpus in range(1, 17) if is_divisible(card, gpus)} == lawful
 
 
 def test_the_longest_request_is_what_the_cache_holds_and_not_what_is_expected() -> None:

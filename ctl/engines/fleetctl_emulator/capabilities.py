@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from fleetctl.engine_kit import reserved
 from fleetctl.model.catalogue import Precision
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
 
 # As the emulator's --kv-cache-dtype names them.
 KV_CACHE_DTYPES = {"auto": None, "fp8": Precision.FP8, "bf16": Precision.BF16, "fp16": Precision.FP16}
+
+_RESERVED = {
+    **dict.fromkeys(("--host", "--port"), reserved.LISTENS),
+    **dict.fromkeys(("--model", "--model-card"), reserved.MODEL),
+    "--served-model-name": reserved.SERVED_NAME,
+    "--tensor-parallel": reserved.TENSOR_PARALLEL,
+}
 
 CAPABILITIES = EngineCapabilities(
     continues_streams=False,
@@ -16,4 +24,5 @@ CAPABILITIES = EngineCapabilities(
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),
     load_time_precisions=frozenset(Precision),
+    reserved_flags=_RESERVED,
 )

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from fleetctl.engine_kit import reserved
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour, WeightsFormat
 from fleetctl_llamacpp.launch import KV_CACHE_TYPES
+
+_RESERVED = {
+    **dict.fromkeys(("--host", "--port"), reserved.LISTENS),
+    **dict.fromkeys(("--api-prefix", "--ssl-key-file", "--ssl-cert-file"), reserved.TRANSPORT),
+    **dict.fromkeys(
+        ("--model", "-m", "--model-url", "-mu", "--hf-repo", "-hf", "-hfr", "--hf-file", "-hff"), reserved.MODEL
+    ),
+    **dict.fromkeys(("--alias", "-a"), reserved.SERVED_NAME),
+    **dict.fromkeys(("--api-key", "--api-key-file"), reserved.KEY),
+}
 
 CAPABILITIES = EngineCapabilities(
     # A streamed answer goes on from a last message of the assistant; one that is not streamed repeats that message first.
@@ -15,4 +26,5 @@ CAPABILITIES = EngineCapabilities(
     load_time_precisions=frozenset(),  # a GGUF file is in its precision already
     weights_format=WeightsFormat.GGUF,
     reserves_context=True,
+    reserved_flags=_RESERVED,
 )

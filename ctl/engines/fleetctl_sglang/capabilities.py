@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from fleetctl.engine_kit import reserved
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
 from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+
+_RESERVED = {
+    **dict.fromkeys(("--host", "--port"), reserved.LISTENS),
+    **dict.fromkeys(("--fastapi-root-path", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs"), reserved.TRANSPORT),
+    **dict.fromkeys(("--model-path", "--model"), reserved.MODEL),
+    "--served-model-name": reserved.SERVED_NAME,
+    **dict.fromkeys(("--api-key", "--admin-api-key"), reserved.KEY),
+    **dict.fromkeys(("--tensor-parallel-size", "--tp-size", "--tp"), reserved.TENSOR_PARALLEL),
+    **dict.fromkeys(("--pipeline-parallel-size", "--pp-size", "--pp"), reserved.PIPELINE_PARALLEL),
+    **dict.fromkeys(("--data-parallel-size", "--dp-size", "--dp"), reserved.DATA_PARALLEL),
+    **dict.fromkeys(("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"), reserved.GROUP),
+}
 
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
@@ -13,4 +26,5 @@ CAPABILITIES = EngineCapabilities(
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
+    reserved_flags=_RESERVED,
 )

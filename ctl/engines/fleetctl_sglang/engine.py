@@ -35,5 +35,13 @@ class SglangEngine(EngineProgram):
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python3 -m sglang.launch_server ...` with the lane's settings, listening on host:port."""
-        argv = arguments(lane.engine_executable or self.program, plan, lane_plan.launch, host=host, port=port)
+        is_share_pinned = lane.launch.gpu_memory_utilization is not None
+        argv = arguments(
+            lane.engine_executable or self.program,
+            plan,
+            lane_plan.launch,
+            is_share_pinned=is_share_pinned,
+            host=host,
+            port=port,
+        )
         return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env))

@@ -23,11 +23,18 @@ _SAME = {
 _MEM_FRACTION_STATIC_MAX = 0.9
 
 
-def arguments(interpreter: str, plan: Plan, settings: LaunchSettings, *, host: str, port: int) -> tuple[str, ...]:
-    """Return `python3 -m sglang.launch_server ...` with these settings, listening on host:port."""
+def arguments(  # what an engine's command is made of
+    interpreter: str, plan: Plan, settings: LaunchSettings, *, is_share_pinned: bool, host: str, port: int
+) -> tuple[str, ...]:
+    """Return `python3 -m sglang.launch_server ...` with these settings, listening on host:port.
+
+    A share of memory that the profile pins is given as it is.
+    """
+    share = settings.gpu_memory_utilization
+    static = share if is_share_pinned else min(share, _MEM_FRACTION_STATIC_MAX)
     return command_line(
         (interpreter, "-m", "sglang.launch_server"),
-        _options(plan, settings) | {"--host": host, "--port": port},
+        _options(plan, settings) | {"--mem-fraction-static": static, "--host": host, "--port": port},
         settings.extra_args,
         same=_SAME,
     )
@@ -44,7 +51,6 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--max-running-requests": settings.max_num_seqs,
         "--context-length": settings.max_model_len,
         "--chunked-prefill-size": settings.max_num_batched_tokens,
-        "--mem-fraction-static": min(settings.gpu_memory_utilization, _MEM_FRACTION_STATIC_MAX),
         "--disable-radix-cache": not settings.prefix_caching,
         # Running requests are preempted for others only where those are ten or more above them: tiers are one apart.
         "--enable-priority-scheduling": settings.priority_scheduling,

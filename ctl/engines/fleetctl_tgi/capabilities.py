@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from fleetctl.engine_kit import reserved
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
 from fleetctl_tgi.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+
+_RESERVED = {
+    **dict.fromkeys(
+        ("--hostname", "--port", "-p", "--prometheus-port", "--master-port", "--master-addr"), reserved.LISTENS
+    ),
+    "--shard-uds-path": reserved.LISTENS,
+    "--model-id": reserved.MODEL,
+    "--api-key": reserved.KEY,
+    **dict.fromkeys(("--num-shard", "--sharded"), reserved.TENSOR_PARALLEL),
+}
 
 CAPABILITIES = EngineCapabilities(
     # A last message of the assistant is gone on from, whatever the request's flags say (router, chat_template.rs).
@@ -14,4 +25,5 @@ CAPABILITIES = EngineCapabilities(
     shutdown=ShutdownBehaviour(drain_s=90.0, refuses_new=False, keeps_listening=False),
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
+    reserved_flags=_RESERVED,
 )

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from fleetctl.engine_kit import reserved
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
 from fleetctl_vllm.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+
+_DATA_PARALLEL = (
+    "--data-parallel-size -dp --data-parallel-size-local -dpl --data-parallel-rank -dpn --data-parallel-start-rank -dpr "
+    "--data-parallel-address -dpa --data-parallel-rpc-port -dpp"
+)
+_RESERVED = {
+    **dict.fromkeys(("--host", "--port", "--uds", "--grpc"), reserved.LISTENS),
+    **dict.fromkeys(
+        ("--root-path", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs"), reserved.TRANSPORT
+    ),
+    "--model": reserved.MODEL,
+    "--served-model-name": reserved.SERVED_NAME,
+    "--api-key": reserved.KEY,
+    **dict.fromkeys(("--tensor-parallel-size", "-tp"), reserved.TENSOR_PARALLEL),
+    **dict.fromkeys(("--pipeline-parallel-size", "-pp"), reserved.PIPELINE_PARALLEL),
+    **dict.fromkeys(
+        ("--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port", "--headless"), reserved.GROUP
+    ),
+    **dict.fromkeys(_DATA_PARALLEL.split(), reserved.DATA_PARALLEL),
+    "--disable-log-stats": reserved.METRICS,
+}
 
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
@@ -15,4 +37,5 @@ CAPABILITIES = EngineCapabilities(
     multi_node=True,  # --nnodes, by processes and without Ray
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
+    reserved_flags=_RESERVED,
 )

@@ -267,6 +267,15 @@ class LaunchShape(ProfileSection):
         default_factory=dict, description="Environment of the engine; secrets as references."
     )
 
+    @model_validator(mode="after")
+    def _step_holds_a_batch(self) -> LaunchShape:
+        seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        if seqs is not None and tokens is not None and seqs > tokens:
+            raise ValueError(
+                f"max_num_seqs ({seqs}) is above max_num_batched_tokens ({tokens}): not every sequence of a full batch could get its token in a step"
+            )
+        return self
+
 
 class WeightsShape(ProfileSection):
     """A lane's own copy of the fleet's model."""

@@ -12,13 +12,15 @@ from fleetctl.paths import config_dir
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from fleetctl.model.profile import LaneSpec
+    from fleetctl.ports.engine import EngineCapabilities
 
 _KIND = "profiles"
 _FLAG = re.compile(r"--?[A-Za-z]")
+_SHORT = 3  # "--p" may be anything
 
 
 def flag_errors(lane: LaneSpec) -> Iterator[ConfigError]:
@@ -32,6 +34,31 @@ def flag_errors(lane: LaneSpec) -> Iterator[ConfigError]:
                 hint=f"if yours has it, name it in {config_dir() / _KIND / _file(lane.engine)}, one flag a line",
                 key=("lanes", lane.name, "launch", "extra_args", index),
             )
+
+
+def reserved_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+    """Yield the flags in a lane's extra arguments that are fleetctl's alone: where an engine listens, what it is called."""
+    known = known_flags(lane.engine)
+    for index, word in enumerate(lane.launch.extra_args):
+        flag = _reserved(word, known, capabilities.reserved_flags)
+        if flag:
+            yield ConfigError(
+                f"lane {lane.name}: {_plain(word)} of {lane.engine} is set by fleetctl itself",
+                hint=capabilities.reserved_flags[flag],
+                key=("lanes", lane.name, "launch", "extra_args", index),
+            )
+
+
+def _reserved(word: str, known: frozenset[str], reserved: Mapping[str, str]) -> str:
+    """Return the reserved flag that a parser may take a word for; empty: none."""
+    if not _FLAG.match(word):
+        return ""
+    flag = _plain(word)
+    if flag in known or flag in reserved:
+        return flag if flag in reserved else ""
+    if flag.startswith("--"):  # the start of a flag, which parsers take where it is the start of no other
+        return next((name for name in sorted(reserved) if name.startswith(flag)), "") if len(flag) > _SHORT else ""
+    return next((name for name in reserved if not name.startswith("--") and re.fullmatch(rf"{name}\d+", flag)), "")
 
 
 def known_flags(engine: str) -> frozenset[str]:

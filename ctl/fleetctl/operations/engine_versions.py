@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.reconcile.versions import is_version
 from fleetctl.engine_kit.versions import version_in
 from fleetctl.errors import ConfigError
+from fleetctl.model.preflight import Finding, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,33 @@ def engine_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
         installed = found.get(key)
         if installed is not None:
             yield from _compared(lane, installed)
+
+
+def program_findings(site: Site, profile: Profile) -> Iterator[Finding]:
+    """Yield a failure for each engine whose program is not on the machine where it is to be started."""
+    if not site.providers(profile.provider).capabilities.runs_here:
+        return
+    for (kind, _), lane in {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}.items():
+        if why := _missing(site, lane):
+            variable = site.engines(kind).program_env
+            hint = f"install it, or name it: {variable}=PATH, or engine: {{kind: {kind}, executable: PATH}}"
+            yield Finding(name=kind, verdict=Verdict.FAIL, detail=why, hint=hint)
+
+
+def _missing(site: Site, lane: LaneSpec) -> str:
+    """Return why a lane's engine cannot be started here; empty: its program is there."""
+    engine = site.engines(lane.engine)
+    named = lane.engine_executable or engine.program
+    if not named:
+        return ""
+    program = shutil.which(named)
+    if program is None:
+        return f"{named} is no program that can be run here"
+    # A Python is on every machine: what counts is whether the engine is installed in it.
+    if engine.version is None or not engine.version.distribution or not Path(program).name.startswith("python"):
+        return ""
+    found = _version_of(program, engine.version)
+    return f"{engine.version.distribution} is not installed in {program}" if found.why else ""
 
 
 def _unfit(site: Site, lane: LaneSpec) -> Iterator[ConfigError]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.operations.engine_versions import program_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,8 +22,9 @@ _NAME = "preflight"
 
 
 async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, ...]:
-    """Return what a profile's provider finds for its plan. Empty: it looks at nothing."""
-    return await provider_findings(site, profile.provider, planned_nodes(site, profile, plan))
+    """Return what a profile's provider finds for its plan, and engines that are not there. Empty: nothing was looked at."""
+    missing = tuple(program_findings(site, profile))
+    return (*missing, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))
 
 
 async def provider_findings(site: Site, name: str, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:

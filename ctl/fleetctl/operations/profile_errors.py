@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import resolve_model
-from fleetctl.engine_kit.flags import flag_errors
+from fleetctl.engine_kit.flags import flag_errors, reserved_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.operations.engine_versions import engine_errors
@@ -28,6 +28,7 @@ def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
+        *_collected(("lanes",), lambda: _reserved_errors(site, profile)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),
         *_collected(model_key, lambda: _model_errors(site, profile, catalogue)),
     )
@@ -65,6 +66,11 @@ def _collected(key: KeyPath, look: Callable[[], Iterable[FleetctlError]]) -> Ite
 def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     site.providers(profile.provider)  # raises, where its package does not load
     yield from ()
+
+
+def _reserved_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
+    for lane in profile.lanes:
+        yield from reserved_errors(lane, site.engines(lane.engine).capabilities)
 
 
 def _model_errors(site: Site, profile: Profile, catalogue: Catalogue) -> Iterator[FleetctlError]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,6 +98,8 @@ class EngineCapabilities:
     load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
     # With which it is told, or not, to look at priorities; in a lane's `extra_args` they are left as they are.
     priority_flags: frozenset[str] = frozenset()
+    # That are fleetctl's alone, each with what to do instead; a lane's `extra_args` may have none of them.
+    reserved_flags: Mapping[str, str] = field(default_factory=dict)
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import CapacitySpec, LaneSpec, ModelSpec
 
 
+_SPLITS = (1, 2, 4, 8, 16)  # of a node's GPUs, unless the profile names another lawful one
+
+
+def is_divisible(card: ModelCard, gpu_count: int) -> bool:
+    """Whether engines split a model's attention over so many GPUs.
+
+    Each takes as many heads as any other; heads of keys and values are dealt out, or each is on as many GPUs as any other.
+    """
+    heads = card.num_kv_heads
+    return card.num_heads % gpu_count == 0 and (heads % gpu_count == 0 or gpu_count % heads == 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A node type with one engine over its GPUs: what a replica is, (GPUs, TP, PP, precision, KV format) included."""
@@ -81,8 +93,10 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
     if absent := offer_errors(capacity, catalogue, offerings):
         raise joined(absent)
     pinned = lane.launch.tensor_parallel
-    if pinned and card.num_heads % pinned:
+    if pinned and not is_divisible(card, pinned):
         raise _undivided(lane, card, pinned)
+    if (stages := lane.launch.pipeline_parallel or 1) > card.num_layers:
+        raise _too_many_stages(lane, card, stages)
     allowed = [o for o in offerings if ruled_out(o, capacity) is None and o.gpu in catalogue.gpus]
     kv_precision = kv_precision_of(card, model.kv_cache)
     found = []
@@ -122,12 +136,20 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
 
 
 def _undivided(lane: LaneSpec, card: ModelCard, pinned: int) -> InfeasiblePlanError:
-    lawful = ", ".join(str(count) for count in (1, 2, 4, 8, 16) if card.num_heads % count == 0)
+    lawful = ", ".join(str(count) for count in _SPLITS if is_divisible(card, count))
     return InfeasiblePlanError(
         f"lane {lane.name}: tensor_parallel is pinned to {pinned}, and no engine splits the {card.num_heads} attention heads "
-        f"of {card.id} so",
+        f"of {card.id}, {card.num_kv_heads} of them with keys and values, so",
         hint=f"leave it out, or take one of {lawful}",
         key=("lanes", lane.name, "launch", "tensor_parallel"),
+    )
+
+
+def _too_many_stages(lane: LaneSpec, card: ModelCard, stages: int) -> InfeasiblePlanError:
+    return InfeasiblePlanError(
+        f"lane {lane.name}: pipeline_parallel is pinned to {stages}, and {card.id} has {format_count(card.num_layers, 'layer')}",
+        hint="each stage needs one at least; leave it out, or lower it",
+        key=("lanes", lane.name, "launch", "pipeline_parallel"),
     )
 
 
@@ -149,7 +171,7 @@ def _tensor_parallel(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
     pinned = lane.launch.tensor_parallel
     if pinned is not None:
         return pinned if pinned <= gpu_count else 0
-    return next(tp for tp in (16, 8, 4, 2, 1) if tp <= gpu_count and card.num_heads % tp == 0)
+    return max(count for count in _SPLITS if count <= gpu_count and is_divisible(card, count))
 
 
 def too_small(lane: LaneSpec, found: Sequence[Instance]) -> InfeasiblePlanError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, evaluate, saturation
 from fleetctl.core.plan.kv_overflow import overflow_text
-from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, SizingResult
+from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
@@ -117,7 +117,7 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         ),
         offered,
         knee,
-        f"max_num_seqs {settings.seqs}: {_batch_slots(settings.batch_slots)}",
+        f"max_num_seqs {settings.seqs}: {_batch_slots(lane, settings)}",
         f"max_num_batched_tokens {settings.batched_tokens}: {_chunk(lane)}",
         f"max_model_len {settings.model_len}: {_longest(lane, result)}",
         memory,
@@ -149,14 +149,20 @@ def _longest(lane: LaneSpec, result: SizingResult) -> str:
     return "what the KV cache holds of one request"
 
 
-def _batch_slots(batch_slots: Constraint) -> str:
+def _batch_slots(lane: LaneSpec, settings: Settings) -> str:
+    if lane.launch.max_num_seqs is not None:
+        held = settings.running_max
+        most = f"; the KV cache holds {held} at once, the others wait in the engine" if held < settings.seqs else ""
+        return f"pinned by the profile{most}"
     return {
         Constraint.KV_MEMORY: f"more would leave less than {format_fraction(KV_FREE)} of the KV cache free",
         Constraint.ITL: "more would push a step over the ITL promise",
-    }.get(batch_slots, "the engine's usual bound; neither memory nor ITL asks for less")
+    }.get(settings.batch_slots, "the engine's usual bound; neither memory nor ITL asks for less")
 
 
 def _chunk(lane: LaneSpec) -> str:
+    if lane.launch.max_num_batched_tokens is not None:
+        return "pinned by the profile"
     promised = lane.slo.strictest(Metric.ITL)
     if promised is None:
         return "the lowest TTFT, with steps that lanes it lends to bear, among the sizes within 5 % of the highest knee; no ITL is promised"

@@ -33,7 +33,8 @@ class Settings:
     """Batch limits an instance may run with."""
 
     batched_tokens: int
-    seqs: int
+    seqs: int  # that a batch may hold, as the engine is started
+    running_max: int  # of them; fewer than a pinned `seqs` where the KV cache holds no more
     batch_slots: Constraint  # what limits `seqs`
     model_len: int
     kv_tokens: int
@@ -76,7 +77,7 @@ def size(
 
 def _lent_step_s(sizing: SizingResult) -> float:
     """Return the longest iteration of a replica with half of its seats taken, as one is that is lent."""
-    return worst_step_s(sizing.state.replica, max(1, sizing.settings.seqs // 2))
+    return worst_step_s(sizing.state.replica, max(1, sizing.settings.running_max // 2))
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
@@ -85,15 +86,16 @@ def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) ->
         step=instance.step,
         demand=demand,
         batched_tokens_max=settings.batched_tokens,
-        seqs_max=settings.seqs,
+        seqs_max=settings.running_max,
         kv_tokens=settings.kv_tokens,
     )
 
 
 def choices(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> tuple[Settings, ...]:
     """Return every lawful pair of chunk and batch size. What the user pinned is not varied."""
-    pinned = lane.launch.max_num_batched_tokens
-    sizes = CHUNKS if pinned is None else (pinned,)
+    pinned, seqs = lane.launch.max_num_batched_tokens, lane.launch.max_num_seqs or 1
+    # An engine refuses a step that could not hold one token of every sequence of a batch.
+    sizes = [pinned] if pinned is not None else [size for size in CHUNKS if size >= seqs] or [seqs]
     found = (_settings(lane, instance, demand, tokens) for tokens in sizes)
     return tuple(settings for settings in found if settings is not None)
 
@@ -116,11 +118,14 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
     }
     batch_slots = min(limits, key=lambda c: limits[c])
     seqs = lane.launch.max_num_seqs or limits[batch_slots]
-    if seqs < 1:
+    held = limits[Constraint.KV_MEMORY]
+    # An engine that keeps room for a whole context in each slot would not start with more of them than fit.
+    if min(seqs, held) < 1 or (instance.reserves_context and seqs > held):
         return None
     return Settings(
         batched_tokens=batched_tokens,
-        seqs=min(seqs, limits[Constraint.KV_MEMORY]),
+        seqs=seqs,
+        running_max=min(seqs, held),
         batch_slots=batch_slots,
         model_len=model_len,
         kv_tokens=kv_tokens,

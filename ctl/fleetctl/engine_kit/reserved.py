@@ -1,0 +1,14 @@
+"""Why some flags of an engine are fleetctl's alone, and what to do in place of each."""
+
+from __future__ import annotations
+
+LISTENS = "leave it out: fleetctl chooses where each replica listens, and reaches it there"
+TRANSPORT = "leave it out: gateway and probes reach an engine by plain HTTP at its own paths"
+MODEL = "say it in the profile: model.id, model.path or lanes.NAME.weights"
+SERVED_NAME = "say it in the profile: model.served_name"
+KEY = "leave it out: whoever lists processes reads arguments; engines get their keys by their environment"
+TENSOR_PARALLEL = "say it in the profile: launch.tensor_parallel, which is planned, placed and priced"
+PIPELINE_PARALLEL = "say it in the profile: launch.pipeline_parallel, which is planned, placed and priced"
+DATA_PARALLEL = "leave it out: more replicas are planned, placed and routed to by fleetctl itself (lanes.NAME.replicas)"
+GROUP = "leave it out: fleetctl joins the machines of a replica itself (launch.pipeline_parallel)"
+METRICS = "leave it out: without its metrics nobody sees how loaded an engine is"
