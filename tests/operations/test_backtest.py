@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from fleetctl.cli.main import main
+from fleetctl.config.profile import parse_profile
 from fleetctl.core.reconcile import reconcile
+from fleetctl.load.trace import Arrival
 from fleetctl.model.action import EntryKind
 from fleetctl.model.catalogue import Market
 from fleetctl.model.interruption import InterruptionRecord
@@ -207,6 +209,58 @@ def test_answers_without_a_length_get_another_ones_and_are_counted():
 def test_named_lanes_are_named_again_and_what_was_cached_is_no_work():
     (arrival,) = replayed(period(requests=[request(is_lane_named=True, cached_tokens=60)])).arrivals
     assert (arrival.lane, arrival.prompt_tokens) == ("short", 40)
+
+
+TIERED = """
+apiVersion: fleetctl/v1
+name: tiered
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: vllm
+provider: local
+workload: {peak_rps: 3, prompt_tokens: {p50: 1020, p99: 4142}, output_tokens: {p50: 129, p99: 601}}
+tiers: {gold: {weight: 6}, silver: {weight: 3}, tin: {weight: 1}}
+lanes: {all: {tier: silver, slo: {ttft: {p99: 2s}}, max_wait: 2s, replicas: 1, spot: none}}
+capacity: {gpus: [L40S], max_nodes: 1}
+gateway: {tier_header: true, api_keys: [{key: env:ACME, name: acme, tier: gold}, {key: env:BETA, tier: tin}]}
+"""
+
+
+def test_requests_have_the_tier_they_had_and_named_keys_that_of_the_profile_they_are_replayed_under():
+    recorded = desired_for(parse_profile(TIERED, source="tiered"))
+    had = [("acme", "gold"), ("acme", "gold"), ("acme", "silver"), ("0a1b", "silver"), ("0a1b", "tin")]
+    requests = [request(number + 1, lane="all", client=client, tier=tier) for number, (client, tier) in enumerate(had)]
+    replay = replayed(period(desired=recorded, requests=requests))
+    assert [each.tier for each in replay.arrivals] == ["", "", "silver", "", "tin"]
+
+    other = desired_for(parse_profile(TIERED.replace("acme, tier: gold", "acme, tier: tin"), source="other"))
+    fewer = desired_for(
+        parse_profile(TIERED.replace("silver: {weight: 3}, ", "").replace("tier: silver", "tier: tin"), source="fewer")
+    )
+    for wanted, offered in (
+        (recorded, {"gold": 2, "silver": 2, "tin": 1}),
+        (other, {"silver": 1, "tin": 4}),
+        (fewer, {"gold": 3, "tin": 2}),
+    ):
+        arrivals, _ = replay.arrivals_of(wanted.profile)
+        spec = replay_spec(wanted.profile, replay, settled={"all": 1}, duration_s=60.0, seed=0)
+        found = simulate(wanted, arrivals, policy=reconcile, spec=spec, offerings=offerings())
+        assert {each.name: each.offered for each in found.tiers} == offered
+
+
+def test_tiers_that_a_profile_has_not_are_said(tmp_path, fleetctl):
+    path, fewer = tmp_path / "tiers.jsonl.gz", tmp_path / "fewer.yaml"
+    fewer.write_text(
+        TIERED.replace("tin: {weight: 1}", "bronze: {weight: 1}").replace("BETA, tier: tin", "BETA, tier: bronze")
+    )
+    clients = (("acme", ""), ("acme", "tin"), ("", "tin"))
+    rows = [
+        Arrival(at_s=float(number), prompt_tokens=100, output_tokens=20, stream=True, client=client, tier=tier)
+        for number, (client, tier) in enumerate(clients * 4)
+    ]
+    record_simulated(desired_for(parse_profile(TIERED, source="tiered")), rows, path, settled={"all": 1})
+    code, _, err = fleetctl("backtest", str(path), "--profile", str(fewer), "-o", "json", "-q")
+    assert code == 0, err
+    assert "fewer: 8 requests had a tier that it has not (tin): here they have their key's, or their lane's" in err
 
 
 def test_recorded_figures_count_replicas_by_the_time_they_were_held():

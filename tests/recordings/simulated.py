@@ -39,7 +39,8 @@ class RecordedWorld(SimulatedWorld):
             RecordedRequest(
                 at=EPOCH + timedelta(seconds=watch.started_s),
                 lane=request.lane.route.name,
-                client="c1",
+                client=exchange.row.client or "c1",
+                tier=request.tier.spec.name if request.tier is not None else "",
                 is_stream=request.is_stream,
                 prompt_tokens=exchange.row.prompt_tokens,
                 output_tokens=0 if request.refused else exchange.output_tokens,

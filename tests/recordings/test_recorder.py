@@ -24,9 +24,9 @@ def recorder(*, reads_from: int = 0) -> Recorder:
 def test_what_ended_before_it_began_is_left_out_and_each_request_is_written_once():
     found = recorder(reads_from=7)
     assert found.query.after == 7
-    ended = trace(8, gaps=9, gap_s_mean=0.02, gap_s_p99=0.03, gap_s_max=0.04)
+    ended = trace(8, tier="gold", gaps=9, gap_s_mean=0.02, gap_s_p99=0.03, gap_s_max=0.04)
     (first,) = of_kind("request", found.note_requests(answer(ended)))
-    assert (first.lane, first.ttft_s) == ("short", 0.1)
+    assert (first.lane, first.tier, first.ttft_s) == ("short", "gold", 0.1)
     assert (first.gap_s_mean, first.gap_s_p99, first.gap_s_max) == (0.02, 0.03, 0.04)
     assert found.query.after == 8
     assert list(found.note_requests(answer(last_seq=8))) == []

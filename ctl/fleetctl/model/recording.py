@@ -24,6 +24,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     lane: str
     client: str  # tells clients of one gateway process apart; neither key nor address can be had from it
     is_lane_named: bool = False  # its client named the lane
+    tier: str = ""  # that it was served in; empty: its lane had none, or the recording is older than this
     is_stream: bool = True
     prompt_tokens: int
     cached_tokens: int = 0

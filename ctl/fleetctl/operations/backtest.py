@@ -263,13 +263,20 @@ def _recorded_run(period: RecordedPeriod) -> BacktestRun:
 
 
 def _renamed(case: _Case, replay: ReplayedPeriod) -> Iterator[str]:
-    """Yield that clients named lanes which the profile has not."""
+    """Yield that clients named lanes, or had tiers, which the profile has not."""
     _, unknown = replay.arrivals_of(case.desired.profile)
     if unknown:
         count = sum(each.lane in unknown for each in replay.arrivals)
         yield (
             f"{case.name}: {format_count(count, 'request')} named a lane that it has not ({', '.join(unknown)}), which it would refuse: "
             "here its own rules choose theirs, as for clients that name none"
+        )
+    tiers = {tier.name for tier in case.desired.profile.tiers}
+    gone = Counter(each.tier for each in replay.arrivals if tiers and each.tier and each.tier not in tiers)
+    if gone:
+        yield (
+            f"{case.name}: {format_count(gone.total(), 'request')} had a tier that it has not ({', '.join(sorted(gone))}): here they have "
+            "their key's, or their lane's"
         )
 
 

@@ -15,7 +15,7 @@ from fleetctl.operations.simulation import paced
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from fleetctl.model.profile import Profile
@@ -120,12 +120,15 @@ def _has_length(request: RecordedRequest) -> bool:
 
 
 def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
-    is_batch = {lane.name: lane.match.batch for lane in period.desired.profile.lanes}
+    profile = period.desired.profile
+    is_batch = {lane.name: lane.match.batch for lane in profile.lanes}
+    named_tier = _naming_of_tiers(profile)
     served_lanes = {name: records[-1].lane for name, records in period.replicas.items() if records}
     for request in period.requests:
         yield Arrival(
             at_s=_since_s(period, request.at),
             client=request.client,
+            tier=named_tier(request),
             # Simulated engines have no prefix cache: what was cached was no work.
             prompt_tokens=max(1, request.prompt_tokens - request.cached_tokens),
             cached_tokens=request.cached_tokens,
@@ -138,6 +141,23 @@ def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
             lane=request.lane if request.is_lane_named else "",
             lane_entered="" if request.is_lane_named else request.lane if request.lane in is_batch else "",
         )
+
+
+def _naming_of_tiers(profile: Profile) -> Callable[[RecordedRequest], str]:
+    """Return which tier a request names as it is replayed: what it had, unless that is its key's, or its lane's.
+
+    A profile beside the recorded one may give those another one. A key without a name is known by nothing: where its tier is not
+    the lane's, its requests name it.
+    """
+    gateway, lowest = profile.gateway, profile.tiers[-1].name if profile.tiers else ""
+    of_clients = {name: gateway.key_tiers.get(reference, "") for reference, name in gateway.key_names.items()}
+    of_lanes = {lane.name: lane.tier or lowest for lane in profile.lanes}
+
+    def named_tier(request: RecordedRequest) -> str:
+        usual = of_clients.get(request.client) or of_lanes.get(request.lane, lowest)
+        return "" if request.tier == usual else request.tier
+
+    return named_tier
 
 
 def _since_s(period: RecordedPeriod, at: datetime) -> float:

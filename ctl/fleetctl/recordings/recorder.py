@@ -127,6 +127,7 @@ def recorded(trace: RequestTrace) -> RecordedRequest:
         lane=trace.lane,
         client=trace.client,
         is_lane_named=trace.is_lane_named,
+        tier=trace.tier,
         is_stream=trace.is_stream,
         prompt_tokens=trace.prompt_tokens,
         cached_tokens=trace.cached_tokens,
