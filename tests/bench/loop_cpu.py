@@ -2,7 +2,8 @@
 
 The relay alone, without sockets: streams of 4,000 chunks of one token, once watched and once not, turn about, so that
 whatever else the machine does disturbs both; the median of the differences and of the ratios is printed, in CPU time of the process. `kept` streams are
-those whose text is kept for a continuation (vLLM, SGLang), with the engine's counts or without; of the others the watch keeps a tail.
+those whose text is kept for a continuation (vLLM, SGLang), with the engine's counts or without; of the others only the last is held. Events
+with logprobs differ by more than their text, and have no shape that could be told at once.
 """
 
 from __future__ import annotations
@@ -29,9 +30,15 @@ if TYPE_CHECKING:
 
 CHUNKS = 4000
 LIMITS = GatewayLimits()
+CASES = (
+    (True, True, False),
+    (True, False, False),
+    (False, False, False),
+    (False, False, True),
+)  # kept, counted, logprobs
 
 
-def events_of(words: list[str], *, counted: bool) -> list[bytes]:
+def events_of(words: list[str], *, counted: bool, logprobs: bool = False) -> list[bytes]:
     """Return a stream's events as vLLM writes them."""
     found = []
     for place, word in enumerate(words, start=1):
@@ -39,6 +46,9 @@ def events_of(words: list[str], *, counted: bool) -> list[bytes]:
             "id": "chatcmpl-0123456789abcdef", "object": "chat.completion.chunk", "created": 1700000000, "model": "m",
             "choices": [{"index": 0, "delta": {"content": word}, "logprobs": None, "finish_reason": None}],
         }  # fmt: skip
+        if logprobs:
+            chosen = {"token": word, "logprob": -place / 7, "bytes": list(word.encode()), "top_logprobs": []}
+            event["choices"][0]["logprobs"] = {"content": [chosen]}  # type: ignore[index]  # as made above
         if counted:
             event["usage"] = {"prompt_tokens": 412, "total_tokens": 412 + place, "completion_tokens": place}
         found.append(b"data: " + msgspec.json.encode(event) + b"\n\n")
@@ -79,11 +89,13 @@ def main() -> None:
     texts["a loop"] = looping("sentences", random.Random(1), tokens_repeated=CHUNKS)[0][:CHUNKS]
     texts["a loop of data"] = looping("row", random.Random(1), tokens_repeated=CHUNKS)[0][:CHUNKS]
     gc.disable()
-    print(f"{'':16}{'kept, counted':>22}{'kept':>22}{'not kept':>22}   us a chunk: added (without)")
+    print(
+        f"{'':16}{'kept, counted':>22}{'kept':>22}{'not kept':>22}{'not kept, logprobs':>22}   us a chunk: added (without)"
+    )
     for name, words in texts.items():
         line = f"{name:16}"
-        for kept, counted in ((True, True), (True, False), (False, False)):
-            events = events_of(words, counted=counted)
+        for kept, counted, logprobs in CASES:
+            events = events_of(words, counted=counted, logprobs=logprobs)
             added, plain = [], []
             for place in range(rounds):
                 order = (True, False) if place % 2 else (False, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -62,6 +63,49 @@ def test_however_a_stream_is_cut_up_it_comes_out_the_same_and_counts_the_same(wo
     assert stream.transcript.delivered() == "".join(words)
     assert stream.usage is not None
     assert (stream.usage.prompt_tokens, stream.usage.completion_tokens) == (9, len(words))
+
+
+@given(
+    words=st.lists(st.text(max_size=12), max_size=40),
+    cuts=st.lists(st.integers(0, 10**6), max_size=12),
+    key=st.sampled_from(["content", "reasoning_content", "arguments"]),
+    irregular=st.lists(st.sampled_from(["", "logprobs", "role", "choice", "empty", "created"]), min_size=1, max_size=5),
+)
+def test_a_stream_that_nobody_keeps_passes_and_counts_the_same_whatever_its_events_share(words, cuts, key, irregular):
+    events, tokens = [event(delta(role=True))], 0
+    for place, word in enumerate(words):
+        payload = delta(word)
+        how = irregular[place % len(irregular)]
+        inner: dict[str, Any] = {key: "" if how == "empty" else word}
+        inner = {"tool_calls": [{"index": 0, "function": inner}]} if key == "arguments" else inner
+        payload["choices"][0] |= {"delta": inner, "index": int(how == "choice")}
+        if how == "logprobs":
+            payload["choices"][0]["logprobs"] = {"content": [{"token": word, "logprob": -0.1 * place}]}
+        elif how == "role":
+            inner["role"] = "assistant"
+        elif how == "created":
+            payload["created"] = place
+        tokens += word != "" and how != "empty"
+        events.append(event(payload))
+    data = b"".join([*events, event(delta(finish="stop")), wire.DONE_EVENT])
+    stream = EventRelay(LIMITS)
+    assert feed(stream, data, cuts) == data
+    assert (stream.tokens, stream.is_finished, stream.is_done, stream.fault) == (tokens, True, True, None)
+
+
+def test_a_stream_that_nobody_keeps_holds_no_more_of_its_text_the_longer_it_gets():
+    stream, one = EventRelay(LIMITS), event(delta("a few words of it "))
+    for _ in range(100):
+        stream.feed(one)
+    tracemalloc.start()
+    try:
+        for _ in range(20_000):
+            stream.feed(one)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert stream.tokens == 20_100
+    assert held < 32_000
 
 
 @given(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.event_shape import read_event
 from fleetctl.gateway.stream_fault import StreamFault, find_fault, too_long
-from fleetctl.gateway.transcript import read_event
 from fleetctl.gateway.usage import Usage, merged, read_usage
 
 if TYPE_CHECKING:

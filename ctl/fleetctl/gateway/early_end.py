@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.event_shape import read_event
 from fleetctl.gateway.prompt_count import PromptCount
 from fleetctl.gateway.splicer import end_of_stream, finish_event
-from fleetctl.gateway.transcript import gives_finish, read_event
+from fleetctl.gateway.transcript import gives_finish
 from fleetctl.gateway.usage import Usage, shown_usage
 from fleetctl.gateway.watched_relay import WatchedRelay
 from fleetctl.model.generation import BoundReason

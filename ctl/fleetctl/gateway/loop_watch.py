@@ -1,9 +1,9 @@
-"""Watches one answer for a loop, by the text that its relay keeps for a continuation, or by a tail of its own."""
+"""Watches one answer for a loop, by the text that its relay keeps for a continuation, or by the last of it."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _TOKEN_IDS = re.compile(rb'"token_ids"\s*:\s*\[([0-9, ]*)\]')
 # As the relay tells tokens: text that is not empty.
 _SHOWN = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
-_BACKSLASH = 92
-_TAIL_BYTES_HIGH = 2 * TAIL_BYTES  # then all but the last are dropped
+_IDS_BYTES_MAX = 2 * TAIL_BYTES  # then all but the last are dropped
 
 
 class _LoopingMessage(msgspec.Struct):
@@ -45,72 +44,44 @@ _decode_body = msgspec.json.Decoder(_WholeBody).decode
 class LoopWatch:
     """One stream of one choice. What several choices say comes mixed, and is not watched."""
 
-    __slots__ = (
-        "_detector", "_dropped", "_ids", "_is_kept", "_kept_bytes", "_request", "_stops", "due", "is_ending", "shape", "tail",
-    )  # fmt: skip
+    __slots__ = ("_detector", "_ids", "_request", "_stops", "is_ending", "may_have_ids")
 
     def __init__(self, request: ActiveRequest, *, stops: bool) -> None:
         """`stops`: the answer is to end at a loop."""
         self._request, self._stops = request, stops
         self.is_ending = False  # a loop was found, and is to end the answer
         self._detector = LoopDetector()
-        self._is_kept, self._kept_bytes = True, 0  # all of the text, by the relay, when it was last looked at
-        self.tail = bytearray()  # of a text that is not
-        self.due = self._dropped = 0  # look at it when it is so long
-        # Of a single event whose text is not kept: what comes before it, how long that is, what comes after it.
-        self.shape = (b"", 0, b"")
-        self._ids: TokenIds | Literal[False] | None = None  # None: not looked for yet
+        self.may_have_ids = True
+        self._ids: TokenIds | None = None  # None: not looked for yet
 
     @property
     def is_done(self) -> bool:
         """Whether there is nothing more to look for: a loop was found."""
         return self._request.loop is not None
 
-    def look(self, text: bytearray, tokens: int) -> int:
-        """Look at a text that is kept, if it is time; return at how many bytes it is time again."""
+    def look(self, text: bytearray, tokens: int, dropped: int) -> int:
+        """Look at a text, all of it but so many bytes, if it is time; return at how many bytes it is time again."""
         detector = self._detector
-        self._kept_bytes = len(text)
-        if len(text) >= detector.next_bytes:
-            self._note(detector.look(text, tokens))
-        return detector.next_bytes
+        if dropped + len(text) >= detector.next_bytes:
+            self._note(detector.look(text, tokens, dropped=dropped))
+        return detector.next_bytes - dropped
 
-    def take(self, events: bytes, marker: bytes, tokens: int, *, is_kept: bool) -> None:
-        """Take in complete events; `marker` comes before the text in each, which the relay keeps all of, or none."""
-        if not is_kept:
-            self._take_text(events, marker, tokens)
+    def restart(self, tokens: int) -> None:
+        """Look at another text from now on: what was found of the one before, of so many tokens, says nothing of it."""
+        self._detector = LoopDetector(tokens)
+
+    def take_ids(self, events: bytes) -> None:
+        """Take in complete events of which the text tells nothing, if they have the ids of their tokens."""
         if self._ids is None:  # all of a stream's events have them, or none
-            self._ids = TokenIds() if events.find(b'"token_ids"') >= 0 else False
-        if self._ids:
+            self.may_have_ids = events.find(b'"token_ids"') >= 0
+            self._ids = TokenIds()
+        if self.may_have_ids:
             self._note(self._ids.take(events))
 
     def _note(self, loop: Loop | None) -> None:
         if loop is not None and self._request.loop is None:
             _note(self._request, loop)
             self.is_ending = self._stops
-
-    def _take_text(self, events: bytes, marker: bytes, tokens: int) -> None:
-        if self._is_kept:
-            if self._kept_bytes:  # until now: what was found of it says nothing of what follows
-                self._detector = LoopDetector(tokens)
-            self._is_kept = False
-        if not marker:
-            return
-        pieces = events.split(marker)
-        self.tail += b"".join([_text_of(piece) for piece in pieces[1:]])
-        if len(pieces) == 2 and events.find(b"\n\n") == len(events) - 2:
-            end = pieces[1][len(_text_of(pieces[1])) :]
-            self.shape = (pieces[0] + marker, len(pieces[0]) + len(marker), end)
-        self.look_at_tail(tokens)
-
-    def look_at_tail(self, tokens: int) -> None:
-        """Look at the text that nobody else keeps, if it is time."""
-        tail, detector = self.tail, self._detector
-        if self._dropped + len(tail) >= detector.next_bytes:
-            self._note(detector.look(tail, tokens, dropped=self._dropped))
-        if len(tail) > _TAIL_BYTES_HIGH:
-            self._dropped += len(tail) - TAIL_BYTES
-            del tail[:-TAIL_BYTES]
-        self.due = min(detector.next_bytes - self._dropped, _TAIL_BYTES_HIGH + 1)
 
 
 class TokenIds:
@@ -144,7 +115,7 @@ class TokenIds:
         ids += found
         if self._dropped + len(ids) >= detector.next_bytes:
             detector.look(ids, self._count, dropped=self._dropped)
-        if len(ids) > _TAIL_BYTES_HIGH:
+        if len(ids) > _IDS_BYTES_MAX:
             self._dropped += len(ids) - TAIL_BYTES
             del ids[:-TAIL_BYTES]
 
@@ -177,14 +148,3 @@ def note_loop(request: ActiveRequest, body: bytes) -> None:
 def _note(request: ActiveRequest, loop: Loop) -> None:
     request.loop = loop
     request.lane.accounts.looped(request.heard_s)
-
-
-def _text_of(piece: bytes) -> bytes:
-    """Return a JSON string from its beginning to where it ends."""
-    end = piece.find(b'"')
-    while end > 0 and piece[end - 1] == _BACKSLASH:
-        escaped = end - len(piece[:end].rstrip(b"\\"))
-        if escaped % 2 == 0:
-            break  # the backslashes are themselves escaped
-        end = piece.find(b'"', end + 1)
-    return piece[:end] if end >= 0 else piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.gateway import wire
-from fleetctl.gateway.transcript import read_event
+from fleetctl.gateway.event_shape import read_event
 
 
 def only_open(events: bytes) -> bool:

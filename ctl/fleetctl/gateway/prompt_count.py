@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fleetctl.gateway.event_shape import read_event
 from fleetctl.gateway.splicer import end_of_stream
-from fleetctl.gateway.transcript import read_event
 from fleetctl.gateway.usage import Usage, merged, read_usage
 
 if TYPE_CHECKING:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.core.repetition.detector import TAIL_BYTES
 from fleetctl.gateway import wire
-from fleetctl.gateway.stream_fault import STOPPED, StreamFault, find_fault, too_long, truncated
-from fleetctl.gateway.transcript import EventShape, Transcript, gives_finish, goes_on, read_event, shape_of, sole_event
-from fleetctl.gateway.usage import SHOWS_NONE, ShownUsage, Usage, read_usage, without_usage
+from fleetctl.gateway.event_reader import CONTENT, DONE, EventReader
+from fleetctl.gateway.event_shape import EventShape, ShapeLearner, read_event, shape_of
+from fleetctl.gateway.stream_fault import STOPPED
+from fleetctl.gateway.transcript import Transcript, goes_on, sole_event
+from fleetctl.gateway.usage import SHOWS_NONE, ShownUsage, read_usage
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.gateway.prompt_count import PromptCount
     from fleetctl.gateway.splicer import Splicer
 
-# `find` comes before a pattern that needs its letters, and stands for `in`, which first tries bytes as a number.
-# A non-empty text of a delta. Inside JSON strings quotes are escaped, so no answer about these keys matches.
-_CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
-_DONE = re.compile(rb"^data:\s*\[DONE\]\s*", re.MULTILINE)
 _LF = 10
+_UNKEPT_BYTES_MAX = 2 * TAIL_BYTES  # of a text that nobody goes on with: then all but the last are dropped
 
 
-class EventRelay:
+class EventRelay(EventReader):
     """One client's stream, over however many replicas it takes.
 
     `feed` returns complete events to be written, or the fault that ends this replica's part. One that differs from the
@@ -30,9 +29,8 @@ class EventRelay:
     """
 
     __slots__ = (
-        "_counted", "_empty", "_is_counted", "_limits", "_looked", "_marker", "_pending", "_plain",
-        "_shape", "_shown", "_text", "_text_bytes_max", "_text_bytes_seen", "ending", "fault", "is_done", "is_usage_passed", "last",
-        "new_tokens", "splice", "transcript", "usage",
+        "_counted", "_is_counted", "_learner", "_looked", "_plain", "_shape", "_text", "_text_bytes_max", "_text_bytes_seen",
+        "_text_dropped", "new_tokens", "splice", "transcript",
     )  # fmt: skip
 
     def __init__(
@@ -44,22 +42,18 @@ class EventRelay:
         shown: ShownUsage | None = None,
     ) -> None:
         """`is_counted`: the gateway asked for counts with every event; the client sees those that are `shown`."""
-        self._limits = limits
+        super().__init__(limits, shown or SHOWS_NONE)
         self.transcript = transcript
         self._text = transcript.text if transcript is not None else bytearray()
         # Nothing need be done about the text until there is as much as was seen.
-        self._text_bytes_max = self._text_bytes_seen = transcript.text_bytes_max if transcript is not None else 0
-        self._is_counted, self._shown = is_counted, shown or SHOWS_NONE
+        self._text_bytes_max = transcript.text_bytes_max if transcript is not None else _UNKEPT_BYTES_MAX
+        self._text_bytes_seen, self._text_dropped = self._text_bytes_max, 0
+        self._is_counted = is_counted
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
+        self._learner: ShapeLearner | None = ShapeLearner()  # of a stream that is not kept; None: it has none to learn
         self._counted = b""  # the last event with the engine's own count
-        # How this engine spells the key before a token; what waits for the end of its event; what was fed last.
-        self._marker = self._empty = self._pending = self.last = b""
         self.splice: Splicer | PromptCount | None = None  # rewrites a continuation's events
-        self.fault: StreamFault | None = None
-        # Passed on: events with a finish_reason; [DONE]; the event that ends a stream with its usage.
-        self.ending, self.is_done, self.is_usage_passed = b"", False, False
         self._plain = self._looked = self.new_tokens = 0  # content events: of the shape, all others, of the last feed
-        self.usage: Usage | None = None
 
     @property
     def tokens(self) -> int:
@@ -107,12 +101,17 @@ class EventRelay:
             return b""
         if self.transcript is not None and self.transcript.is_fit:
             return self._read(data, self.transcript)
-        if self._is_counted and not self._shown.in_events:
+        fed, strips = data, self._is_counted and not self._shown.in_events
+        if strips:
             data = b"".join([self._shown_event(event) for event in wire.events(data)])
         marker = self._marker
         new = data.count(marker) - data.count(self._empty) if marker else 0
         if new != data.count(b"\n\n") or not new:
             data, new = self._look(data)
+        elif new == 1 and self._learner is not None:
+            self._shape = self._learner.learn(fed, marker, self._plain, strips=strips)
+            if self._learner.has_given_up:
+                self._learner = None
         self.last = data
         self.new_tokens = new
         self._looked += new
@@ -121,7 +120,7 @@ class EventRelay:
     def restart(self, splice: Splicer | PromptCount) -> None:
         """Get ready for the part another replica will send, which will be counted as this one was."""
         self._pending = self._marker = self._empty = b""
-        self._shape = self.fault = None
+        self._shape = self.fault = self._learner = None
         self.splice = splice
         if self.transcript is not None:
             prompt_tokens, tokens = self.counts()
@@ -133,20 +132,15 @@ class EventRelay:
         kept = self.transcript
         return kept.usage(self._counted, plain_events=self._plain) if kept and kept.is_fit else (None, self.tokens)
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether a finish_reason was passed on; it may have come with the last content."""
-        return bool(self.ending) or gives_finish(self.last)
-
     def _holds_more(self) -> bool:
-        return len(self._text) <= self._text_bytes_max
-
-    def _cut(self, data: bytes) -> bytes:
-        end = wire.last_boundary(data)
-        self._pending = data[end:]
-        if len(self._pending) > self._limits.event_bytes_max:
-            self.fault = too_long()
-        return data[:end]
+        """Whether the text may get longer than it was seen to be; one that is not kept loses its beginning for that."""
+        more = len(self._text) - self._text_bytes_max
+        if more > 0 and not (self.transcript is not None and self.transcript.is_fit):
+            self._text_dropped += len(self._text) - TAIL_BYTES
+            del self._text[:-TAIL_BYTES]
+            self._text_bytes_max = self._text_bytes_seen = _UNKEPT_BYTES_MAX
+            more = 0
+        return more <= 0
 
     def _several(self, data: bytes, shape: EventShape) -> bytes:
         """Take in events that are all of the shape at once, as they come when there is much to do. b"": they are not."""
@@ -190,7 +184,7 @@ class EventRelay:
         return event
 
     def _read_event(self, event: bytes, transcript: Transcript) -> bytes:
-        if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and _DONE.match(event)):
+        if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and DONE.match(event)):
             return event
         if self.ending and not goes_on(event):
             return self._read_end(event, transcript)
@@ -213,38 +207,9 @@ class EventRelay:
     def _read_end(self, event: bytes, transcript: Transcript) -> bytes:
         """Take in an event after which no text comes: the one that says why the answer ended, or its usage."""
         if event.find(b'"usage"') < 0:
-            transcript.note_end(has_token=not self._counted and _CONTENT.search(event) is not None)
+            transcript.note_end(has_token=not self._counted and CONTENT.search(event) is not None)
             return event
         if b'"completion_tokens"' in event:
             self._counted = event
         shows = not self._is_counted or (self._shown.in_events and b"finish_reason" in event)
         return event if shows else self._shown_event(event)
-
-    def _shown_event(self, event: bytes) -> bytes:
-        """Return an event as the client asked for it; the last one, with the usage alone, perhaps not at all."""
-        if b'"usage"' not in event:
-            return event
-        if b'"choices":[]' in event or b'"choices": []' in event:
-            self.is_usage_passed = self._shown.at_end
-            return event if self._shown.at_end else b""
-        return without_usage(event)
-
-    def _look(self, data: bytes) -> tuple[bytes, int]:
-        if (found := find_fault(data)) is not None:
-            self.fault, start = found
-            data = data[:start]
-        if not self.ending:
-            self.ending = self.last + data if self.is_finished or gives_finish(data) else b""
-        self.usage = read_usage(data) or self.usage
-        if data.find(b"[DONE]") >= 0 and (done := _DONE.search(data)) is not None:
-            if self.ending:
-                self.is_done = True
-            else:
-                # vLLM ends aborted streams so: with [DONE], but without a finish_reason.
-                self.fault = self.fault or truncated()
-                data = data[: done.start()]
-        contents = _CONTENT.findall(data)
-        if contents:
-            self._marker = contents[0][1:]
-            self._empty = self._marker + b'"'
-        return data, len(contents)

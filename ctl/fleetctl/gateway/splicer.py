@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.event_shape import read_event
 from fleetctl.gateway.seam import Seam
-from fleetctl.gateway.transcript import read_event, total
+from fleetctl.gateway.transcript import total
 from fleetctl.gateway.usage import Usage, read_usage
 
 if TYPE_CHECKING:

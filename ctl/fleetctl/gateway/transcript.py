@@ -11,43 +11,13 @@ from typing import Any
 
 import msgspec
 
+from fleetctl.gateway.event_shape import read_event
 from fleetctl.gateway.usage import Usage, read_usage
 
-# How the text of an event is spelled; nothing else of an event changes from one token to the next.
-_TEXT = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
-_USAGE_KEY = b',"usage":{'
-_END = b"}\n\n"
 _ENVELOPE = ("id", "created", "model")
 # Whatever else a delta holds is no text that could be sent back as a message.
 _TEXT_KEYS = frozenset({"role", "content"})
-
-
-class EventShape(msgspec.Struct, frozen=True, gc=False):
-    """What surrounds the text in one stream's ordinary events, byte for byte."""
-
-    head: bytes
-    head_bytes: int
-    tail: bytes  # up to the usage where that is taken out, else to the event's end
-    plain_tail: bytes  # what follows the text for the client
-    between: bytes  # what is between two texts for the client
-    strips: bool  # the event's usage is taken out
-    # The first three, and the tail's length where it is the event's end; else 0.
-    parts: tuple[bytes, int, bytes, int]
-
-    def pieces(self, events: bytes) -> list[bytes]:
-        """Return the text of each of several such events, and [b""] if they are not all such events."""
-        if not self.strips:
-            is_whole = events.startswith(self.head) and events.endswith(self.plain_tail)
-            return events[self.head_bytes : -len(self.plain_tail)].split(self.between) if is_whole else [b""]
-        head, start, tail = self.head, self.head_bytes, self.tail
-        pieces = []
-        for event in events[:-2].split(b"\n\n"):
-            at = event.find(tail, start)
-            if at < 0 or not event.startswith(head):
-                return [b""]
-            pieces.append(event[start:at])
-        return pieces
 
 
 class Transcript:
@@ -136,37 +106,6 @@ def total(usage: Usage, prompt_tokens: int | None, tokens_before: int) -> Usage:
     """
     prompt = prompt_tokens if prompt_tokens is not None else max(0, usage.prompt_tokens - tokens_before)
     return Usage(prompt, usage.completion_tokens + tokens_before)
-
-
-def shape_of(event: bytes, *, strips: bool) -> EventShape | None:
-    """Return the shape of an event that is plain text. None: it has no such shape, and each is to be read."""
-    match = _TEXT.search(event)
-    if match is None or _TEXT.search(event, match.end()) is not None:
-        return None
-    head, rest = event[: match.start(1)], event[match.end(1) :]
-    if not strips:
-        return _shape(head, rest, rest, strips=False)
-    before, key, usage = rest.rpartition(_USAGE_KEY)
-    if not key or not usage.endswith(b"}" + _END):
-        return None
-    tail, plain_tail = before + _USAGE_KEY, before + _END
-    if read_event(head + plain_tail) is None:
-        return None
-    return _shape(head, tail, plain_tail, strips=True)
-
-
-def _shape(head: bytes, tail: bytes, plain_tail: bytes, *, strips: bool) -> EventShape:
-    parts = (head, len(head), tail, 0 if strips else len(tail))
-    return EventShape(head, len(head), tail, plain_tail, plain_tail + head, strips, parts)
-
-
-def read_event(event: bytes) -> dict[str, Any] | None:
-    """Return what an event, or one line of it, holds. None: it is no JSON object on a line of its own."""
-    try:
-        found = msgspec.json.decode(event[5:]) if event.startswith(b"data:") else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def sole_event(data: bytes) -> dict[str, Any] | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from fleetctl.gateway.event_shape import text_of
 from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.stream_fault import LOOPED
 
 _COUNT = b'"completion_tokens":'
+_BACKSLASH = 92
 _DIGITS = re.compile(rb"\d{1,12}")
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ _FEED_OTHER = EventRelay._feed_other  # noqa: SLF001  # its own; super() costs a
 
 
 class WatchedRelay(EventRelay):
-    """Where the text is kept for a continuation, no event costs more than without: only a longer text is looked at."""
+    """An event that is like the last ones costs no more than without: only a text that has grown is looked at."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_is_kept", "_watch")
 
     def __init__(
         self,
@@ -37,43 +39,51 @@ class WatchedRelay(EventRelay):
     ) -> None:
         super().__init__(limits, transcript=transcript, is_counted=is_counted, shown=shown)
         self._watch = watch
+        self._is_kept = transcript is not None  # all of the text
         self._text_bytes_seen = 0 if watch is not None else self._text_bytes_max
 
     def _feed_other(self, data: bytes) -> bytes:
+        plain = self._plain
         events = _FEED_OTHER(self, data)
         watch = self._watch
-        if watch is None or not events:
+        if watch is None or not events or self._plain != plain:  # its text was taken in
             return events
-        head, start, end = watch.shape
-        at = len(events) - len(end)
-        if (
-            start < at
-            and start
-            and events.startswith(head)
-            and events.endswith(end)
-            and events.find(b"\n", start) == len(events) - 2
-        ):
-            tail = watch.tail
-            tail += events[start:at]
-            if len(tail) < watch.due:
-                return events
-            watch.look_at_tail(self.tokens)
-        else:
-            is_kept = self.transcript is not None and self.transcript.is_fit
-            watch.take(events, self._marker, self.tokens, is_kept=is_kept)
-        self._holds_more()
+        if self._is_kept and not (self.transcript is not None and self.transcript.is_fit):
+            self._keep_no_more(watch)
+        marker, text = self._marker, self._text
+        if not self._is_kept and marker:
+            if self.new_tokens == 1:
+                start = events.find(marker) + len(marker)
+                end = events.find(b'"', start)
+                text += events[start:end] if events[end - 1] != _BACKSLASH else text_of(events[start:])
+            else:
+                text += b"".join([text_of(piece) for piece in events.split(marker)[1:]])
+        if watch.may_have_ids:
+            watch.take_ids(events)
+        if len(text) >= self._text_bytes_seen or watch.is_ending:
+            self._holds_more()
         return events
 
+    def _keep_no_more(self, watch: LoopWatch) -> None:
+        """Watch what comes from now on, of a stream that no other replica could go on with."""
+        self._is_kept = False
+        self._text.clear()
+        self._text_bytes_seen = 0
+        watch.restart(self.tokens - self.new_tokens)
+
     def _holds_more(self) -> bool:
-        """Look at the text that is kept, and say when it is to be looked at again."""
+        """Look at the text, and say when it is to be looked at again."""
         watch = self._watch
-        if watch is not None:
-            self._text_bytes_seen = min(self._text_bytes_max, watch.look(self._text, self._generated()))
-            if watch.is_ending:
-                self.fault = LOOPED
-            if watch.is_done:
-                self._watch = None
-        return super()._holds_more()
+        if watch is None:
+            return super()._holds_more()
+        due = watch.look(self._text, self._generated(), self._text_dropped) + self._text_dropped
+        if watch.is_ending:
+            self.fault = LOOPED
+        if watch.is_done:
+            self._watch = None
+        holds_more = super()._holds_more()
+        self._text_bytes_seen = min(self._text_bytes_max, due - self._text_dropped)
+        return holds_more
 
     def _generated(self) -> int:
         """Return the tokens generated so far, by the engine's own count in the last event where there is one."""
