@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.repetition.detector import TAIL_BYTES, LoopDetector
+from fleetctl.core.repetition.detector import FIRST_LOOK_BYTES, TAIL_BYTES, LoopDetector
 from fleetctl.core.repetition.units import LOOP_TOKENS
 from fleetctl.gateway import wire
 from fleetctl.model.generation import LoopAction
@@ -50,7 +50,7 @@ class LoopWatch:
         """`stops`: the answer is to end at a loop."""
         self._request, self._stops = request, stops
         self.is_ending = False  # a loop was found, and is to end the answer
-        self._detector = LoopDetector()
+        self._detector: LoopDetector | None = None  # of a short answer there is none
         self.may_have_ids = True
         self._ids: TokenIds | None = None  # None: not looked for yet
 
@@ -61,7 +61,9 @@ class LoopWatch:
 
     def look(self, text: bytearray, tokens: int, dropped: int) -> int:
         """Look at a text, all of it but so many bytes, if it is time; return at how many bytes it is time again."""
-        detector = self._detector
+        if dropped + len(text) < FIRST_LOOK_BYTES:
+            return FIRST_LOOK_BYTES - dropped
+        detector = self._detector = self._detector or LoopDetector()
         if dropped + len(text) >= detector.next_bytes:
             self._note(detector.look(text, tokens, dropped=dropped))
         return detector.next_bytes - dropped

@@ -29,7 +29,7 @@ class EventRelay(EventReader):
     """
 
     __slots__ = (
-        "_counted", "_is_counted", "_learner", "_looked", "_plain", "_shape", "_text", "_text_bytes_max", "_text_bytes_seen",
+        "_counted", "_is_counted", "_learner", "_learns", "_looked", "_plain", "_shape", "_text", "_text_bytes_max", "_text_bytes_seen",
         "_text_dropped", "new_tokens", "splice", "transcript",
     )  # fmt: skip
 
@@ -50,7 +50,8 @@ class EventRelay(EventReader):
         self._text_bytes_seen, self._text_dropped = self._text_bytes_max, 0
         self._is_counted = is_counted
         self._shape: EventShape | None = None  # of the events that are plain text, once one was seen
-        self._learner: ShapeLearner | None = ShapeLearner()  # of a stream that is not kept; None: it has none to learn
+        self._learner: ShapeLearner | None = None  # of a stream that is not kept, from its first token on
+        self._learns = True
         self._counted = b""  # the last event with the engine's own count
         self.splice: Splicer | PromptCount | None = None  # rewrites a continuation's events
         self._plain = self._looked = self.new_tokens = 0  # content events: of the shape, all others, of the last feed
@@ -108,10 +109,10 @@ class EventRelay(EventReader):
         new = data.count(marker) - data.count(self._empty) if marker else 0
         if new != data.count(b"\n\n") or not new:
             data, new = self._look(data)
-        elif new == 1 and self._learner is not None:
-            self._shape = self._learner.learn(fed, marker, self._plain, strips=strips)
-            if self._learner.has_given_up:
-                self._learner = None
+        elif new == 1 and self._learns:
+            learner = self._learner = self._learner or ShapeLearner()
+            self._shape = learner.learn(fed, marker, self._plain, strips=strips)
+            self._learns = not learner.has_given_up
         self.last = data
         self.new_tokens = new
         self._looked += new
@@ -120,7 +121,8 @@ class EventRelay(EventReader):
     def restart(self, splice: Splicer | PromptCount) -> None:
         """Get ready for the part another replica will send, which will be counted as this one was."""
         self._pending = self._marker = self._empty = b""
-        self._shape = self.fault = self._learner = None
+        self._shape = self.fault = None
+        self._learns = False
         self.splice = splice
         if self.transcript is not None:
             prompt_tokens, tokens = self.counts()

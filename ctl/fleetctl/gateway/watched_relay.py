@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from fleetctl.core.repetition.detector import FIRST_LOOK_BYTES
 from fleetctl.gateway.event_shape import text_of
 from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.stream_fault import LOOPED
@@ -40,7 +41,8 @@ class WatchedRelay(EventRelay):
         super().__init__(limits, transcript=transcript, is_counted=is_counted, shown=shown)
         self._watch = watch
         self._is_kept = transcript is not None  # all of the text
-        self._text_bytes_seen = 0 if watch is not None else self._text_bytes_max
+        if watch is not None:
+            self._text_bytes_seen = min(self._text_bytes_max, FIRST_LOOK_BYTES - 1)
 
     def _feed_other(self, data: bytes) -> bytes:
         plain = self._plain

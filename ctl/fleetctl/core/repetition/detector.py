@@ -20,6 +20,7 @@ _PERIOD_TOKENS_SLACK = 8
 _ROUNDS_MIN = 3
 # What is searched for among the bytes before. At 32 it is hardly ever there by chance, and the search is at its fastest.
 _NEEDLE_BYTES = 32
+FIRST_LOOK_BYTES = 2 * _NEEDLE_BYTES
 # Two rounds of the longest period, of long words or of characters that are written as escapes.
 TAIL_BYTES = 2048
 # Places where the last bytes stood before, looked at for a period: some units hold the same bytes several times.
@@ -52,7 +53,7 @@ class LoopDetector:
     def __init__(self, tokens: int = 0, *, is_text: bool = True) -> None:
         """`tokens` came before what is watched. Not `is_text`: it is figures that stand for tokens, and no data."""
         self._before, self._is_text = tokens, is_text
-        self.next_bytes = 2 * _NEEDLE_BYTES  # of the whole text
+        self.next_bytes = FIRST_LOOK_BYTES  # of the whole text
         self.loop: Loop | None = None
         self._marks: deque[tuple[int, int]] = deque([(0, tokens)], maxlen=_MARKS)  # (bytes, tokens) of the last looks
         self._size = 0  # bytes that were there at the last look
