@@ -224,6 +224,61 @@ async def test_a_loop_is_ended_in_due_form_where_a_lane_says_so(stopping, change
     assert stopping.window().looped == 1
 
 
+def counted_events(words: list[str], change: Callable[[Any, str], Any]) -> list[bytes]:
+    """Return a whole answer's events as vLLM writes them where the gateway asked for its count with each."""
+    opening: Any = delta(role=True)
+    events = [opening, *(change(delta(word), word) for word in words), delta(finish="length")]
+    for place, event in enumerate(events):
+        generated = min(place, len(words))
+        event["usage"] = {"prompt_tokens": 19, "total_tokens": 19 + generated, "completion_tokens": generated}
+    encoded = (json.dumps(event | {"prompt_text": None}, separators=(",", ":")).encode() for event in events)
+    return [b"data: " + event + b"\n\n" for event in encoded] + [b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("continues", [True, False], ids=["kept", "unkept"])
+@pytest.mark.parametrize("first", [2, 120, 330])  # events that come by themselves before all others come together
+@pytest.mark.parametrize("change", [as_it_is, reasoning, with_logprobs, with_changing_head])
+async def test_an_answer_that_comes_all_at_once_ends_where_its_loop_is_found(stopping, change, first, continues):
+    events = counted_events(LOOPING * 10, change)
+
+    async def script(_: Seen, wire: Wire) -> None:
+        await wire.begin_events()
+        for event in events[:first]:
+            await wire.chunk(event)
+        await wire.raw(b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events[first:]) + b"0\r\n\r\n")
+
+    await stopping.add("r1", script, continues=continues)
+    answered = await stopping.post(stream=True)
+    assert answered.is_whole
+    [trace] = stopping.frontend.ended.find(TraceQuery(id=answered.headers["x-request-id"])).requests
+    assert trace.bounded_by == "loop"
+    assert LEAD + 160 <= trace.output_tokens <= max(first, LEAD + 160) + 80
+    assert trace.loop_begin_token == pytest.approx(LEAD, abs=40)
+
+
+async def test_a_stream_that_is_no_longer_kept_is_counted_by_its_events(stopping):
+    """After what could not be told back to an engine, the engine's count of before says nothing more."""
+
+    words = [*STRAIGHT[:60], *["a"] * 600]
+    changes = iter([as_it_is] * 20 + [with_logprobs] + [with_changing_head] * (len(words) - 21))
+
+    def change(event: Any, word: str) -> Any:
+        return next(changes)(event, word)
+
+    events = counted_events(words, change)
+
+    async def script(_: Seen, wire: Wire) -> None:
+        await wire.begin_events()
+        for event in events:
+            await wire.chunk(event)
+        await wire.end()
+
+    await stopping.add("r1", script, continues=True)
+    trace = await trace_of(stopping, stream=True)
+    assert trace.bounded_by == "loop"
+    assert trace.output_tokens < 60 + 220
+
+
 async def test_what_goes_on_is_not_ended(stopping):
     await stopping.add("r1", answers(STRAIGHT, usage=True), continues=True)
     answered = await stopping.post(stream=True)

@@ -80,9 +80,10 @@ class EventRelay(EventReader):
             ):
                 text = self._text
                 text += data[start:at]
+                if not tail_bytes:
+                    self._counted = data  # before anybody asks how many tokens the text has
                 if len(text) <= self._text_bytes_seen or self._holds_more():
                     if not tail_bytes:
-                        self._counted = data
                         data = data[:at] + shape.plain_tail
                     self._plain += 1
                     self.new_tokens = 1
@@ -154,11 +155,12 @@ class EventRelay(EventReader):
         text = self._text
         text += joined
         self._plain += len(pieces)
+        if shape.strips:
+            self._counted = data  # before anybody asks how many tokens the text has
         if len(text) > self._text_bytes_seen and not self._holds_more():
             self._plain -= len(pieces)
             return b""
         if shape.strips:
-            self._counted = data
             data = shape.head + shape.between.join(pieces) + shape.plain_tail
         self.new_tokens = len(pieces)
         return data

@@ -13,6 +13,8 @@ from fleetctl.gateway.stream_fault import LOOPED
 _COUNT = b'"completion_tokens":'
 _BACKSLASH = 92
 _DIGITS = re.compile(rb"\d{1,12}")
+# Of a read that is taken in by parts, some 30 events each: a loop takes 160 tokens, so most of what follows it is in later ones.
+_PART_BYTES = 8192
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
@@ -45,6 +47,27 @@ class WatchedRelay(EventRelay):
             self._text_bytes_seen = min(self._text_bytes_max, FIRST_LOOK_BYTES - 1)
 
     def _feed_other(self, data: bytes) -> bytes:
+        if len(data) > _PART_BYTES and self._watch is not None:
+            return self._feed_parts(data)
+        return self._feed_part(data)
+
+    def _feed_parts(self, data: bytes) -> bytes:
+        """Take in what an engine that was behind sends at once as if it had come in parts.
+
+        A real vLLM on a busy machine writes a thousand events together: the answer is to end where its loop is found, not
+        where that read ends, and what is found goes by how many tokens had come until there.
+        """
+        passed_on, new_tokens, start = [], 0, 0
+        while start < len(data) and self.fault is None:
+            boundary = data.find(b"\n\n", start + _PART_BYTES)
+            end = boundary + 2 if boundary >= 0 else len(data)
+            passed_on.append(self._feed_part(data[start:end]))
+            new_tokens += self.new_tokens
+            start = end
+        self.new_tokens = new_tokens
+        return b"".join(passed_on)
+
+    def _feed_part(self, data: bytes) -> bytes:
         plain = self._plain
         events = _FEED_OTHER(self, data)
         watch = self._watch
@@ -62,7 +85,7 @@ class WatchedRelay(EventRelay):
                 text += b"".join([text_of(piece) for piece in events.split(marker)[1:]])
         if watch.may_have_ids:
             watch.take_ids(events)
-        if len(text) >= self._text_bytes_seen or watch.is_ending:
+        if len(text) > self._text_bytes_seen or watch.is_ending:
             self._holds_more()
         return events
 
@@ -84,11 +107,13 @@ class WatchedRelay(EventRelay):
         if watch.is_done:
             self._watch = None
         holds_more = super()._holds_more()
-        self._text_bytes_seen = min(self._text_bytes_max, due - self._text_dropped)
+        self._text_bytes_seen = min(self._text_bytes_max, due - self._text_dropped - 1)
         return holds_more
 
     def _generated(self) -> int:
         """Return the tokens generated so far, by the engine's own count in the last event where there is one."""
+        if not self._is_kept:
+            return self.tokens  # the last count that was noted may be of long ago
         counted = self._counted
         at = counted.rfind(_COUNT)
         found = _DIGITS.match(counted, at + len(_COUNT)) if at >= 0 else None
