@@ -1,6 +1,7 @@
 """A fleet on llama.cpp's own server: read, drained, killed, hung, ended, and no token of its streams is lost or doubled.
 
-It is the server out of PyPI's xllamacpp, and beside it a `llama-server` where one is on the PATH.
+It is the server out of PyPI's xllamacpp, and again with a `llama-server` where one is on the PATH: no registry of packages
+has that one ready made.
 """
 
 from __future__ import annotations
@@ -88,13 +89,14 @@ class GgufFleet:
         return process
 
 
-@pytest.fixture(scope="module", params=["xllamacpp", "llama-server"])
+PROGRAMS = ("xllamacpp", *filter(None, (shutil.which("llama-server"),)))
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
 def fleet(request: pytest.FixtureRequest) -> Iterator[GgufFleet]:
     """Bring the fleet up; whatever is left at the end is killed."""
     faulthandler.cancel_dump_traceback_later()
-    program = str(engine_env() / "bin" / "python") if request.param == "xllamacpp" else shutil.which("llama-server")
-    if program is None:
-        pytest.skip("no llama-server on the PATH")
+    program = str(engine_env() / "bin" / "python") if request.param == "xllamacpp" else request.param
     # A socket's path holds 108 bytes; pytest's own temporary directories are too deep for that.
     root = Path(tempfile.mkdtemp(prefix="fg-"))
     home = Home(root=root, env={"FLEETCTL_LLAMACPP": program})
