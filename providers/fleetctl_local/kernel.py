@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Collection, Iterator
 
 _PROC = Path("/proc")
 IS_LINUX = sys.platform == "linux"
@@ -95,6 +97,46 @@ def pin(pid: int) -> int | None:
         raise
     except OSError:  # Linux before 5.3, and sandboxes that emulate it
         return None
+
+
+def session_memory_bytes(sessions: Collection[int]) -> dict[int, int]:
+    """Return what would be free if these sessions' processes ended, by session: without files' and shared pages."""
+    held = dict.fromkeys(sessions, 0)
+    for pid in pids() if sessions else ():
+        seen = look(pid)
+        if seen is not None and seen.session in held:
+            held[seen.session] += _own_memory_bytes(pid)
+    return held
+
+
+def _own_memory_bytes(pid: int) -> int:
+    """Return a process's own memory; 0: it is gone, or not ours."""
+    if not IS_LINUX:
+        import psutil
+
+        try:
+            return int(psutil.Process(pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+    try:
+        lines = (_PROC / str(pid) / "status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+@contextmanager
+def running_on(cpus: Collection[int]) -> Iterator[None]:
+    """Have the processes this thread starts meanwhile run on these logical CPUs only; none: wherever this one may."""
+    if not cpus or not IS_LINUX:
+        yield
+        return
+    before = os.sched_getaffinity(0)  # of this thread: the others go on where they were
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def send(ident: Ident, number: signal.Signals) -> None:

@@ -40,11 +40,16 @@ def read_headroom() -> MachineHeadroom:
     return MachineHeadroom(
         open_files_max=_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         processes_left=_least(_user_processes_left(), _cgroup_left(_PIDS)),
-        memory_left_bytes=_least(_machine_memory_left(), _cgroup_left(_MEMORY)),
+        memory_left_bytes=memory_left(),
         directory=directory,
         disk_left_bytes=shutil.disk_usage(there).free,
         is_writable=os.access(there, os.W_OK),
     )
+
+
+def memory_left() -> int | None:
+    """Return the bytes that are free, of this machine or of the container this runs in; None: nobody says."""
+    return _least(_machine_memory_left(), _cgroup_left(_MEMORY))
 
 
 def _limit(value: int) -> int | None:

@@ -12,6 +12,7 @@ from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeProcess
 from fleetctl_local import kernel, logs, shared_memory, spawn, temporary_files
+from fleetctl_local.cpus import pick_cpus, share_environment
 from fleetctl_local.gpu_choice import pick_gpus
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl.ports.provider import ResolveSecrets
+    from fleetctl_local.cpus import CpuReader, CpuReading
     from fleetctl_local.gpus import Gpu, GpuReader, GpuReading
     from fleetctl_local.kernel import Ident, Seen
 
@@ -35,9 +37,10 @@ _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait
 class Nodes:
     """Reads and moves records. A record is written before its process is started, and again with its pid after."""
 
-    def __init__(self, clock: Clock, *, gpus: GpuReader) -> None:
+    def __init__(self, clock: Clock, *, gpus: GpuReader, cpus: CpuReader) -> None:
         self._clock = clock
         self._read_gpus = gpus
+        self._read_cpus = cpus
         self._creating = threading.Lock()
         self._registry = Registry()
         self._shared_memory_at_s = -_SHARED_MEMORY_S  # when it was last looked at
@@ -153,7 +156,8 @@ class Nodes:
 
     def _started(self, request: NodeRequest, resolve_secrets: ResolveSecrets) -> Record:
         gpus = self._picked_gpus(request)
-        env = resolve_secrets(request.env)
+        cpus, share_env = self._picked_cpus(request, gpus)
+        env = share_env | resolve_secrets(request.env)
         draft = self._registry.put(
             Record(
                 token=request.token,
@@ -167,11 +171,13 @@ class Nodes:
                 offering=request.offering,
                 gpu_indices=tuple(gpu.index for gpu in gpus),
                 gpu_uuids=tuple(gpu.uuid for gpu in gpus),
+                cpus=cpus,
+                shares_cpus=not gpus and request.gpu_count > 0 and request.cpu is not None,
                 temporary=temporary_files.make(request.owner, request.token),
             )
         )
         try:
-            leader = spawn.start_engine(request, env=env, gpus=gpus, temporary=draft.temporary)
+            leader = spawn.start_engine(request, env=env, gpus=gpus, cpus=cpus, temporary=draft.temporary)
         except ProviderError:
             temporary_files.remove(draft.temporary)
             self._registry.remove(request.token)
@@ -189,6 +195,22 @@ class Nodes:
             taken=self.gpus_taken(there),
             memory_fraction=request.gpu_memory_fraction,
         )
+
+    def _picked_cpus(self, request: NodeRequest, gpus: tuple[Gpu, ...]) -> tuple[tuple[int, ...], dict[str, str]]:
+        """Return the CPUs of a new node that would use GPUs and has none, and what tells its engine of its share."""
+        if gpus or not request.gpu_count or request.cpu is None:
+            return (), {}
+        there = self.cpus_there()
+        taken = [cpu for record in self._registry.all() if record.ended_at is None for cpu in record.cpus]
+        return pick_cpus(request.cpu, there, taken), share_environment(request.cpu, there)
+
+    def cpus_there(self) -> CpuReading:
+        """Return what there is to share out: what is free, and what living nodes that have a share hold already."""
+        there = self._read_cpus()
+        live = [record.leader for record in self._registry.all() if record.is_live and record.shares_cpus]
+        sessions = {leader.pid for leader in live if leader is not None}
+        held = sum(kernel.session_memory_bytes(sessions).values())
+        return replace(there, memory_bytes=there.memory_bytes + held)
 
     def _adopted(self, token: str, owner: str) -> Record | None:
         """Return the record of a process whose creator died before noting it, if there is one."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.preflight import Finding, Verdict
-from fleetctl_local import gpu_preflight
+from fleetctl_local import cpu_preflight, gpu_preflight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleetctl.model.preflight import PlannedNodes
+    from fleetctl_local.cpus import CpuReading
     from fleetctl_local.gpus import GpuReading
     from fleetctl_local.machine import MachineHeadroom
 
@@ -28,7 +29,12 @@ _DISK_AT_EASE = 1024 * _MIB
 
 
 def judge(
-    nodes: tuple[PlannedNodes, ...], headroom: MachineHeadroom, *, gpus: GpuReading, taken: Mapping[str, str]
+    nodes: tuple[PlannedNodes, ...],
+    headroom: MachineHeadroom,
+    *,
+    gpus: GpuReading,
+    taken: Mapping[str, str],
+    cpus: CpuReading,
 ) -> tuple[Finding, ...]:
     """Return a finding for each limit; `taken` says whose a GPU is, by its uuid."""
     replicas, new = sum(n.count for n in nodes), sum(n.to_create for n in nodes)
@@ -38,6 +44,7 @@ def judge(
         _memory(new, headroom.memory_left_bytes),
         _disk(replicas, headroom),
         gpu_preflight.judge(nodes, gpus=gpus, taken=taken),
+        *cpu_preflight.judge(nodes, gpus=gpus, cpus=cpus),
     )
 
 

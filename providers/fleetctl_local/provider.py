@@ -13,6 +13,7 @@ from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_local import offerings, ports, preflight
+from fleetctl_local.cpus import machine_cpus
 from fleetctl_local.gpus import machine_gpus
 from fleetctl_local.logs import log_path
 from fleetctl_local.machine import MachineHeadroom, read_headroom
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.model.node import Node, NodeProcess, NodeRequest
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.ports.provider import ResolveSecrets
+    from fleetctl_local.cpus import CpuReader
     from fleetctl_local.gpus import GpuReader
 
 _LOOPBACK = "127.0.0.1"
@@ -40,7 +42,8 @@ class LocalProvider:
 
     Any number of processes may use it on the same nodes.
 
-    `gpus` reads this machine's GPUs; left out, the driver is asked, and only where nodes need some.
+    `gpus` reads this machine's GPUs; left out, the driver is asked, and only where nodes need some. `cpus` reads its
+    processors and memory, which nodes share that need GPUs where there are none.
     """
 
     name = "local"
@@ -50,12 +53,13 @@ class LocalProvider:
         clock: Clock | None = None,
         *,
         gpus: GpuReader = machine_gpus,
+        cpus: CpuReader = machine_cpus,
         headroom: Callable[[], MachineHeadroom] = read_headroom,
     ) -> None:
         self._clock = clock or SYSTEM_CLOCK
         self._read_gpus = gpus
         self._headroom = headroom
-        self._nodes = Nodes(self._clock, gpus=gpus)
+        self._nodes = Nodes(self._clock, gpus=gpus, cpus=cpus)
         # Nodes are started one after the other: under load the last of 200 waits for minutes.
         self.pace = ProviderPace(create_deadline_s=600.0)
         self.capabilities = ProviderCapabilities(
@@ -136,7 +140,9 @@ class LocalProvider:
 
     def _findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         there = self._read_gpus()
-        return preflight.judge(nodes, self._headroom(), gpus=there, taken=self._nodes.gpus_taken(there))
+        return preflight.judge(
+            nodes, self._headroom(), gpus=there, taken=self._nodes.gpus_taken(there), cpus=self._nodes.cpus_there()
+        )
 
     def _free_ports(self, count: int, avoid: frozenset[int]) -> list[int]:
         taken = avoid | self._nodes.ports_taken()

@@ -57,6 +57,8 @@ class Record:
     offering: str = ""
     gpu_indices: tuple[int, ...] = ()
     gpu_uuids: tuple[str, ...] = ()  # of the same GPUs: an index may be another's after a restart
+    cpus: tuple[int, ...] = ()  # it may run on; empty: any
+    shares_cpus: bool = False  # it has a part of the machine's processors and memory, having no GPUs
     shared_memory: tuple[str, ...] = ()  # segments its processes were seen to hold, as INODE:NAME
     temporary: str = ""  # its directory of temporary files, removed with it; empty: the system's
 
@@ -89,6 +91,7 @@ class Record:
             offering=self.offering,
             machine_id=_MACHINE,
             gpu_indices=self.gpu_indices,
+            cpus=self.cpus,
         )
 
     def _notice(self) -> Notice | None:

@@ -42,26 +42,34 @@ class _Detached(subprocess.Popen[bytes]):
         """Leave the child alone; the kernel's table is what is asked later."""
 
 
-def start_engine(request: NodeRequest, *, env: Mapping[str, str], gpus: tuple[Gpu, ...], temporary: str = "") -> Ident:
+def start_engine(
+    request: NodeRequest,
+    *,
+    env: Mapping[str, str],
+    gpus: tuple[Gpu, ...],
+    cpus: tuple[int, ...] = (),
+    temporary: str = "",
+) -> Ident:
     """Start a node's process: own session, loopback, a log of its own. Raises ProviderError when it cannot be.
 
-    `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it; `temporary`
-    is its directory of temporary files, empty for the system's.
+    `env` is the request's with its secrets resolved; `gpus` are pinned to it, none leaves the choice to it; it runs on
+    `cpus`, none for all; `temporary` is its directory of temporary files, empty for the system's.
     """
     home = FleetPaths(fleet=request.fleet)
     home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = begin_log(log_path(request.fleet, request.replica_id))
     surroundings = {**engine_environment(os.environ), **temporary_files.environment(temporary, os.environ)}
     try:
-        child = _Detached(
-            request.argv,
-            cwd=home.home,
-            env={**surroundings, **env, **_pinned(gpus), **_tags(request, gpus, temporary)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with kernel.running_on(cpus):
+            child = _Detached(
+                request.argv,
+                cwd=home.home,
+                env={**surroundings, **env, **_pinned(gpus), **_tags(request, gpus, cpus, temporary)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
     except (FileNotFoundError, PermissionError, ValueError) as exc:
         raise EngineMissingError(
             f"cannot start {request.argv[0]!r} for {request.replica_id}: {exc}",
@@ -132,7 +140,7 @@ def _pinned(gpus: tuple[Gpu, ...]) -> dict[str, str]:
     return {GPU_ORDER: BY_BUS, VISIBLE_GPUS: ",".join(gpu.visible_as for gpu in gpus)} if gpus else {}
 
 
-def _tags(request: NodeRequest, gpus: tuple[Gpu, ...], temporary: str) -> dict[str, str]:
+def _tags(request: NodeRequest, gpus: tuple[Gpu, ...], cpus: tuple[int, ...], temporary: str) -> dict[str, str]:
     """Everything a record holds, so that one can be written from the process alone."""
     return {
         OWNER_TAG: request.owner,
@@ -147,6 +155,7 @@ def _tags(request: NodeRequest, gpus: tuple[Gpu, ...], temporary: str) -> dict[s
         "FLEETCTL_OFFERING": request.offering,
         "FLEETCTL_GPUS": ",".join(str(gpu.index) for gpu in gpus),
         "FLEETCTL_GPU_UUIDS": ",".join(gpu.uuid for gpu in gpus),
+        "FLEETCTL_CPUS": ",".join(map(str, cpus)),
         "FLEETCTL_TEMPORARY": temporary,
         "FLEETCTL_CREATED_AT": SYSTEM_CLOCK.now().isoformat(),
         # An engine that renames itself with setproctitle would overwrite its environment, and so its tags.
@@ -168,6 +177,7 @@ def _record_from(tags: dict[str, str], seen: kernel.Seen) -> Record:
         offering=tags.get("FLEETCTL_OFFERING", ""),
         temporary=tags.get("FLEETCTL_TEMPORARY", ""),
         gpu_indices=tuple(int(gpu) for gpu in tags.get("FLEETCTL_GPUS", "").split(",") if gpu),
+        cpus=tuple(int(cpu) for cpu in tags.get("FLEETCTL_CPUS", "").split(",") if cpu),
         gpu_uuids=tuple(uuid for uuid in tags.get("FLEETCTL_GPU_UUIDS", "").split(",") if uuid),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit import reserved
+from fleetctl.model.cpu_share import CpuUse
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour, WeightsFormat
 from fleetctl_llamacpp.launch import KV_CACHE_TYPES
 
@@ -27,4 +28,6 @@ CAPABILITIES = EngineCapabilities(
     weights_format=WeightsFormat.GGUF,
     reserves_context=True,
     reserved_flags=_RESERVED,
+    # Left to itself it starts a thread for every core of the machine.
+    cpu=CpuUse(process_bytes=2**28, threads_env="LLAMA_ARG_THREADS", threads_flags=frozenset({"--threads", "-t"})),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.keys import with_secrets
 from fleetctl.core.transitions import create_refused, node_created
+from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import AmbiguousOutcomeError, EngineMissingError, FleetctlError, ThrottledError, UnobtainableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.engine_fault import EngineFaultKind
@@ -211,6 +212,7 @@ class Creator:
             port=address.port,
             gpu_count=lane_plan.tensor_parallel if command.uses_gpus else 0,
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
+            cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan),
         )
         return replace(intent, request=request)
 

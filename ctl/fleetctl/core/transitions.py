@@ -129,6 +129,7 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
     machine = (
         node.machine_id or record.machine_id,
         node.gpu_indices or record.gpu_indices,
+        node.cpus or record.cpus,
         node.members or record.members,
     )
     # Every node is read every tick, and hardly ever says anything new: then this is the same record.
@@ -136,10 +137,11 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
     if (host, port, offering, gpu, price, is_price_known) == before and machine == (
         record.machine_id,
         record.gpu_indices,
+        record.cpus,
         record.members,
     ):
         return record
-    machine_id, gpu_indices, members = machine
+    machine_id, gpu_indices, cpus, members = machine
     return replace(
         record,
         host=host,
@@ -150,6 +152,7 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
         is_price_known=is_price_known,
         machine_id=machine_id,
         gpu_indices=gpu_indices,
+        cpus=cpus,
         members=members,
     )
 

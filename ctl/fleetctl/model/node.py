@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from fleetctl.errors import FleetctlError
 from fleetctl.model.catalogue import Market, OfferingKey
+from fleetctl.model.cpu_share import CpuShare
 
 # In the commands of a replica over several machines, written as Kubernetes expands variables in a container's command:
 # only the provider learns what they stand for.
@@ -81,6 +82,7 @@ class NodeRequest:
     alternatives: tuple[str, ...] = ()  # further Offering.keys in order of preference; the provider may take any
     gpu_count: int = 0  # GPUs pinned to this replica on each of its machines; 0: it needs none
     gpu_memory_fraction: float = 0.0  # of each of them, that the engine takes; 0: not known
+    cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever it takes
     node_count: int = 1  # machines the replica spans
 
     def command(self, rank: int, *, leader_host: str) -> tuple[str, ...]:
@@ -131,6 +133,7 @@ class Node:
     price_usd_per_hour: float | None = None  # what is really billed for it; None: the offering's
     machine_id: str = ""  # shared by the nodes on one machine; empty: a machine of its own
     gpu_indices: tuple[int, ...] = ()  # GPUs of the machine pinned to this replica
+    cpus: tuple[int, ...] = ()  # logical CPUs it may run on, where it has a share of them
     members: tuple[str, ...] = ()  # provider ids of the other machines of a group
     pending_reason: str = ""  # why it is not running yet: "Unschedulable", "ImagePullBackOff"
     boot: BootProgress | None = None

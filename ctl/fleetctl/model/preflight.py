@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleetctl.model.catalogue import Offering
+from fleetctl.model.cpu_share import CpuShare
 
 
 class Verdict(StrEnum):
@@ -35,3 +36,4 @@ class PlannedNodes:
     to_create: int  # of them; the others are there
     gpu_count: int = 0  # GPUs pinned to each replica; 0: it needs none
     gpu_memory_fraction: float = 0.0  # of each of them, that its engine takes; 0: not known
+    cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever its engine takes

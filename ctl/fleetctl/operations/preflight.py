@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
@@ -84,6 +85,7 @@ def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[P
                 to_create=to_create,
                 gpu_count=gpu_count,
                 gpu_memory_fraction=lane.launch.gpu_memory_utilization if gpu_count else 0.0,
+                cpu=cpu_share(site.engines, plan, lane),
             )
             found.append(nodes)
     return found

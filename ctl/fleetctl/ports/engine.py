@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.cpu_share import CpuUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,7 @@ class EngineCapabilities:
     # That are fleetctl's alone, each with what to do instead; a lane's `extra_args` may have none of them.
     reserved_flags: Mapping[str, str] = field(default_factory=dict)
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
+    cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 
 

@@ -104,6 +104,8 @@ def node_text(record: Replica) -> str:
         parts.append(f"zone {record.zone}")
     if record.gpu_indices:
         parts.append(f"GPU{'s' * (len(record.gpu_indices) > 1)} {', '.join(map(str, record.gpu_indices))}")
+    if record.cpus:
+        parts.append(f"CPU{'s' * (len(record.cpus) > 1)} {_ranges(record.cpus)}")
     if record.members:
         parts.append(f"with members {', '.join(record.members)}")
     return ", ".join(parts) if record.node_id else ""
@@ -233,3 +235,14 @@ REPLICAS_LIVE: tuple[Column[ReplicaRow], ...] = (
 REPLICAS_STATUS: tuple[Column[ReplicaRow], ...] = (
     replace(ID, title="REPLICA"), LANE, STATE, MARKET, GPU, RUNNING, WAITING, KV, GAP, CHUNK, STALLED, AGE, ENGINE, NODE, ADDRESS, REASON,
 )  # fmt: skip
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers as "0-3, 8"."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)

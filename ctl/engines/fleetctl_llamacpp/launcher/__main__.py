@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("-np", "--parallel", type=int, default=1)
     flags.add_argument("-b", "--batch-size", type=int)
     flags.add_argument("-ub", "--ubatch-size", type=int)
-    flags.add_argument("-t", "--threads", type=int)
+    flags.add_argument("-t", "--threads", type=int, default=os.environ.get("LLAMA_ARG_THREADS"))
     flags.add_argument("-tb", "--threads-batch", type=int)
     flags.add_argument("-ctk", "--cache-type-k", choices=_CACHE_TYPES)
     flags.add_argument("-ctv", "--cache-type-v", choices=_CACHE_TYPES)

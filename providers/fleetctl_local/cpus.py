@@ -1,0 +1,108 @@
+"""The processors and the memory of this machine, and what of them a replica gets where there are no GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl_local import kernel
+from fleetctl_local.machine import memory_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.model.cpu_share import CpuShare
+
+_PROC, _CGROUPS, _TOPOLOGY = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
+_GIB = 2**30
+# The rest is for what else starts here, and for the page cache, through which weights are read.
+_SHARED_OUT = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuReading:
+    """What this user may compute with here."""
+
+    cpus: tuple[
+        int, ...
+    ]  # logical CPUs, those of one core and of one socket beside each other; empty: cannot be pinned
+    count: int  # that may be busy at once: a container may be held to fewer than it sees; at least 1
+    memory_bytes: int  # free, and what the replicas that share it have of it already; 0: not known
+
+
+CpuReader = Callable[[], CpuReading]
+
+
+def machine_cpus() -> CpuReading:
+    """Read them, and the limits of the container this runs in, if it does; no replica has any of its memory yet."""
+    cpus = sorted(os.sched_getaffinity(0), key=_place) if kernel.IS_LINUX else []
+    seen = len(cpus) or os.cpu_count() or 1
+    quota = _quota()
+    return CpuReading(
+        cpus=tuple(cpus),
+        count=max(1, min(seen, int(quota)) if quota else seen),
+        memory_bytes=memory_left() or 0,
+    )
+
+
+def cores_each(share: CpuShare, there: CpuReading) -> int:
+    """Return how many logical CPUs each replica has to itself; 0: there are fewer of them than replicas."""
+    return there.count // max(1, share.parts)
+
+
+def pick_cpus(share: CpuShare, there: CpuReading, taken: Iterable[int]) -> tuple[int, ...]:
+    """Return the CPUs a new replica may run on; none where there are too few for each to have its own.
+
+    `taken` are those of the other nodes, each as often as it is had. Beyond the planned replicas (one more during a
+    rollout, another fleet's) the CPUs that the fewest have are shared.
+    """
+    holders = Counter(taken)
+    position = {cpu: index for index, cpu in enumerate(there.cpus)}
+    ranked = sorted(there.cpus, key=lambda cpu: (holders[cpu], position[cpu]))
+    return tuple(sorted(ranked[: cores_each(share, there)], key=position.__getitem__))
+
+
+def left_for_kv_bytes(share: CpuShare, there: CpuReading) -> int:
+    """Return what a replica's part of the memory leaves for its KV cache; negative: its weights alone are too large."""
+    return int(_SHARED_OUT * there.memory_bytes) // max(1, share.parts) - share.fixed_bytes
+
+
+def share_environment(share: CpuShare, there: CpuReading) -> dict[str, str]:
+    """Return what tells an engine of its share."""
+    variables = {}
+    if share.threads_env:
+        variables[share.threads_env] = str(max(1, cores_each(share, there)))
+    if share.kv_space_env and there.memory_bytes:
+        variables[share.kv_space_env] = str(max(1, left_for_kv_bytes(share, there) // _GIB))
+    return variables
+
+
+def _place(cpu: int) -> tuple[int, int, int]:
+    return (
+        _number(_TOPOLOGY / f"cpu{cpu}/topology/physical_package_id"),
+        _number(_TOPOLOGY / f"cpu{cpu}/topology/core_id"),
+        cpu,
+    )
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # some virtual machines have no topology
+        return 0
+
+
+def _quota() -> float:
+    """Return the CPUs a container is held to; 0: to none."""
+    try:
+        limit, period = (_CGROUPS / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        limit, period = (
+            str(_number(_CGROUPS / "cpu/cpu.cfs_quota_us")),
+            str(_number(_CGROUPS / "cpu/cpu.cfs_period_us")),
+        )
+    return int(limit) / int(period) if limit.isdigit() and period.isdigit() and int(period) else 0.0
