@@ -24,9 +24,9 @@ def cpu_share(engine_of: Callable[[str], Engine], plan: Plan, lane_plan: LanePla
     flags = {word.split("=", 1)[0] for word in launch.extra_args}
     weights = kv_bytes = 0.0
     if card is not None:
-        seats = launch.max_num_seqs if capabilities.reserves_context else 1
+        slots = launch.max_num_seqs if capabilities.reserves_context else 1
         weights = weight_bytes(card, launch.quantization)
-        kv_bytes = kv_cache_bytes_per_token(card, kv_precision_of(card, launch.kv_cache)) * launch.max_model_len * seats
+        kv_bytes = kv_cache_bytes_per_token(card, kv_precision_of(card, launch.kv_cache)) * launch.max_model_len * slots
     return CpuShare(
         parts=sum(lane.replicas for lane in plan.lanes if engine_of(lane.engine).capabilities.cpu is not None),
         fixed_bytes=math.ceil(use.process_bytes + weights),

@@ -22,6 +22,6 @@ class CpuShare:
 
     parts: int  # replicas that the plan shares the machine out to
     fixed_bytes: int  # its weights and its process
-    kv_bytes_min: int  # of KV cache: for the longest request, or for all of its seats where it reserves them
+    kv_bytes_min: int  # of KV cache: for the longest request, or for all of its slots where it reserves them
     kv_space_env: str = ""  # as in CpuUse; empty where the profile sizes the cache
     threads_env: str = ""
