@@ -167,13 +167,15 @@ def address_spec(url: str) -> LoadSpec:
 
 def fleet_spec(profile: Profile) -> LoadSpec:
     """Return a load at a fleet's gateway, shaped like the workload it was planned for, with its keys that have a name."""
-    keys = profile.gateway.api_keys
+    keys, names = profile.gateway.api_keys, profile.gateway.key_names
+    # Requests of no client that is known are not any named one's; where every key has a name, some of them have to be.
+    anybodys = next((reference for reference in keys if reference not in names), keys[0] if keys else "")
     return LoadSpec(
         url=profile.gateway.url,
         workload=profile.workload,
         model=profile.model.name,
-        api_key=keys[0] if keys else "",
-        keys={name: reference for reference, name in profile.gateway.key_names.items()},
+        api_key=anybodys,
+        keys={name: reference for reference, name in names.items()},
         tiers=profile.tiers,
         key_tiers=profile.gateway.key_tiers,
         slos={lane.name: _seen(lane) for lane in profile.lanes},
