@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleetctl.core.diagnosis.findings import Cause, CauseFound, Diagnosis
     from fleetctl.model.desired import Desired
     from fleetctl.model.journal import JournalEntry
+    from fleetctl.model.tiers import TierSpec
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -76,10 +77,11 @@ def diagnosed(
     *,
     replicas: tuple[ReplicaStatus, ...] = (),
     running: tuple[RunningAnswer, ...] = (),
+    tiers: tuple[TierSpec, ...] = (),
     **lane: Any,
 ) -> Diagnosis:
     """Return what is found of a fleet with these requests."""
-    wanted = desired()
+    wanted = replace(desired(), profile=replace(desired().profile, tiers=tiers))
     seen = LaneStatus(
         name="long", slo=wanted.profile.lane("long").slo,
         **{"wanted": 2, "ready": 2, "spot": 0, "on_demand": 2, "live": 2, "step": LadderStep.NORMAL, **lane},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fleetctl.model.gateway import LaneSnapshot
-from fleetctl.model.slo import Quantiles
+from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles
 from fleetctl.model.tiers import TierSnapshot, TierWindow
-from fleetctl.views.table import titles
+from fleetctl.views.table import Tone, titles
 from fleetctl.views.tiers import tier_lines, tier_table
 
 WINDOWS = tuple(
@@ -19,7 +19,8 @@ WINDOWS = tuple(
     for seconds in (10.0, 60.0, 300.0, 3600.0)
 )  # fmt: skip
 PREMIUM = TierSnapshot(name="premium", in_flight=4, queued=2, due=0.59, had=0.02, floor=0.2, windows=WINDOWS)
-NEW = TierSnapshot(name="free", due=0.115, floor=0.05)
+LANE_SLO = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=2.0),))
+NEW = TierSnapshot(name="free", due=0.115, floor=0.05, slo=LANE_SLO)
 
 
 def test_a_row_says_what_a_tier_had_and_what_it_is_due() -> None:
@@ -28,7 +29,15 @@ def test_a_row_says_what_a_tier_had_and_what_it_is_due() -> None:
     assert [each.text for each in titles(table)][:4] == ["LANE", "TIER", "OFFERED", "GOOD"]
     rows = [[each.text for each in row.cells] for row in table.rows]
     assert rows[0] == ["short", "premium", "1,204", "99.17%", "7", "180ms", "31.2%", "59%", "20%", "4", "2"]
-    assert rows[1] == ["short", "free", "0", "-", "0", "-", "-", "11.5%", "5%", "0", "0"]
+    assert rows[1] == ["short", "free", "0", "-", "0", "-/2s", "-", "11.5%", "5%", "0", "0"]
+
+
+def test_what_a_tier_is_promised_stands_beside_what_was_measured() -> None:
+    strict = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=0.1),))
+    table = tier_table([("short", (replace(PREMIUM, slo=LANE_SLO), replace(PREMIUM, slo=strict)))])
+    assert table is not None
+    cells = [row.cells[5] for row in table.rows]
+    assert [each.spans for each in cells] == [(("180ms/2s", Tone.PLAIN),), (("180ms/100ms", Tone.BAD),)]
 
 
 def test_a_removed_tier_keeps_its_row_and_is_due_nothing() -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
+from fleetctl.core.slo.tier_promises import tier_misses
 from fleetctl.core.slo.wording import explain
 from fleetctl.model.alert import AlertName, AlertSeverity, AlertState
 from fleetctl.model.desired import DesiredPhase
@@ -117,7 +118,7 @@ def lane_conditions(lane: LaneStatus) -> tuple[Condition, ...]:
     if lane.validity is Validity.STALE:
         found.append(_NO_FIGURES)
     if lane.verdict.compliance is Compliance.MISSED:
-        found.append(_condition(ConditionType.BREACH, ConditionReason.SLO_MISSED, explain(lane.verdict)))
+        found.append(_condition(ConditionType.BREACH, ConditionReason.SLO_MISSED, _missed(lane)))
     if lane.step > LadderStep.NORMAL:
         message = f"ladder step {lane.step.value}"
         found.append(_condition(ConditionType.DEGRADED, ConditionReason.LADDER_STEP, message))
@@ -128,6 +129,12 @@ def lane_conditions(lane: LaneStatus) -> tuple[Condition, ...]:
         found.append(_condition(ConditionType.DEGRADED, ConditionReason.NONE_SERVES, message))
     found += [_firing(lane, alert) for alert in lane.alerts if alert.state is AlertState.FIRING]
     return _worst_first(found) if found else (replace(_READY, message=explain(lane.verdict)),)
+
+
+def _missed(lane: LaneStatus) -> str:
+    """Return what a lane misses, and whose promise that is where it is a tier's."""
+    tiers = lane.traffic.tiers if lane.traffic is not None else ()
+    return "; ".join((explain(lane.verdict), *tier_misses(lane.verdict, lane.slo, tiers)))
 
 
 def _firing(lane: LaneStatus, alert: Alert) -> Condition:

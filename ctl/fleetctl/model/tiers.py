@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from fleetctl.model.generation import GenerationSpec
-from fleetctl.model.slo import LaneSlo, Quantiles
+from fleetctl.model.slo import LaneSlo, Metric, Quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,9 +48,15 @@ def given_rank(own: int, named: int) -> int:
     return max(own, named)
 
 
+def own_metrics(lane: LaneSlo, tier: TierSpec) -> tuple[Metric, ...]:
+    """Return the metrics of which a tier has targets of its own in a lane, in the lane's order."""
+    own = {target.metric for target in tier.slo.targets}
+    return tuple(metric for metric in dict.fromkeys(target.metric for target in lane.targets) if metric in own)
+
+
 def slo_of(lane: LaneSlo, tier: TierSpec) -> LaneSlo:
     """Return what a lane promises to a tier: of each metric the tier's targets where it has some, in the lane's order."""
-    own = {target.metric for target in tier.slo.targets}
+    own = own_metrics(lane, tier)
     if not own:
         return lane
     promised = dict.fromkeys(target.metric for target in lane.targets)
@@ -73,6 +79,7 @@ class TierWindow:
     good: int = 0  # inside what is promised to it
     missed: int = 0  # outside of it, refusals among them
     refused: dict[str, int] = field(default_factory=dict)  # by reason
+    breached: dict[str, int] = field(default_factory=dict)  # the missed ones by kind, as a lane's are
     served_tokens: int = 0  # of prompts and of answers, of requests that ended
     token_share: float | None = None  # of what the lane's tiers were served in it, 0-1; None: nothing was
     ttft: Quantiles = field(default_factory=Quantiles)
@@ -95,4 +102,6 @@ class TierSnapshot:
     had: float = 0.0  # of the lane's tokens over the last ten seconds or so, exponentially weighted
     floor: float = 0.0
     windows: tuple[TierWindow, ...] = ()  # as the lane's, shortest first
+    slo: LaneSlo = NO_SLO  # what its requests are judged by: the lane's targets, and its own in their place
+    own_metrics: tuple[Metric, ...] = ()  # of which it has its own
     is_removed: bool = False  # the profile has it no more: what is left are its figures, for an hour

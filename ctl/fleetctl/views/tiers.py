@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.model.slo import Metric
 from fleetctl.model.tiers import TierWindow
 from fleetctl.units import format_count, format_duration, format_fraction
 from fleetctl.views.canvas import PLAIN
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fleetctl.model.gateway import LaneSnapshot
+    from fleetctl.model.slo import Quantiles
     from fleetctl.model.tiers import TierSnapshot
 
 TIERS_TITLE = "Tiers, last hour"
@@ -55,13 +57,23 @@ def _row(lane: str, tier: TierSnapshot) -> tuple[str | Cell, ...]:
         f"{window.offered:,}",
         cell(NOTHING, Tone.DIM) if good is None else cell(format_fraction(round(good, 4))),
         f"{sum(window.refused.values()):,}",
-        format_measured(ttft.p99_s, ttft.validity, PLAIN) if ttft.count else NOTHING,
+        _ttft(tier, ttft),
         _tokens(window),
         NOTHING if tier.is_removed else _share(tier.due),
         NOTHING if tier.is_removed else _share(tier.floor),
         str(tier.in_flight),
         str(tier.queued),
     )
+
+
+def _ttft(tier: TierSnapshot, ttft: Quantiles) -> Cell:
+    """Return "180ms/300ms": measured at P99, and promised to the tier at its highest percentile."""
+    promised = tier.slo.strictest(Metric.TTFT)
+    limit = f"/{format_duration(promised.limit_s)}" if promised is not None else ""
+    if not ttft.count:
+        return cell(f"{NOTHING}{limit}", Tone.DIM)
+    is_over = promised is not None and ttft.p99_s > promised.limit_s
+    return cell(f"{format_measured(ttft.p99_s, ttft.validity, PLAIN)}{limit}", Tone.BAD if is_over else Tone.PLAIN)
 
 
 def _window(tier: TierSnapshot, seconds: float) -> TierWindow:

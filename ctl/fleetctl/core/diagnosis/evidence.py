@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fleetctl.core.slo.tier_promises import TierPromise, tier_promise
 from fleetctl.model.desired import Desired
 from fleetctl.model.gateway import LaneWindow
 from fleetctl.model.journal import JournalEntry
@@ -123,6 +124,11 @@ class LaneEvidence:
     def share(self, explained: Iterable[RequestTrace]) -> float:
         """Return which share of its misses these are."""
         return sum(1 for _ in explained) / max(1, len(self.missed))
+
+    def tier_promise(self, missed: Iterable[RequestTrace]) -> TierPromise | None:
+        """Return the promise of a tier's own that most of these requests missed. None: the lane's, or several."""
+        misses = [(trace.tier, trace.verdict) for trace in missed]
+        return tier_promise(misses, self.spec.slo, self.fleet.desired.profile.tiers)
 
     def events(self, *codes: ReasonCode) -> tuple[JournalEntry, ...]:
         """Return what happened lately to it or to its replicas, of these kinds."""

@@ -179,12 +179,14 @@ def _prompts_too_long(lane: LaneEvidence) -> CauseFound | None:
     if share < _SHARE_MIN:
         return None
     own = statistics.median(attempt.prompt_tokens for _, attempt in alone)
+    promise = lane.tier_promise(trace for trace, _ in alone)
+    key = promise.key if promise is not None else f"lanes.{lane.name}.slo.ttft"
     return CauseFound(
         cause=Cause.PROMPTS_TOO_LONG,
         lane=lane.name,
         message="prompts take longer than the TTFT promised, with nothing before them",
         evidence=(f"{len(alone)} of {len(lane.missed)} missed requests; their median prompt has {own:,.0f} tokens",),
-        remedy=f"a longer lanes.{lane.name}.slo.ttft, a lower boundary of lanes.{lane.name}.match, or a faster GPU",
+        remedy=f"a longer {key}, a lower boundary of lanes.{lane.name}.match, or a faster GPU",
         share=share,
     )
 

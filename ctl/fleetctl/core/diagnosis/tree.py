@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.diagnosis.bad_revision import bad_revision
@@ -63,7 +64,19 @@ def _of_lane(lane: LaneEvidence) -> Iterator[CauseFound]:
         # To drain one of its replicas would only bring another of the same revision.
         is_consequence = rolled is not None and cause.cause in _OF_A_REVISION
         if (in_trouble or cause.cause in _WITHOUT_TROUBLE) and not is_consequence:
-            yield cause
+            yield _with_promise(cause, lane) if in_trouble and cause.share else cause
+
+
+def _with_promise(cause: CauseFound, lane: LaneEvidence) -> CauseFound:
+    """Add to a cause of misses whose promise is missed, where that is a tier's own and not the lane's."""
+    promise = lane.tier_promise(lane.missed)
+    if promise is None:
+        return cause
+    text = (
+        f"{promise.missed} of {len(lane.missed)} missed requests are tier {promise.tier}'s, promised {promise.limit} "
+        f"({promise.key}); the lane promises {promise.lane_limit}"
+    )
+    return replace(cause, evidence=(*cause.evidence, text))
 
 
 def _rank(found: CauseFound) -> tuple[int, int, int]:

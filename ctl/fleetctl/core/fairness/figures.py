@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TierStats:
     """Counts; merges; becomes a TierWindow."""
 
-    __slots__ = ("good", "missed", "offered", "refused", "served_tokens", "ttft")
+    __slots__ = ("breached", "good", "missed", "offered", "refused", "served_tokens", "ttft")
 
     def __init__(self) -> None:
         self.offered = 0
@@ -26,6 +26,7 @@ class TierStats:
         self.missed = 0
         self.served_tokens = 0
         self.refused: defaultdict[str, int] = defaultdict(int)
+        self.breached: defaultdict[str, int] = defaultdict(int)  # by BreachKind
         self.ttft = QuantileSketch()
 
     def merge(self, other: TierStats) -> None:
@@ -36,6 +37,8 @@ class TierStats:
         self.served_tokens += other.served_tokens
         for reason, count in other.refused.items():
             self.refused[reason] += count
+        for kind, count in other.breached.items():
+            self.breached[kind] += count
         self.ttft.merge(other.ttft)
 
     def remove(self, gone: Sequence[TierStats], rest: Sequence[TierStats]) -> None:
@@ -45,10 +48,8 @@ class TierStats:
             self.good -= each.good
             self.missed -= each.missed
             self.served_tokens -= each.served_tokens
-            for reason, count in each.refused.items():
-                self.refused[reason] -= count
-                if not self.refused[reason]:
-                    del self.refused[reason]
+            _subtract(self.refused, each.refused)
+            _subtract(self.breached, each.breached)
         self.ttft.remove((each.ttft for each in gone), (each.ttft for each in rest))
 
     def window(self, seconds: float) -> TierWindow:
@@ -59,9 +60,17 @@ class TierStats:
             good=self.good,
             missed=self.missed,
             refused=dict(sorted(self.refused.items())),
+            breached=dict(sorted(self.breached.items())),
             served_tokens=self.served_tokens,
             ttft=SketchReading(self.ttft).summary(),
         )
+
+
+def _subtract(counts: defaultdict[str, int], gone: dict[str, int]) -> None:
+    for name, count in gone.items():
+        counts[name] -= count
+        if not counts[name]:
+            del counts[name]
 
 
 class TierAccounts:
@@ -80,7 +89,9 @@ class TierAccounts:
         """Count a request that is over, by the verdict of its stopwatch."""
         cell = self._windows.open_cell(now_s)
         cell.good += stopwatch.is_good
-        cell.missed += stopwatch.breach is not None
+        if stopwatch.breach is not None:
+            cell.missed += 1
+            cell.breached[stopwatch.breach.value] += 1
         cell.served_tokens += served_tokens
         if refusal:
             cell.refused[refusal] += 1

@@ -50,6 +50,8 @@ def _snapshot(
         had=had,
         floor=0.0 if is_removed else tier.spec.floor,
         windows=tier.accounts.windows(now_s),
+        slo=tier.promised,
+        own_metrics=tier.own_metrics,
         is_removed=is_removed,
     )
 

@@ -14,7 +14,7 @@ from fleetctl.core.fairness.decayed import DecayedSum
 from fleetctl.core.fairness.figures import TierAccounts
 from fleetctl.core.routing.budget import BUDGET_SHARE
 from fleetctl.core.slo.breach import Limits
-from fleetctl.model.tiers import slo_of
+from fleetctl.model.tiers import own_metrics, slo_of
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.ladder import Degradation
@@ -47,6 +47,8 @@ class LaneTier:
         "header",
         "in_flight",
         "limits",
+        "own_metrics",
+        "promised",
         "rank",
         "returns",
         "served",
@@ -82,6 +84,7 @@ class LaneTier:
         self.spec = spec
         self.header = spec.name.encode()  # as answers name it
         promised = slo_of(slo, spec)
+        self.promised, self.own_metrics = promised, own_metrics(slo, spec)
         self.limits = Limits.of(promised) if promised is not slo else None  # None: the lane's
         ttft_s = Limits.of(promised).ttft_s
         self.budget_s = BUDGET_SHARE * ttft_s if ttft_s is not None else math.inf
