@@ -85,3 +85,16 @@ def test_a_shorter_spelling_stands_for_its_section(plan: Plan, tmp_path: Path) -
     assert found["lanes.short.replicas"].value == "9"
     assert "lanes.short.replicas.min" not in found
     assert "engine.kind" not in found
+
+
+def test_the_entries_of_a_list_of_sections_are_kept_apart(plan: Plan, tmp_path: Path) -> None:
+    keys = [{"key": "env:FLEETCTL_TEST_KEY", "name": "acme"}, {"key": "env:FLEETCTL_OTHER_KEY", "name": "beta"}]
+    found = explained(with_key(SAMPLE, "gateway.api_keys", keys), plan, tmp_path)["gateway.api_keys"]
+    assert found.value == "{key: env:FLEETCTL_TEST_KEY, name: acme}, {key: env:FLEETCTL_OTHER_KEY, name: beta}"
+
+
+def test_what_is_promised_of_a_workflow_is_not_said_to_be_of_requests(plan: Plan, tmp_path: Path) -> None:
+    tree = with_key(SAMPLE, "workflows", {"kinds": {"agent": {"slo": {"p50": "10s", "p99": "30s"}}}})
+    found = explained(tree, plan, tmp_path)
+    assert found["workflows.kinds.agent.slo.p50"].effect == "Half of all workflows take this long or less."
+    assert "requests" not in found["workflows.kinds.agent.slo.p99"].effect

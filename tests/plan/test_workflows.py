@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.workflows.promise import call_limit_s, call_percentile, elapsed_s
-from fleetctl.errors import InfeasiblePlanError
+from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.plan import Constraint
 from fleetctl.model.workflows import WorkflowKind
 from tests.config.test_every_key import SAMPLE
@@ -79,13 +79,16 @@ def test_independent_calls_take_no_longer_than_is_reckoned_with_and_not_much_les
 # The plan.
 
 
-@cache
-def plan_of(workflows: str) -> Plan:
+def tree_with(workflows: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = deepcopy(SAMPLE)
     del tree["lanes"]["batch"]  # a plan of two lanes takes half as long
     tree["workload"].pop("batch_share")
-    if workflows:
-        tree["workflows"] = json.loads(workflows)
+    return tree | ({"workflows": workflows} if workflows else {})
+
+
+@cache
+def plan_of(workflows: str) -> Plan:
+    tree = tree_with(json.loads(workflows) if workflows else {})
     profile = parse_profile(json.dumps(tree), source="a profile", base_dir=Path())
     return planned(profile, trace_rows=None)
 
@@ -130,6 +133,37 @@ def test_a_promise_no_replica_keeps_is_refused_with_the_nearest_one() -> None:
         with_kinds(agent={"steps": 7, "slo": {"p99": "1s"}, "lane": "short"})
     assert found.value.key == ("workflows", "kinds", "agent", "slo", "p99")
     assert "promise " in found.value.hint
+
+
+def capped(cap: str, **kinds: dict[str, Any]) -> str:
+    """Return why there is no plan within a cap, and what to do."""
+    tree = tree_with({"kinds": kinds})
+    tree["capacity"]["max_cost_per_hour"] = cap
+    with pytest.raises(BudgetExceededError) as found:
+        planned(parse_profile(json.dumps(tree), source="a profile", base_dir=Path()), trace_rows=None)
+    return f"{found.value.message}; {found.value.hint}"
+
+
+def test_a_cost_over_the_cap_names_the_workflow_promise_that_asks_for_it_and_the_cost_without() -> None:
+    loose = {"steps": 2, "slo": {"p99": "1h"}, "lane": "short"}
+    strict = {"steps": 7, "slo": {"p50": "10s", "p99": "11s"}, "lane": "short"}
+    plain = plan_of("").cost_usd_per_hour
+    key = "workflows.kinds.agent.slo.p99 (11s)"
+    for kinds in ({"agent": strict}, {"other": loose, "agent": strict}):
+        text = capped(f"${plain:.2f}", **kinds)
+        assert f"; without {key} it costs ${plain:.2f}; " in text
+        assert text.endswith(f"relax their promises, {key} first")
+
+
+def test_promises_that_ask_for_the_same_are_named_together() -> None:
+    strict = {"steps": 7, "slo": {"p99": "11s"}, "lane": "short"}
+    text = capped("$0.01", agent=strict, twin=strict)
+    assert "without workflows.kinds.agent.slo.p99 (11s) and workflows.kinds.twin.slo.p99 (11s) it costs" in text
+
+
+def test_a_cost_over_the_cap_names_no_workflow_that_costs_nothing() -> None:
+    text = capped("$0.01", agent={"steps": 7, "slo": {"p99": "1h"}, "lane": "short"})
+    assert "workflows" not in text
 
 
 def test_nothing_is_planned_for_a_kind_without_a_lane_and_a_caution_says_so() -> None:

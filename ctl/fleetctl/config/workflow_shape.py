@@ -20,6 +20,19 @@ _CALLS_MAX = 1000
 _IDLE_S_MIN, _IDLE_S_MAX = 1.0, 3600.0
 _KINDS_MAX = 64  # each has its own series in every metric
 
+
+class ElapsedShape(PercentilesShape):
+    """Limits of workflows' elapsed time at the percentiles they are promised at."""
+
+    p50: Duration | None = Field(default=None, description="Half of all workflows take this long or less.")
+    p90: Duration | None = Field(default=None, description="90 % of all workflows take this long or less.")
+    p95: Duration | None = Field(default=None, description="95 % of all workflows take this long or less.")
+    p99: Duration | None = Field(default=None, description="99 % of all workflows take this long or less.")
+    p99_9: Duration | None = Field(
+        default=None, alias="p99.9", description="99.9 % of all workflows take this long or less."
+    )
+
+
 Calls = Annotated[int, Field(ge=1, le=_CALLS_MAX)]
 
 
@@ -28,7 +41,7 @@ class WorkflowKindShape(ProfileSection):
 
     steps: Calls = Field(default=_KIND.steps, description="Steps of one, one after the other.")
     fan_out: Calls = Field(default=_KIND.fan_out, description="Calls of a step, which run at once.")
-    slo: PercentilesShape | None = Field(
+    slo: ElapsedShape | None = Field(
         default=None,
         description="What is promised of its elapsed time, from its first call's submission to its last call's end.",
     )

@@ -116,16 +116,24 @@ def _by_option(profile: Profile, key: WrittenKey, tree: Mapping[str, Any]) -> st
 
 
 def _spelled(value: object) -> str:
-    """Return a value as YAML has it on one line."""
+    """Return a value as YAML has it on one line, without the outermost brackets."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_spelled(each)}" for name, each in value.items())
+        return ", ".join(f"{name}: {_inner(each)}" for name, each in value.items())
     if isinstance(value, list):
-        return ", ".join(_spelled(each) for each in value)
+        return ", ".join(_inner(each) for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _inner(value: object) -> str:
+    """Return a value that stands in a section or a list, whose own entries must not run into those beside it."""
+    text = _spelled(value)
+    if isinstance(value, dict):
+        return f"{{{text}}}"
+    return f"[{text}]" if isinstance(value, list) else text
 
 
 async def _alternatives(site: Site, profile: Profile, plan: Plan) -> AsyncIterator[Alternative]:

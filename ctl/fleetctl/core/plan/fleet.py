@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.checks import evaluate, workflow_targets
@@ -19,7 +19,7 @@ from fleetctl.core.plan.one_machine import GpuDemand, lacking_gpus
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, size
 from fleetctl.core.plan.tiers import tier_cautions
-from fleetctl.core.plan.workflows import with_workflows, workflow_cautions
+from fleetctl.core.plan.workflows import with_workflows, without_workflows, workflow_cautions
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
 from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fleetctl.core.plan.checks import OperatingPoint
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
+_COST_KEY: Final = ("capacity", "max_cost_per_hour")
+_CENT: Final = 0.01  # what costs less than this less is no way out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +197,35 @@ def _chosen(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) ->
     if not all(options for options, _ in found):
         raise joined(errors)
     best = _cheapest(profile, [options for options, _ in found])
-    errors += _over_caps(profile, math.fsum(o.cost_usd_per_hour for o in best), sum(o.nodes for o in best))
+    over = _over_caps(profile, _cost(best), sum(o.nodes for o in best))
+    errors += [_with_workflow(error, profile, best, supply) for error in over]
     if errors:
         raise joined(errors)
     return best
+
+
+def _cost(chosen: Sequence[Option]) -> float:
+    return math.fsum(option.cost_usd_per_hour for option in chosen)
+
+
+def _with_workflow(
+    error: BudgetExceededError, profile: Profile, best: Sequence[Option], supply: Supply
+) -> BudgetExceededError:
+    """Add to the cost cap's error the workflow promises without which the plan would cost least, and that cost."""
+    if error.key != _COST_KEY:
+        return error
+    cheapest, cost = None, _cost(best)
+    for promises, number, demand in without_workflows([option.demand for option in best]):
+        options, _ = _options(profile, best[number].lane, demand, supply)
+        instead = [*best[:number], *options[:1], *best[number + 1 :]]
+        if options and _cost(instead) < cost - _CENT:
+            cheapest, cost = promises, _cost(instead)
+    if cheapest is None:
+        return error
+    hint = f"{error.hint}, {cheapest} first"
+    return BudgetExceededError(
+        f"{error.message}; without {cheapest} it costs {format_usd(cost)}", hint=hint, key=error.key
+    )
 
 
 def _options(
@@ -313,7 +340,7 @@ def _over_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> Iterat
             f"is {format_usd(most)}",
             hint=f"raise the cap to {format_usd(math.ceil(cost_usd_per_hour * 100) / 100)}, "
             "lower the lanes' minima, or relax their promises",
-            key=("capacity", "max_cost_per_hour"),
+            key=_COST_KEY,
         )
 
 

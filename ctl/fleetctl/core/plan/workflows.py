@@ -10,12 +10,13 @@ from fleetctl.model.plan import PlannedWorkflow
 from fleetctl.units import format_count, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fleetctl.core.plan.checks import OperatingPoint
     from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import Profile
+    from fleetctl.model.workflows import WorkflowKind
 
 
 def with_workflows(
@@ -63,6 +64,25 @@ def workflow_reason(plan: LanePlan, planned: PlannedWorkflow) -> str:
         f"{format_duration(planned.call_limit_s)}; {format_duration(planned.elapsed_s)} forecast, without the client's own "
         f"time; {cost}"
     )
+
+
+def without_workflows(demands: Sequence[LaneDemand]) -> Iterator[tuple[str, int, LaneDemand]]:
+    """Yield the keys of workflow promises, the number of the lane that is sized for them, and its demand without them.
+
+    Each kind's alone, then all of the lane's, where it has several: two may each ask for what the other does.
+    """
+    for number, demand in enumerate(demands):
+        promised = [kind for kind in demand.workflows if kind.targets]
+        for kind in promised:
+            rest = tuple(each for each in demand.workflows if each is not kind)
+            yield _promise_key(kind), number, replace(demand, workflows=rest)
+        if len(promised) > 1:
+            yield " and ".join(map(_promise_key, promised)), number, replace(demand, workflows=())
+
+
+def _promise_key(kind: WorkflowKind) -> str:
+    target = max(kind.targets, key=lambda each: each.percentile)
+    return f"workflows.kinds.{kind.name}.slo.p{target.percentile * 100:g} ({format_duration(target.limit_s)})"
 
 
 def workflow_cautions(profile: Profile) -> Iterator[str]:
