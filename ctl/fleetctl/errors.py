@@ -230,14 +230,25 @@ class ThrottledError(ProviderError):
 
 
 class UnobtainableError(ProviderError):
-    """Some offerings cannot be had for now; the next one may. Empty fields stand for every value."""
+    """Some offerings cannot be had for now; the next one may. Empty fields stand for every value.
+
+    `again_s` is how long they are best left alone; None: the provider does not know.
+    """
 
     retryable = True
 
-    def __init__(
-        self, message: str, *, instance_type: str = "", zone: str = "", market: str = "", hint: str = ""
+    def __init__(  # what cannot be had, each part named
+        self,
+        message: str,
+        *,
+        instance_type: str = "",
+        zone: str = "",
+        market: str = "",
+        again_s: float | None = None,
+        hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
+        self.again_s = again_s
         self.instance_type = instance_type
         self.zone = zone
         self.market = market
@@ -255,8 +266,12 @@ class QuotaError(UnobtainableError):
     exit_code = 12
     retryable = False
 
-    def __init__(self, message: str, *, quota: str, hint: str = "", **scope: str) -> None:
-        super().__init__(f"quota {quota}: {message}", hint=hint, **scope)
+    def __init__(
+        self, message: str, *, quota: str, instance_type: str = "", zone: str = "", market: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(
+            f"quota {quota}: {message}", instance_type=instance_type, zone=zone, market=market, hint=hint
+        )
         self.quota = quota
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl_local.gpus import Gpu, GpuReading
 
 _UNKNOWN_DISTANCE = 60  # farther than NVML's farthest, which is 50: through both processors
+_AGAIN_S = 5.0  # a GPU of this machine is free as soon as another replica or program on it has ended
 _SETS_MAX = 20_000  # 16 GPUs have 12,870 sets of eight
 
 
@@ -31,7 +32,8 @@ def pick_gpus(
     # A process computes on one MIG instance at most.
     usable = free if count == 1 else [gpu for gpu in free if not gpu.is_mig]
     if len(usable) < count:
-        raise CapacityError(_too_few(count, there, free, taken), hint=_hint(there, taken, memory_fraction))
+        hint = _hint(there, taken, memory_fraction)
+        raise CapacityError(_too_few(count, there, free, taken), again_s=_AGAIN_S, hint=hint)
     return _nearest(count, usable, there)
 
 

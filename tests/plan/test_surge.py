@@ -53,6 +53,18 @@ def test_at_the_nodes_cap_what_a_rollout_comes_to_is_told(count: int, max_unavai
     assert caution.endswith(instead)
 
 
+@pytest.mark.parametrize(("gpus", "tensor_parallel"), [(2, 1), (5, 2), (8, 4)])
+def test_a_machine_whose_gpus_are_all_taken_has_no_room_either(gpus: int, tensor_parallel: int) -> None:
+    plan = planned(2)
+    (lane,) = plan.lanes
+    share = replace(lane.offering, pool_gpus=gpus, gpu_count=tensor_parallel)
+    full = replace(plan, lanes=(replace(lane, offering=share, tensor_parallel=tensor_parallel),))
+    (caution,) = surge_cautions(capped(8), full)
+    assert caution.startswith(f"lane short has no room to surge in a rollout, at this machine's {gpus} L40S: ")
+    roomy = replace(full, lanes=(replace(full.lanes[0], offering=replace(share, pool_gpus=3 * tensor_parallel)),))
+    assert surge_cautions(capped(8), roomy) == ()
+
+
 def test_of_a_canary_nothing_is_said_where_none_is_wanted() -> None:
     profile = capped(2)
     none = replace(profile.control.rollout, canary=ReplicaShare())

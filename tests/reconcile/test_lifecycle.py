@@ -22,12 +22,14 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.desired import Desired
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import ObservedReplica, ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
+from fleetctl.testing import samples
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
 
@@ -429,6 +431,39 @@ def test_no_launch_beyond_the_cost_cap():
     decision = decide(fleet, observation())
     assert len(of_kind(decision, LaunchReplica)) == 2
     assert "$4.00/h" in reason_of(decision, "short")
+
+
+def on_one_machine(wanted: int, *, gpus: int, tensor_parallel: int = 1) -> Desired:
+    """Return a fleet planned on a machine of so many GPUs."""
+    fleet = worlds.one_lane(wanted)
+    share = samples.offering(zone="this-machine", price_usd_per_hour=0.0, pool_gpus=gpus, gpu_count=tensor_parallel)
+    (lane,) = fleet.plan.lanes
+    lane = replace(lane, offering=share, tensor_parallel=tensor_parallel)
+    return replace(fleet, plan=replace(fleet.plan, lanes=(lane,)))
+
+
+@pytest.mark.parametrize(("tensor_parallel", "launches"), [(1, 3), (2, 2), (4, 1)])
+def test_no_launch_beyond_the_gpus_of_the_machine(tensor_parallel, launches):
+    fleet = on_one_machine(4, gpus=4, tensor_parallel=tensor_parallel)
+    key = fleet.plan.lanes[0].offering.key
+    there = () if tensor_parallel > 1 else (observed("r1", record_offering=key, record_gpu_indices=(2,)),)
+    decision = decide(fleet, observation(*there))
+    assert len(of_kind(decision, LaunchReplica)) == launches
+    wanting = 4 - launches - len(there)
+    expected = (
+        f"{wanting} more wanted, but of the machine's 4 L40S none are free, and a replica takes {tensor_parallel}"
+    )
+    assert (expected in reason_of(decision, "short")) is (wanting > 0)
+
+
+def test_gpus_of_a_replica_that_ends_are_free_once_it_has():
+    fleet = on_one_machine(1, gpus=1)
+    here = {"record_offering": fleet.plan.lanes[0].offering.key, "record_gpu_indices": (0,)}
+    leaving = observed("r1", STATE.STOPPING, **here)
+    assert not of_kind(decide(fleet, observation(leaving)), LaunchReplica)
+    assert of_kind(decide(fleet, observation()), LaunchReplica)
+    elsewhere = observed("r1", STATE.STOPPING, record_gpu_indices=(0,))
+    assert of_kind(decide(fleet, observation(elsewhere)), LaunchReplica)
 
 
 def test_a_drain_deadline_before_the_next_tick_is_looked_at_in_time():

@@ -12,7 +12,7 @@ from fleetctl.core.hazard import NOTHING_LEARNED
 from fleetctl.core.orphaned import NONE_ORPHANED
 from fleetctl.core.pending import pending_replica
 from fleetctl.core.placement import Ranking, ranked_offerings
-from fleetctl.core.reconcile.balance import price_of
+from fleetctl.core.reconcile.headroom import need_of
 from fleetctl.engine_kit.priorities import priority_sign
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.action import EntryKind
@@ -178,7 +178,7 @@ class Launcher:
 
     def _kept_for(self, desired: Desired, coming: Sequence[LaunchReplica]) -> float:
         """Return what the launches that come after one cost an hour, as the decision has reckoned."""
-        return sum(price_of(desired.plan.lane(action.lane), action.market) for action in coming)
+        return sum(need_of(desired.plan.lane(action.lane), action.market).price_usd_per_hour for action in coming)
 
     def _capacity(self, desired: Desired) -> CapacitySpec:
         """Return where a revision's replicas may run, under the caps of today."""

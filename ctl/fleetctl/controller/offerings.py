@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 600.0
 _AFTER_FAILURE_S = 5.0
-# What had no stock is left alone for this long, as the clouds' own fleets do (Karpenter: three minutes).
+# What had no stock is left alone for this long, as the clouds' own fleets do (Karpenter: three minutes), unless the
+# provider knows better.
 _UNOBTAINABLE_S = 180.0
 
 
@@ -73,7 +74,8 @@ class Offerings:
 
     def note_unobtainable(self, request: NodeRequest, why: UnobtainableError) -> None:
         """Avoid for a while what an error speaks of; one that names nothing speaks of what was ordered."""
-        until_s, now = self._world.clock.monotonic_s() + _UNOBTAINABLE_S, self._world.clock.now()
+        avoided_s = _UNOBTAINABLE_S if why.again_s is None else why.again_s
+        until_s, now = self._world.clock.monotonic_s() + avoided_s, self._world.clock.now()
         requested = {request.offering, *request.alternatives}
         named = bool(why.instance_type or why.zone or why.market)
         # An earlier controller's order may be refused before the provider has told this one what it sells.

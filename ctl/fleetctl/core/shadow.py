@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.overload import effective_step
-from fleetctl.core.reconcile.balance import price_of
+from fleetctl.core.reconcile.headroom import need_of
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import AssignReplica, DrainReplica, LaneMemory, LaunchReplica, Memory, SetStep, StopReplica
 from fleetctl.model.profile import Mode
@@ -79,7 +79,10 @@ def usd_per_hour(plan: LanePlan, replicas: int) -> float:
     """Return what so many replicas of a lane cost: its on-demand baseline, and spot beyond it where the plan has spot."""
     beyond = Market.SPOT if plan.spot_offering is not None and plan.spot else Market.ON_DEMAND
     baseline = min(replicas, plan.on_demand)
-    return baseline * price_of(plan, Market.ON_DEMAND) + (replicas - baseline) * price_of(plan, beyond)
+    return (
+        baseline * need_of(plan, Market.ON_DEMAND).price_usd_per_hour
+        + (replicas - baseline) * need_of(plan, beyond).price_usd_per_hour
+    )
 
 
 def _stance(observation: Observation, decision: Decision, lane: str) -> LaneStance:

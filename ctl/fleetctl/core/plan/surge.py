@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fleetctl.units import format_count, format_usd
@@ -25,7 +26,7 @@ def surge_cautions(profile: Profile, plan: Plan, before: Plan | None = None) -> 
     for lane in plan.lanes:
         cap = _cap_reached(profile, plan, lane)
         if cap and lane.replicas:
-            then = f"{_what_then(profile, lane)}{_without_canary(profile, lane)}"
+            then = f"{_what_then(profile, lane, _remedy(cap))}{_without_canary(profile, lane)}"
             found.append(f"lane {lane.lane} has no room to surge in a rollout, at {cap}: {then}")
     return tuple(found)
 
@@ -48,7 +49,7 @@ def _start_cautions(profile: Profile, plan: Plan, before: Plan | None) -> Iterat
         last = "its last one stays, and the rollout fails after control.rollout.timeout"
         yield (
             f"{text}nor for one replica of each, so {old} gives up one at a time as far as the load allows; {last} where "
-            "there is no room even then: raise the cap, or set control.rollout.max_unavailable: 1"
+            f"there is no room even then: {_remedy(cap)}, or set control.rollout.max_unavailable: 1"
         )
     else:
         yield f"{text}once one replica of each serves, {old} gives up one at a time, and fewer serve meanwhile"
@@ -61,7 +62,22 @@ def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]]) -> str:
         return f"capacity.max_nodes {capacity.max_nodes}"
     cap = capacity.max_cost_usd_per_hour
     cost = sum(_usd_per_hour(lane, count) for lane, count in lanes)
+    if machine := _machine_over(lanes):
+        return machine
     return f"capacity.max_cost_per_hour {format_usd(cap)}" if cap is not None and cost > cap + _ROUNDING_USD else ""
+
+
+def _machine_over(lanes: list[tuple[LanePlan, int]]) -> str:
+    """Return the machine whose GPUs so many replicas of these lanes are over; empty: none."""
+    taken: Counter[tuple[str, int]] = Counter()
+    for lane, count in lanes:
+        if lane.offering.pool_gpus is not None:
+            taken[lane.offering.gpu, lane.offering.pool_gpus] += count * lane.tensor_parallel
+    return next((f"this machine's {there} {gpu}" for (gpu, there), count in taken.items() if count > there), "")
+
+
+def _remedy(cap: str) -> str:
+    return "raise the cap" if cap.startswith("capacity.") else "plan fewer replicas"
 
 
 def _usd_per_hour(lane: LanePlan, count: int) -> float:
@@ -80,6 +96,8 @@ def _cap_reached(profile: Profile, plan: Plan, lane: LanePlan) -> str:
         return f"capacity.max_nodes {capacity.max_nodes}"
     cost, cap = plan.cost_usd_per_hour, capacity.max_cost_usd_per_hour
     price = lane.offering.price_usd_per_hour * lane.node_count
+    if machine := _machine_over([*((each, each.replicas) for each in plan.lanes), (lane, 1)]):
+        return machine
     if cap is not None and cost + price > cap + _ROUNDING_USD:
         return f"capacity.max_cost_per_hour {format_usd(cap)}"
     return ""
@@ -94,7 +112,7 @@ def _without_canary(profile: Profile, lane: LanePlan) -> str:
     return "; there is no room for a canary beside them either: the first replacement is judged in its stead"
 
 
-def _what_then(profile: Profile, lane: LanePlan) -> str:
+def _what_then(profile: Profile, lane: LanePlan, remedy: str) -> str:
     rollout = profile.control.rollout
     missing = min(lane.replicas, rollout.max_unavailable.of(lane.replicas))
     if missing:
@@ -105,9 +123,9 @@ def _what_then(profile: Profile, lane: LanePlan) -> str:
         )
     if lane.replicas == 1:
         only = "its only replica is never replaced, and the rollout fails after control.rollout.timeout"
-        return f"{only}; raise the cap, or set control.rollout.max_unavailable: 1 (then nobody serves while it starts)"
+        return f"{only}; {remedy}, or set control.rollout.max_unavailable: 1 (then nobody serves while it starts)"
     waits = (
         "one leaves first where what is measured says that the rest carries the load; else it waits, and fails after"
     )
     cost = f"{lane.replicas - 1} of {lane.replicas} serve while the next starts"
-    return f"{waits} control.rollout.timeout; raise the cap, or set control.rollout.max_unavailable: 1 ({cost})"
+    return f"{waits} control.rollout.timeout; {remedy}, or set control.rollout.max_unavailable: 1 ({cost})"

@@ -20,6 +20,7 @@ from fleetctl.core.reconcile.excess import (
     why_slow,
 )
 from fleetctl.core.reconcile.final_fault import forget_earlier, is_final, note_fault, why_final
+from fleetctl.core.reconcile.headroom import need_of
 from fleetctl.core.reconcile.lane_state import (
     LaneDecision,
     LaneState,
@@ -47,8 +48,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.core.reconcile.headroom import Headroom
-    from fleetctl.model.plan import LanePlan
+    from fleetctl.core.reconcile.headroom import Headroom, Need
 
 _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _STOPPABLE = (ReplicaState.BOOTING, ReplicaState.WARMING)
@@ -61,7 +61,7 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = with_memory(lane, _count_failures(lane, context))
     lane = with_memory(lane, _count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
-    lane, rolling = supersede(lane, headroom, price_usd_per_hour=_next_price(lane))
+    lane, rolling = supersede(lane, headroom, need=_next_need(lane))
     undecided = lane
     lane = lane if lane.frozen else _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
@@ -74,11 +74,11 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
 
 
 def _room_comes(lane: LaneState, headroom: Headroom) -> bool:
-    return headroom.frees(_next_price(lane), nodes=lane.plan.node_count)
+    return headroom.frees(_next_need(lane))
 
 
-def _next_price(lane: LaneState) -> float:
-    return price_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
+def _next_need(lane: LaneState) -> Need:
+    return need_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
 
 
 def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDecision) -> LaneDecision:
@@ -87,8 +87,8 @@ def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDeci
     # They stay when what serves now has left: the lane's on-demand baseline begins with them.
     canaries = (o for o in lane.steps if o.id in lane.rolling.canaries)
     market = next_market(lane, _on_demand(canaries)).market
-    price = price_of(lane.plan, market)
-    launches, headroom, notes = canary_launches(lane, decided.headroom, market=market, price_usd_per_hour=price)
+    need = need_of(lane.plan, market)
+    launches, headroom, notes = canary_launches(lane, decided.headroom, market=market, need=need)
     # A refused order is the lane's failure, whoever was to be ordered: its next launch of any kind waits. That replicas of
     # the revision before die early says nothing of this one.
     own = lane.rolling.canary_wait_s, f"{lane.rolling.canary_failures} failed canaries in a row"
@@ -102,7 +102,7 @@ def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDeci
         launches=(*decided.launches, *launches),
         headroom=headroom,
         notes=decided.notes + notes,
-        lacks_room=decided.lacks_room or (bool(notes) and not headroom.frees(price, nodes=lane.plan.node_count)),
+        lacks_room=decided.lacks_room or (bool(notes) and not headroom.frees(need)),
     )
 
 
@@ -208,8 +208,7 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
     if lane.target.wanted == 0 or lane.memory.failures >= _FAILURES_BEFORE_DRAINING_ANYWAY:
         return False
     coming = bool(capacity_of(lane))
-    market = next_market(lane, _on_demand(capacity_of(lane))).market
-    return coming or not headroom.refusal(price_of(lane.plan, market), nodes=lane.plan.node_count)
+    return coming or not headroom.refusal(_next_need(lane))
 
 
 def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
@@ -263,13 +262,13 @@ def _give_back(
     if is_held_back or _backoff(lane, context)[0] > 0:
         return lane, [], headroom
     after, launches = substitutes(lane, capacity_of(lane), context)
-    price = price_of(lane.plan, Market.SPOT)
+    need = need_of(lane.plan, Market.SPOT)
     fitting: list[LaunchReplica] = []
     for launch in launches:
-        if headroom.refusal(price, nodes=lane.plan.node_count):
+        if headroom.refusal(need):
             break
         fitting.append(launch)
-        headroom = headroom.without(price, nodes=lane.plan.node_count)
+        headroom = headroom.without(need)
     return (after if fitting else lane), fitting, headroom
 
 
@@ -288,8 +287,8 @@ def _plan_launches(
     for number in range(acted + shadowed):
         choice = next_market(lane, on_demand)
         market = choice.market
-        price = price_of(lane.plan, market)
-        refusal = left.refusal(price, nodes=lane.plan.node_count)
+        need = need_of(lane.plan, market)
+        refusal = left.refusal(need)
         if refusal:
             return (
                 launches,
@@ -298,7 +297,7 @@ def _plan_launches(
             )
         launches.append(_launch(lane, choice, leaving, late, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
-        left = left.without(price, nodes=lane.plan.node_count)
+        left = left.without(need)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
         headroom = left if number < acted else headroom
     return launches, headroom, ()
@@ -357,12 +356,6 @@ def _decided(
 
 def _on_demand(steps: Iterable[ReplicaStep]) -> int:
     return sum(o.replica.record.market is Market.ON_DEMAND for o in steps)
-
-
-def price_of(plan: LanePlan, market: Market) -> float:
-    """Return what the plan reckons with for one replica of this market."""
-    offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
-    return offering.price_usd_per_hour * plan.node_count
 
 
 def _is_leaving(step: ReplicaStep, *, is_frozen: bool) -> bool:

@@ -118,6 +118,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     headroom = headroom_left(
         desired.profile.capacity,
         (_as_done(o, desired) for o in steps),
+        lanes=desired.plan.lanes,
         orphaned=orphaned_cost(observation.orphaned_nodes, desired.plan),
     )
     results = _lanes(rolled, observation, context, steps, headroom, scaling)

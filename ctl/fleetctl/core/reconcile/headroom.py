@@ -1,68 +1,122 @@
-"""What the fleet's hard caps leave for another node."""
+"""What the fleet's hard caps, and the GPUs of a machine that has only so many, leave for another replica."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
+from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fleetctl.core.reconcile.replica_step import ReplicaStep
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.plan import LanePlan
+    from fleetctl.model.replica import Replica
 
 _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one more replica takes."""
+
+    price_usd_per_hour: float  # of all its machines
+    nodes: int = 1
+    pool: str = ""  # the GPUs it takes some of, where there are only so many; empty: what is ordered comes with its own
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPool:
+    """GPUs of one machine that replicas take from."""
+
+    gpu: str
+    there: int
+    left: int  # negative where more are taken than the plan in force knows of
+    leaving: int = 0  # of those taken, that will be free soon
+
+    def refusal(self, gpus: int) -> str:
+        """Return why so many more may not be had, or an empty string."""
+        if gpus <= self.left:
+            return ""
+        free = "none" if self.left < 1 else str(self.left)
+        return f"of the machine's {self.there} {self.gpu} {free} {'is' if self.left == 1 else 'are'} free, and a replica takes {gpus}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
-    """Nodes and money left under the caps; both may be negative when a cap was lowered under a living fleet."""
+    """Nodes, money and GPUs left under the caps; they may be negative when a cap was lowered under a living fleet."""
 
     nodes: int
     usd_per_hour: float | None  # None: no cap
     capacity: CapacitySpec
     leaving_nodes: int = 0  # of those that are there, and will have ended soon
     leaving_usd_per_hour: float = 0.0
+    pools: Mapping[str, GpuPool] = field(default_factory=dict)
 
-    def refusal(self, price_usd_per_hour: float, *, nodes: int = 1) -> str:
-        """Return why a replica on so many more machines, at this price for all, may not be had, or an empty string."""
+    def refusal(self, need: Need) -> str:
+        """Return why such a replica may not be had, or an empty string."""
         if self.nodes < 1:
             return f"at the fleet's cap of {self.capacity.max_nodes} nodes (capacity.max_nodes)"
-        if self.nodes < nodes:
+        if self.nodes < need.nodes:
             return (
-                f"a replica spans {nodes} nodes, and the fleet's cap of {self.capacity.max_nodes} (capacity.max_nodes) "
+                f"a replica spans {need.nodes} nodes, and the fleet's cap of {self.capacity.max_nodes} (capacity.max_nodes) "
                 f"leaves {self.nodes}"
             )
         # A cent's fraction of rounding must not refuse the node that fills the budget exactly.
-        if self.usd_per_hour is not None and price_usd_per_hour > self.usd_per_hour + 1e-9:
+        if self.usd_per_hour is not None and need.price_usd_per_hour > self.usd_per_hour + 1e-9:
             cap = format_usd(self.capacity.max_cost_usd_per_hour or 0.0)
             return (
-                f"a node at {format_usd(price_usd_per_hour)}/h does not fit the fleet's cap of {cap}/h "
+                f"a node at {format_usd(need.price_usd_per_hour)}/h does not fit the fleet's cap of {cap}/h "
                 f"(capacity.max_cost_per_hour), {format_usd(max(0.0, self.usd_per_hour))}/h is left"
             )
-        return ""
+        pool = self.pools.get(need.pool)
+        return pool.refusal(need.gpus) if pool is not None else ""
 
-    def frees(self, price_usd_per_hour: float, *, nodes: int = 1) -> bool:
+    def frees(self, need: Need) -> bool:
         """Whether what is leaving makes room for a replica that may not be had now."""
         money = None if self.usd_per_hour is None else self.usd_per_hour + self.leaving_usd_per_hour
-        soon = replace(self, nodes=self.nodes + self.leaving_nodes, usd_per_hour=money)
-        return bool(self.refusal(price_usd_per_hour, nodes=nodes)) and not soon.refusal(price_usd_per_hour, nodes=nodes)
+        pools = {name: replace(pool, left=pool.left + pool.leaving) for name, pool in self.pools.items()}
+        soon = replace(self, nodes=self.nodes + self.leaving_nodes, usd_per_hour=money, pools=pools)
+        return bool(self.refusal(need)) and not soon.refusal(need)
 
-    def without(self, price_usd_per_hour: float, *, nodes: int = 1) -> Headroom:
+    def without(self, need: Need) -> Headroom:
         """Return what is left after one more replica."""
-        money = None if self.usd_per_hour is None else self.usd_per_hour - price_usd_per_hour
-        return replace(self, nodes=self.nodes - nodes, usd_per_hour=money)
+        money = None if self.usd_per_hour is None else self.usd_per_hour - need.price_usd_per_hour
+        pools = {
+            name: replace(pool, left=pool.left - need.gpus) if name == need.pool else pool
+            for name, pool in self.pools.items()
+        }
+        return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools)
+
+
+def need_of(plan: LanePlan, market: Market) -> Need:
+    """Return what the plan reckons with for one replica of this market."""
+    offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
+    return Need(
+        price_usd_per_hour=offering.price_usd_per_hour * plan.node_count,
+        nodes=plan.node_count,
+        pool=_pool_of(offering),
+        gpus=plan.tensor_parallel if offering.pool_gpus is not None else 0,
+    )
 
 
 def headroom_left(
-    capacity: CapacitySpec, steps: Iterable[ReplicaStep], *, orphaned: OrphanedCost = NONE_ORPHANED
+    capacity: CapacitySpec,
+    steps: Iterable[ReplicaStep],
+    *,
+    lanes: Iterable[LanePlan] = (),
+    orphaned: OrphanedCost = NONE_ORPHANED,
 ) -> Headroom:
-    """Return what the caps leave once every death that was just seen is recorded.
+    """Return what the caps leave once every death that was just seen is recorded, and the machine that `lanes` are on.
 
     Orphaned nodes are paid for until they have ended, and one that cannot be stopped may stay for long.
     """
@@ -78,4 +132,31 @@ def headroom_left(
         capacity=capacity,
         leaving_nodes=machine_count(living) - machine_count(staying) + orphaned.machines,
         leaving_usd_per_hour=spent - staying_usd,
+        pools=_pools(tuple(lanes), living, staying),
     )
+
+
+def _pools(lanes: tuple[LanePlan, ...], living: Sequence[Replica], staying: Sequence[Replica]) -> dict[str, GpuPool]:
+    """Return the GPUs of the machine that these lanes are planned on, by kind. Other fleets on it are not seen."""
+    planned = {lane.lane: lane for lane in lanes}
+    pools: dict[str, GpuPool] = {}
+    for offering in (lane.offering for lane in lanes):
+        if offering.pool_gpus is None or _pool_of(offering) in pools:
+            continue
+
+        def taken(records: Sequence[Replica], offering: Offering = offering) -> int:
+            here = [r for r in records if r.gpu == offering.gpu and OfferingKey.parse(r.offering).zone == offering.zone]
+            # One that is still ordered has none pinned yet, and will have what its lane's are planned with.
+            return sum(
+                len(r.gpu_indices) or (planned[r.lane].tensor_parallel if r.lane in planned else 1) for r in here
+            )
+
+        held, kept = taken(living), taken(staying)
+        pools[_pool_of(offering)] = GpuPool(
+            gpu=offering.gpu, there=offering.pool_gpus, left=offering.pool_gpus - held, leaving=held - kept
+        )
+    return pools
+
+
+def _pool_of(offering: Offering) -> str:
+    return f"{offering.zone}/{offering.gpu}" if offering.pool_gpus is not None else ""

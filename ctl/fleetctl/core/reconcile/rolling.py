@@ -15,7 +15,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase
 
 if TYPE_CHECKING:
-    from fleetctl.core.reconcile.headroom import Headroom
+    from fleetctl.core.reconcile.headroom import Headroom, Need
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
     from fleetctl.core.rollout.advance import RolloutView
     from fleetctl.model.catalogue import Market
@@ -56,9 +56,7 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
     )
 
 
-def supersede(
-    lane: LaneState, headroom: Headroom, *, price_usd_per_hour: float
-) -> tuple[LaneState, tuple[Reason, ...]]:
+def supersede(lane: LaneState, headroom: Headroom, *, need: Need) -> tuple[LaneState, tuple[Reason, ...]]:
     """Choose the outdated replicas that are replaced now: as many as may surge, or be missing, at once.
 
     Where the caps leave no room for one more, one leaves first, if what is measured says that the rest carries the load;
@@ -73,13 +71,13 @@ def supersede(
         return lane, ()
     new = len(serving) - len(old)
     lacking = min(wanted, wanted + rolling.max_surge - len(old)) - new
-    refusal = headroom.refusal(price_usd_per_hour, nodes=lane.plan.node_count) if lacking > 0 else ""
+    refusal = headroom.refusal(need) if lacking > 0 else ""
     launches = 0 if refusal else max(0, lacking)
     kept = min(len(old), max(0, wanted - new - launches))
     leaving = sum(o.replica.record.state in _LEAVING for o in lane.steps)
     may_miss = _may_miss(lane, rolling, leaving=leaving, is_refused=bool(refusal))
     notes: tuple[Reason, ...] = ()
-    if refusal and headroom.frees(price_usd_per_hour, nodes=lane.plan.node_count):
+    if refusal and headroom.frees(need):
         notes = (ReasonCode.ROLLOUT_WAITS.because(f"no room for one more until what is leaving has ended: {refusal}"),)
     elif refusal and kept == len(old) and not rolling.max_unavailable:
         may_miss, notes = _without_room(lane, refusal)
@@ -143,7 +141,7 @@ def drain_superseded(lane: LaneState, context: ReconcileContext) -> LaneState:
 
 
 def canary_launches(
-    lane: LaneState, headroom: Headroom, *, market: Market, price_usd_per_hour: float
+    lane: LaneState, headroom: Headroom, *, market: Market, need: Need
 ) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
     """Return the canaries to launch, the headroom they leave, and why there are no more."""
     rolling = lane.rolling
@@ -151,9 +149,9 @@ def canary_launches(
         return [], headroom, ()
     launches: list[LaunchReplica] = []
     for number in range(len(rolling.canaries), rolling.canaries_wanted):
-        refusal = headroom.refusal(price_usd_per_hour, nodes=lane.plan.node_count)
+        refusal = headroom.refusal(need)
         if refusal:
-            is_passing = headroom.frees(price_usd_per_hour, nodes=lane.plan.node_count)
+            is_passing = headroom.frees(need)
             until = " until what is leaving has ended" if is_passing else ""
             text = f"no room for a canary beside the others{until}: {refusal}"
             return launches, headroom, (ReasonCode.ROLLOUT_WAITS.because(text),)
@@ -163,5 +161,5 @@ def canary_launches(
                 lane=lane.spec.name, market=market, is_canary=True, code=ReasonCode.ROLLOUT_CANARY, reason=reason
             )
         )
-        headroom = headroom.without(price_usd_per_hour, nodes=lane.plan.node_count)
+        headroom = headroom.without(need)
     return launches, headroom, ()
