@@ -269,9 +269,7 @@ class QuotaError(UnobtainableError):
     def __init__(
         self, message: str, *, quota: str, instance_type: str = "", zone: str = "", market: str = "", hint: str = ""
     ) -> None:
-        super().__init__(
-            f"quota {quota}: {message}", instance_type=instance_type, zone=zone, market=market, hint=hint
-        )
+        super().__init__(f"quota {quota}: {message}", instance_type=instance_type, zone=zone, market=market, hint=hint)
         self.quota = quota
 
 

@@ -48,7 +48,7 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fleetctl.core.reconcile.headroom import Headroom, Need
+    from fleetctl.core.reconcile.headroom import Headroom, ReplicaNeed
 
 _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _STOPPABLE = (ReplicaState.BOOTING, ReplicaState.WARMING)
@@ -77,7 +77,7 @@ def _room_comes(lane: LaneState, headroom: Headroom) -> bool:
     return headroom.frees(_next_need(lane))
 
 
-def _next_need(lane: LaneState) -> Need:
+def _next_need(lane: LaneState) -> ReplicaNeed:
     return need_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
 
 

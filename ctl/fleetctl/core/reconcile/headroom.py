@@ -25,7 +25,7 @@ _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class ReplicaNeed:
     """What one more replica takes."""
 
     price_usd_per_hour: float  # of all its machines
@@ -62,7 +62,7 @@ class Headroom:
     leaving_usd_per_hour: float = 0.0
     pools: Mapping[str, GpuPool] = field(default_factory=dict)
 
-    def refusal(self, need: Need) -> str:
+    def refusal(self, need: ReplicaNeed) -> str:
         """Return why such a replica may not be had, or an empty string."""
         if self.nodes < 1:
             return f"at the fleet's cap of {self.capacity.max_nodes} nodes (capacity.max_nodes)"
@@ -81,14 +81,14 @@ class Headroom:
         pool = self.pools.get(need.pool)
         return pool.refusal(need.gpus) if pool is not None else ""
 
-    def frees(self, need: Need) -> bool:
+    def frees(self, need: ReplicaNeed) -> bool:
         """Whether what is leaving makes room for a replica that may not be had now."""
         money = None if self.usd_per_hour is None else self.usd_per_hour + self.leaving_usd_per_hour
         pools = {name: replace(pool, left=pool.left + pool.leaving) for name, pool in self.pools.items()}
         soon = replace(self, nodes=self.nodes + self.leaving_nodes, usd_per_hour=money, pools=pools)
         return bool(self.refusal(need)) and not soon.refusal(need)
 
-    def without(self, need: Need) -> Headroom:
+    def without(self, need: ReplicaNeed) -> Headroom:
         """Return what is left after one more replica."""
         money = None if self.usd_per_hour is None else self.usd_per_hour - need.price_usd_per_hour
         pools = {
@@ -98,10 +98,10 @@ class Headroom:
         return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools)
 
 
-def need_of(plan: LanePlan, market: Market) -> Need:
+def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
     """Return what the plan reckons with for one replica of this market."""
     offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
-    return Need(
+    return ReplicaNeed(
         price_usd_per_hour=offering.price_usd_per_hour * plan.node_count,
         nodes=plan.node_count,
         pool=_pool_of(offering),

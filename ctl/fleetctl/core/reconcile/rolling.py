@@ -15,7 +15,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase
 
 if TYPE_CHECKING:
-    from fleetctl.core.reconcile.headroom import Headroom, Need
+    from fleetctl.core.reconcile.headroom import Headroom, ReplicaNeed
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
     from fleetctl.core.rollout.advance import RolloutView
     from fleetctl.model.catalogue import Market
@@ -56,7 +56,7 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
     )
 
 
-def supersede(lane: LaneState, headroom: Headroom, *, need: Need) -> tuple[LaneState, tuple[Reason, ...]]:
+def supersede(lane: LaneState, headroom: Headroom, *, need: ReplicaNeed) -> tuple[LaneState, tuple[Reason, ...]]:
     """Choose the outdated replicas that are replaced now: as many as may surge, or be missing, at once.
 
     Where the caps leave no room for one more, one leaves first, if what is measured says that the rest carries the load;
@@ -141,7 +141,7 @@ def drain_superseded(lane: LaneState, context: ReconcileContext) -> LaneState:
 
 
 def canary_launches(
-    lane: LaneState, headroom: Headroom, *, market: Market, need: Need
+    lane: LaneState, headroom: Headroom, *, market: Market, need: ReplicaNeed
 ) -> tuple[list[LaunchReplica], Headroom, tuple[Reason, ...]]:
     """Return the canaries to launch, the headroom they leave, and why there are no more."""
     rolling = lane.rolling
