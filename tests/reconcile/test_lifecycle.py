@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -22,7 +23,6 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
-from fleetctl.model.desired import Desired
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import ObservedReplica, ProviderCondition, ProviderFault
 from fleetctl.model.profile import CapacitySpec, ControlSpec
@@ -32,6 +32,9 @@ from fleetctl.model.subject import FLEET, Subject
 from fleetctl.testing import samples
 from tests.reconcile import worlds
 from tests.reconcile.worlds import at, decide, observation, observed, of_kind, reason_of
+
+if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
 
 STATE = ReplicaState
 
