@@ -21,8 +21,10 @@ from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, Target
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.subject import Subject
+from fleetctl.model.tiers import TierSnapshot, TierWindow
 from fleetctl.model.verdict import BreachRecord, SloVerdict
 from fleetctl.testing.samples import EPOCH, lane_slo, replica
+from tests.workflows.played import Call, play, tracker_of
 
 COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=4 * 3600.0),))
 
@@ -179,3 +181,34 @@ def calm() -> FleetStatus:
     )  # fmt: skip
     kept = tuple(r for r in replicas() if r.record.id in ("r1", "r2", "r11", "r31"))
     return busy(lanes=quiet, replicas=kept, decisions=(), cost_usd_per_1m_tokens=None, max_cost_usd_per_hour=None)
+
+
+def tier(name: str, *, p99_s: float, limit_s: float, missed: int = 0, share: float = 0.3, **how: Any) -> TierSnapshot:
+    own = LaneSlo(
+        targets=(
+            LatencyTarget(metric=Metric.TTFT, percentile=0.5, limit_s=limit_s / 2),
+            LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=limit_s),
+        )
+    )
+    window = TierWindow(
+        seconds=300.0, offered=1200, good=1200 - missed, missed=missed, refused={"tier-share": missed}, token_share=share,
+        ttft=quantiles(p99_s),
+    )  # fmt: skip
+    return TierSnapshot(name=name, slo=own, windows=(window,), **how)
+
+
+def tiered() -> FleetStatus:
+    """Return the busy fleet with tiers, of which one misses its promise and one is no more, and workflows."""
+    short, *others = lanes()
+    assert short.traffic is not None
+    tiers = (
+        tier("premium", p99_s=0.41, limit_s=0.3, missed=31, share=0.612, due=0.59, floor=0.2, in_flight=9, queued=2),
+        tier("free", p99_s=0.2, limit_s=5.0, share=0.27, due=0.41, floor=0.05),
+        tier("trial", p99_s=0.3, limit_s=5.0, share=0.118, is_removed=True),
+    )
+    tracker = tracker_of()
+    for number in range(40):
+        play(tracker, [Call(0, 2, wait_s=1, workflow=f"w{number}"), Call(3, 9.0, wait_s=1, workflow=f"w{number}")])
+    tracker.sweep(200.0)
+    with_tiers = replace(short, traffic=replace(short.traffic, tiers=tiers))
+    return busy(lanes=(with_tiers, *others), workflows=tracker.snapshot(210.0))

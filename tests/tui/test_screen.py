@@ -15,7 +15,7 @@ from fleetctl.testing.samples import EPOCH
 from fleetctl.tui.app import FleetApp
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.keys import WRITING
-from tests.tui.fleets import busy, calm, decisions, replicas
+from tests.tui.fleets import busy, calm, decisions, replicas, tiered
 from tests.tui.rig import screen_rig
 
 if TYPE_CHECKING:
@@ -356,3 +356,57 @@ async def test_q_leaves_and_nothing_is_done_to_the_fleet() -> None:
         await rig.press("q")
         assert not rig.app.is_running
         assert rig.actions.done == []
+
+
+@pytest.mark.parametrize("key", ["5", "6"])
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_tiers_and_workflows_open_by_their_key_and_close_again(
+    size: tuple[int, int], key: str, same_picture: Callable[[str], None]
+) -> None:
+    async with screen_rig(tiered(), size=size) as rig:
+        title = {"5": "5 Tiers", "6": "6 Workflows"}[key]
+        assert title not in rig.text()
+        await rig.press(key)
+        same_picture(rig.picture())
+        await rig.press(key)
+        assert title not in rig.text()
+
+
+@pytest.mark.parametrize("width", [80, 140])
+async def test_tiers_stand_beside_what_they_are_promised_and_their_share(width: int) -> None:
+    async with screen_rig(tiered(), size=(width, 40)) as rig:
+        await rig.press("5")
+        (row,) = (line.split() for line in rig.text().splitlines() if " premium " in line)
+        assert row[1:9] == ["short", "premium", "1,200", "97.42%", "164ms/150ms", "410ms/300ms", "61.2%", "59%"]
+        assert "trial (removed)" in rig.text()
+        await rig.press("e")
+        assert rig.modal  # a tier's lane is explained
+        await rig.press("escape", "6")
+        (row,) = (line.split() for line in rig.text().splitlines() if line.startswith("│ agent"))
+        assert row[1:7] == ["agent", "0", "40", "100%", "~9s/10s", "~9s/30s"]
+
+
+async def test_the_tallest_screens_have_tiers_and_workflows_by_themselves_where_there_are_some() -> None:
+    async with screen_rig(tiered(), size=(120, 60)) as rig:
+        assert "5 Tiers" in rig.text()
+        assert "6 Workflows" in rig.text()
+    async with screen_rig(busy(), size=(120, 60)) as rig:
+        assert "Tiers" not in rig.text()
+        await rig.press("5")
+        assert "the profile declares no tiers" in rig.text()
+
+
+async def test_a_silent_stream_hides_tiers_figures_too() -> None:
+    async with screen_rig(tiered(), size=(120, 60)) as rig:
+        assert "61.2%" in rig.text()
+        await rig.pass_time(12)
+        assert "61.2%" not in rig.text()
+        assert "no current figures" in rig.text()
+
+
+async def test_eighty_columns_have_room_for_stalls_and_every_other_column() -> None:
+    async with screen_rig(size=(80, 24)) as rig:
+        titles, *rows = rig.text().splitlines()[3:7]
+        assert titles.split()[-8:] == ["STALL", "RPS", "in/ok", "SHED", "BURN", "READY", "STEP", "│"]
+        assert rows[1].split()[4] == "12.82%"
+        assert "pause-batch" in rows[2]

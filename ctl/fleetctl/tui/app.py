@@ -19,7 +19,7 @@ from fleetctl.tui.command_dialogs import CommandDialogs
 from fleetctl.tui.explain_view import explanation_lines
 from fleetctl.tui.grid import Grid
 from fleetctl.tui.header_view import Freshness
-from fleetctl.tui.keys import BINDINGS, WRITING, help_lines
+from fleetctl.tui.keys import BINDINGS, OPENED, WRITING, help_lines
 from fleetctl.tui.modals import TextDialog
 from fleetctl.tui.panels import FleetHeader, ScreenState, fill, lane_at, subject_at
 from fleetctl.tui.stream_health import StreamHealth
@@ -42,6 +42,7 @@ _REDRAW_S = 0.5
 _AGAIN_S = 1.0  # between two looks for a fleet that is gone
 _GONE = "the fleet is gone; it is shown again once it is up: fleetctl up PROFILE"
 _TALL = 36  # lines from which on Trend has room under Replicas
+_TALLER = 50  # and tiers and workflows, where there are some
 
 
 class FleetApp(App[None]):
@@ -98,6 +99,8 @@ class FleetApp(App[None]):
             yield Grid("replicas", title="2 Replicas", marks=self._marks, has_marks=True)
             with Vertical(id="journal"):
                 yield Grid("trend", title="3 Trend", marks=self._marks)
+                yield Grid("tiers", title="5 Tiers, last 5m", marks=self._marks)
+                yield Grid("workflows", title="6 Workflows, last hour", marks=self._marks)
                 yield Grid("decisions", title="4 Decisions", marks=self._marks, follows_tail=True)
         yield Input(id="pattern", placeholder="keep rows with this; !this hides them", compact=True)
         yield Footer(show_command_palette=False, compact=True)
@@ -149,6 +152,7 @@ class FleetApp(App[None]):
         for known in Layout:
             self.screen_stack[0].set_class(known is layout, f"-{known.name.lower()}")
         self.screen_stack[0].set_class(event.size.height >= _TALL, "-tall")
+        self.screen_stack[0].set_class(event.size.height >= _TALLER, "-taller")
         self.call_after_refresh(self._draw)
 
     # What is shown
@@ -199,9 +203,9 @@ class FleetApp(App[None]):
         return not (self.is_readonly and action in WRITING)
 
     def action_panel(self, name: str) -> None:
-        """Focus a panel; Trend is opened, or closed again, where it is not on the screen by itself."""
+        """Focus a panel; one that is not on the screen by itself is opened, or closed again."""
         grid = self.grid(name)
-        if name == "trend":
+        if name in OPENED:
             is_shown = bool(grid.display) and grid.has_focus
             grid.set_class(not is_shown, "-open")
             if is_shown:

@@ -11,6 +11,7 @@ from fleetctl.views.table import Span, Tone
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+OPENED = frozenset({"trend", "tiers", "workflows"})  # panels that have room by themselves on large screens alone
 # Binding ids of what changes a fleet; --readonly takes them away.
 WRITING = frozenset({"mark", "drain", "scale", "shed"})
 
@@ -28,6 +29,8 @@ BINDINGS = [
     Binding("2", "panel('replicas')", "Go to Replicas", show=False, id="panel.replicas"),
     Binding("3", "panel('trend')", "Go to Trend", show=False, id="panel.trend"),
     Binding("4", "panel('decisions')", "Go to Decisions", show=False, id="panel.decisions"),
+    Binding("5", "panel('tiers')", "Go to Tiers", show=False, id="panel.tiers"),
+    Binding("6", "panel('workflows')", "Go to Workflows", show=False, id="panel.workflows"),
     Binding("escape", "clear", "Clear filter and marks", show=False, id="clear", key_display="esc"),
 ]
 

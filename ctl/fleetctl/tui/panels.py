@@ -18,6 +18,8 @@ from fleetctl.views.canvas import Canvas
 from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
 from fleetctl.views.lanes import LANES_LIVE, lanes_table
 from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
+from fleetctl.views.tiers import live_tier_table
+from fleetctl.views.workflows import live_workflow_table
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -74,18 +76,36 @@ def fill(screen: Screen[None], state: ScreenState, trend: Trend) -> None:
     lanes.styles.height = trends.styles.height = height
     lanes.show(lanes_table(status, canvas, LANES_LIVE, is_stale=is_stale), empty="no lanes")
     trends.show(trend.table(status, canvas, is_stale=is_stale), empty="no lanes")
+    _fill_optional(screen, state)
     replicas = replicas_table(status, canvas, REPLICAS_LIVE, now=state.now, is_stale=is_stale)
     screen.query_one("#replicas", Grid).show(replicas, empty="no replicas")
     decisions = decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)
     screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")
 
 
+def _fill_optional(screen: Screen[None], state: ScreenState) -> None:
+    """Show the panels of what only some profiles have; on the tallest screens they are there by themselves."""
+    status, is_stale, layout = state.status, state.is_stale, state.canvas.layout
+    lanes = [(lane.name, lane.traffic.tiers) for lane in status.lanes if lane.traffic is not None]
+    found = {
+        "tiers": (live_tier_table(lanes, is_stale=is_stale), any(tiers for _, tiers in lanes)),
+        "workflows": (live_workflow_table(status.workflows, is_stale=is_stale), status.workflows is not None),
+    }
+    for name, (table, has_any) in found.items():
+        grid = screen.query_one(f"#{name}", Grid)
+        grid.set_class(has_any, "-some")
+        grid.styles.height = min(max(1, len(table.rows)) + _FRAME_LINES, _LANES_HEIGHT_MAX)
+        grid.show(table.within(layout), empty="no current figures" if has_any else f"the profile declares no {name}")
+
+
 def subject_at(status: FleetStatus, grid: Grid) -> Subject | None:
     """Return the lane or replica that the grid's cursor is on; a decision's is its subject."""
     if grid.id == "decisions":
         return next((entry.subject for entry in status.decisions if str(entry.seq) == grid.cursor_key), None)
-    if not grid.cursor_key:
+    if not grid.cursor_key or grid.id == "workflows":
         return None
+    if grid.id == "tiers":
+        return Subject.lane(grid.cursor_key.partition("/")[0])
     return Subject.replica(grid.cursor_key) if grid.id == "replicas" else Subject.lane(grid.cursor_key)
 
 

@@ -202,6 +202,11 @@ def _ready(row: LaneRow) -> Cell:
     return cell(str(row.lane.ready), Tone.WARN if row.lane.ready < row.lane.wanted else Tone.PLAIN)
 
 
+def _ready_of_wanted(row: LaneRow) -> Cell:
+    tone = Tone.WARN if row.lane.ready < row.lane.wanted else Tone.PLAIN
+    return cell(f"{row.lane.ready}/{row.lane.wanted}", tone)
+
+
 def _message(row: LaneRow) -> Cell:
     return cell(lane_condition(row.lane).message or row.lane.reason)
 
@@ -226,6 +231,9 @@ BURN_1H = Column[LaneRow](key="burn_1h", title="1h", cell=_burn_over("1h"), alig
 BUDGET = Column[LaneRow](key="budget", title="BUDGET", cell=_budget, align=Align.RIGHT, since=Layout.WIDE)
 WANTED = Column[LaneRow](key="wanted", title="WANT", cell=lambda row: cell(str(row.lane.wanted)), align=Align.RIGHT)
 READY = Column[LaneRow](key="ready", title="RDY", cell=_ready, align=Align.RIGHT)
+READY_OF_WANTED = Column[LaneRow](
+    key="ready_of_wanted", title="READY", cell=_ready_of_wanted, align=Align.RIGHT, until=Layout.COMPACT
+)
 SPOT = Column[LaneRow](
     key="spot", title="SPOT", cell=lambda row: count_cell(row.lane.spot), align=Align.RIGHT, since=Layout.NORMAL
 )
@@ -280,7 +288,11 @@ STALLED = Column[LaneRow](key="stalled", title="STALLED", cell=_stalled, align=A
 
 # What each face shows, in order.
 LANES_LIVE: tuple[Column[LaneRow], ...] = (
-    LANE, TTFT, ITL, replace(STALLED, since=Layout.NORMAL), QUEUE_WAIT, RATES, SHED, BURN, WANTED, READY, SPOT, STEP,
+    LANE, TTFT, ITL,
+    replace(STALLED, title="STALL", since=Layout.COMPACT, until=Layout.COMPACT), replace(STALLED, since=Layout.NORMAL),
+    QUEUE_WAIT, RATES, SHED,
+    replace(BURN_5M, title="BURN", since=Layout.COMPACT, until=Layout.COMPACT), replace(BURN, since=Layout.NORMAL),
+    READY_OF_WANTED, replace(WANTED, since=Layout.NORMAL), replace(READY, since=Layout.NORMAL), SPOT, STEP,
     IN_FLIGHT, QUEUED, TTFT_PERCENTILES[0], replace(GAPS[2], title="GAP P99"), CHUNK, PRESSURE, WHY,
 )  # fmt: skip
 LANES_STATUS: tuple[Column[LaneRow], ...] = (

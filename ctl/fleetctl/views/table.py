@@ -93,6 +93,7 @@ class Column(Generic[R]):
     cell: Callable[[R], Cell]
     align: Align = Align.LEFT
     since: Layout = Layout.COMPACT
+    until: Layout = Layout.WIDE
     is_flexible: bool = False
 
 
@@ -118,7 +119,7 @@ class Table:
 
     def within(self, layout: Layout) -> Table:
         """Return the table without the columns there is no room for."""
-        shown = [i for i, column in enumerate(self.columns) if column.since <= layout]
+        shown = [i for i, column in enumerate(self.columns) if column.since <= layout <= column.until]
         return Table(
             columns=tuple(self.columns[i] for i in shown),
             rows=tuple(Row(key=row.key, cells=tuple(row.cells[i] for i in shown)) for row in self.rows),

@@ -46,6 +46,11 @@ def workflow_table(seen: WorkflowSnapshot) -> Table:
     return text_table(titles, [_kind_row(each) for each in kinds])
 
 
+def live_workflow_table(seen: WorkflowSnapshot | None, *, is_stale: bool) -> Table:
+    """Return the same for a screen; stale figures are not shown."""
+    return Table() if seen is None or is_stale else workflow_table(seen)
+
+
 def workflow_notes(seen: WorkflowSnapshot) -> Iterator[str]:
     """Yield what is in no kind's figures, since the gateway started, where it says that something is wrong."""
     for field, (one, several), text in _OUTSIDE:
