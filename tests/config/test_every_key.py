@@ -96,6 +96,8 @@ _EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3, "versi
 _LAUNCH = {
     "tensor_parallel": 2, "pipeline_parallel": 3, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
     "gpu_memory_utilization": "71%", "prefix_caching": False, "extra_args": ["--seed", "3"], "env": {"HF_HUB_OFFLINE": "1"},
+    "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "stream_interval": 3, "performance_mode": "throughput",
+    "long_prefill_tokens": 999, "max_queued_requests": 99, "expert_parallel": True,
 }  # fmt: skip
 _TIMED = {"max_duration": "9s"}
 _BOUNDS = {"default_max_tokens": 33, "max_tokens": 50, "stop": ["###"], "max_duration": "7s"}
@@ -254,6 +256,12 @@ PROBES: dict[str, Probe] = {
     "lanes.*.generation.capped_is": Probe(value="bad", effect=served, base={"lanes.short.generation": _TIMED}),
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},
     **{f"lanes.*.launch.{key}": Probe(value=value, effect=commands, base={"engine": "vllm"}) for key, value in _LAUNCH.items()},
+    **{
+        f"lanes.*.launch.speculation.{key}": Probe(
+            value=value, effect=commands, base={"engine": "vllm", "lanes.short.launch.speculation": {"method": "eagle", "model": "a/b"}},
+        )
+        for key, value in (("method", "eagle3"), ("tokens", 7), ("model", "c/d"))
+    },
 }  # fmt: skip
 # It has one value: the test below shows that another is refused.
 CONSTANT = "apiVersion"

@@ -40,7 +40,15 @@ class EmulatedEngine:
         """Return `python -m fleetctl_emulator ...` with the lane's settings, listening on host:port."""
         limit = plugins.load_engine(lane.emulator.flavour).queue_limit(lane_plan.launch)
         emulator = replace(lane.emulator, version=lane.emulator.version or lane.engine_version)
-        argv = arguments(plan, lane_plan, emulator, queue_limit=limit, host=host, port=port)
+        argv = arguments(
+            plan,
+            lane_plan,
+            emulator,
+            queue_limit=limit,
+            stream_interval=lane.launch.stream_interval,
+            host=host,
+            port=port,
+        )
         return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env), uses_gpus=False)
 
     def queue_limit(self, settings: LaunchSettings) -> None:

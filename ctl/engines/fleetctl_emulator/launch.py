@@ -13,13 +13,25 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import EmulatorSpec
 
 
-def arguments(  # they are what a replica's command line is made of
-    plan: Plan, lane_plan: LanePlan, emulator: EmulatorSpec, *, queue_limit: int | None, host: str, port: int
+def arguments(  # noqa: PLR0913  # they are what a replica's command line is made of
+    plan: Plan,
+    lane_plan: LanePlan,
+    emulator: EmulatorSpec,
+    *,
+    queue_limit: int | None,
+    stream_interval: int | None,
+    host: str,
+    port: int,
 ) -> tuple[str, ...]:
-    """Return `python -m fleetctl_emulator ...` with these settings, listening on host:port."""
+    """Return `python -m fleetctl_emulator ...` with these settings, listening on host:port.
+
+    `stream_interval` is the profile's own: where the plan decides, an emulated token is still an event, as in the simulator.
+    """
     return command_line(
         (sys.executable, "-m", "fleetctl_emulator"),
-        _settings(plan, lane_plan) | _behaviour(emulator, queue_limit) | {"--host": host, "--port": port},
+        _settings(plan, lane_plan)
+        | _behaviour(emulator, queue_limit)
+        | {"--stream-interval": stream_interval, "--host": host, "--port": port},
         lane_plan.launch.extra_args,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit import reserved
+from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
-from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS, REASONING_PARSERS, TOOL_CALL_PARSERS
 
 _RESERVED = {
     **dict.fromkeys(("--host", "--port"), reserved.LISTENS),
@@ -27,4 +28,17 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    launch_keys=frozenset(
+        {
+            "tool_call_parser",
+            "reasoning_parser",
+            "stream_interval",
+            "max_queued_requests",
+            "expert_parallel",
+            "speculation",
+        }
+    ),
+    tool_call_parsers=TOOL_CALL_PARSERS,
+    reasoning_parsers=REASONING_PARSERS,
+    speculation_methods=frozenset({SpeculationMethod.NGRAM, SpeculationMethod.EAGLE, SpeculationMethod.EAGLE3}),
 )

@@ -13,7 +13,7 @@ from fleetctl_sglang.launch import arguments
 from fleetctl_sglang.signals import PREFIX, read
 
 if TYPE_CHECKING:
-    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
 
 
@@ -32,6 +32,10 @@ class SglangEngine(EngineProgram):
     messages = MESSAGES
     signals = staticmethod(read)
     version = VersionSource(path="/server_info", distribution="sglang")
+
+    def queue_limit(self, settings: LaunchSettings) -> int | None:
+        """Return --max-queued-requests, the running ones left out; None: unset, for the gateway queues."""
+        return settings.max_queued_requests
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `python3 -m sglang.launch_server ...` with the lane's settings, listening on host:port."""

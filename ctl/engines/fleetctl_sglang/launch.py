@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import weights
 from fleetctl.engine_kit.arguments import Options, command_line
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.serving import Speculation, SpeculationMethod
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LaunchSettings, Plan
 
 KV_CACHE_DTYPES = {Precision.FP8: "fp8_e4m3", Precision.BF16: "bfloat16"}
 LOAD_TIME_METHODS = {Precision.FP8: "fp8"}
+# By the notations of engine_kit/dialects; held to SGLang's own parser (tests/engines/test_sglang_parser.py).
+TOOL_CALL_PARSERS = {
+    "llama3": "llama3", "llama4": "pythonic", "qwen3-coder": "qwen3_coder", "hermes": "qwen", "mistral": "mistral",
+    "gpt-oss": "gpt-oss", "deepseek-v3.1": "deepseekv31", "deepseek-v3": "deepseekv3", "kimi-k2": "kimi_k2", "glm-4.5": "glm45",
+}  # fmt: skip
+REASONING_PARSERS = {
+    "qwen3": "qwen3", "deepseek-r1": "deepseek-r1", "gpt-oss": "gpt-oss", "mistral": "mistral", "kimi-k2": "kimi_k2",
+    "glm-4.5": "glm45",
+}  # fmt: skip
+_ALGORITHMS = {SpeculationMethod.NGRAM: "NGRAM", SpeculationMethod.EAGLE: "EAGLE", SpeculationMethod.EAGLE3: "EAGLE3"}
 _SAME = {
     "--model": "--model-path",
     "--tp": "--tensor-parallel-size",
@@ -52,8 +63,28 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--context-length": settings.max_model_len,
         "--chunked-prefill-size": settings.max_num_batched_tokens,
         "--disable-radix-cache": not settings.prefix_caching,
+        "--tool-call-parser": TOOL_CALL_PARSERS.get(settings.tool_call_parser, settings.tool_call_parser) or None,
+        "--reasoning-parser": REASONING_PARSERS.get(settings.reasoning_parser, settings.reasoning_parser) or None,
+        "--stream-interval": settings.stream_interval if settings.stream_interval > 1 else None,
+        "--max-queued-requests": settings.max_queued_requests,
+        "--ep-size": settings.tensor_parallel if settings.expert_parallel else None,
+        **_speculation(settings.speculation),
         # Running requests are preempted for others only where those are ten or more above them: tiers are one apart.
         "--enable-priority-scheduling": settings.priority_scheduling,
         "--enable-metrics": True,  # without it there is no /metrics at all
         "--enable-cache-report": True,  # else nobody learns how much of a prompt was cached
     }
+
+
+def _speculation(guess: Speculation | None) -> Options:
+    if guess is None or guess.method is SpeculationMethod.NONE:
+        return {}
+    options: Options = {
+        "--speculative-algorithm": _ALGORITHMS[guess.method],
+        "--speculative-num-draft-tokens": guess.tokens,
+    }
+    if guess.method is SpeculationMethod.NGRAM:
+        return options
+    # One guess after another, without a tree of them: as many steps of the head as tokens, the first of which is given.
+    chain: Options = {"--speculative-num-steps": max(1, guess.tokens - 1), "--speculative-eagle-topk": 1}
+    return options | chain | {"--speculative-draft-model-path": guess.model}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.engine_kit import reserved
+from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
 from fleetctl_tgi.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
 
@@ -26,4 +27,6 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    launch_keys=frozenset({"max_queued_requests", "speculation"}),
+    speculation_methods=frozenset({SpeculationMethod.NGRAM}),
 )

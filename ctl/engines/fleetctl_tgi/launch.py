@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.engine_kit import weights
 from fleetctl.engine_kit.arguments import Options, command_line
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.serving import Speculation, SpeculationMethod
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LaunchSettings, Plan
@@ -35,7 +36,7 @@ def environment(settings: LaunchSettings) -> dict[str, str]:
 
 def concurrent_requests_max(settings: LaunchSettings) -> int:
     """Return how many requests TGI takes at once, running and queued: over it TGI answers 429."""
-    return max(_CONCURRENT_REQUESTS_DEFAULT, 2 * settings.max_num_seqs)
+    return settings.max_queued_requests or max(_CONCURRENT_REQUESTS_DEFAULT, 2 * settings.max_num_seqs)
 
 
 def _options(plan: Plan, settings: LaunchSettings) -> Options:
@@ -51,6 +52,7 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--max-total-tokens": settings.max_model_len,
         "--max-batch-prefill-tokens": settings.max_num_batched_tokens,
         "--max-batch-size": settings.max_num_seqs,
+        "--speculate": _speculate(settings.speculation),
         "--max-concurrent-requests": concurrent_requests_max(settings),
         "--cuda-memory-fraction": settings.gpu_memory_utilization,
         "--graceful-termination-timeout": math.ceil(settings.shutdown_timeout_s),
@@ -71,3 +73,8 @@ def _sockets(host: str, port: int) -> Options:
 
 def _beside(port: int, distance: int) -> int:
     return 1024 + (port - 1024 + distance) % (65536 - 1024)
+
+
+def _speculate(guess: Speculation | None) -> int | None:
+    """Return how many tokens are guessed: by n-grams, unless the checkpoint has a head of its own."""
+    return guess.tokens if guess is not None and guess.method is SpeculationMethod.NGRAM else None

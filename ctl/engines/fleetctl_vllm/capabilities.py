@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fleetctl.engine_kit import reserved
 from fleetctl.model.cpu_share import CpuUse
+from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
-from fleetctl_vllm.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS
+from fleetctl_vllm.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS, REASONING_PARSERS, TOOL_CALL_PARSERS
 
 _DATA_PARALLEL = (
     "--data-parallel-size -dp --data-parallel-size-local -dpl --data-parallel-rank -dpn --data-parallel-start-rank -dpr "
@@ -47,4 +48,19 @@ CAPABILITIES = EngineCapabilities(
         kv_space_env="VLLM_CPU_KVCACHE_SPACE",
         kv_space_flags=frozenset({"--kv-cache-memory-bytes", "--kv-cache-memory"}),
     ),
+    launch_keys=frozenset(
+        {
+            "tool_call_parser",
+            "reasoning_parser",
+            "stream_interval",
+            "performance_mode",
+            "long_prefill_tokens",
+            "max_queued_requests",
+            "expert_parallel",
+            "speculation",
+        }
+    ),
+    tool_call_parsers=TOOL_CALL_PARSERS,
+    reasoning_parsers=REASONING_PARSERS,
+    speculation_methods=frozenset({SpeculationMethod.NGRAM, SpeculationMethod.EAGLE, SpeculationMethod.EAGLE3}),
 )

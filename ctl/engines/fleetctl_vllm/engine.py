@@ -13,7 +13,7 @@ from fleetctl_vllm.launch import ENVIRONMENT, arguments, member_arguments
 from fleetctl_vllm.signals import PREFIX, read
 
 if TYPE_CHECKING:
-    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec
 
 
@@ -32,6 +32,10 @@ class VllmEngine(EngineProgram):
     messages = MESSAGES
     signals = staticmethod(read)
     version = VersionSource(path="/version", distribution="vllm")
+
+    def queue_limit(self, settings: LaunchSettings) -> int | None:
+        """Return --max-num-queued-reqs, the running ones included; None: unset, for the gateway queues."""
+        return settings.max_queued_requests
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
         """Return `vllm serve ...` with the lane's settings, listening on host:port."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fleetctl import codec
 from fleetctl.engine_kit import weights
 from fleetctl.engine_kit.arguments import Options, command_line
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.node import LEADER_HOST, NODE_RANK
+from fleetctl.model.serving import PerformanceMode, Speculation, SpeculationMethod
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LaunchSettings, Plan
@@ -21,6 +23,15 @@ KV_CACHE_DTYPES = {
     Precision.INT4: "int4_per_token_head",
 }
 LOAD_TIME_METHODS = {Precision.FP8: "fp8", Precision.INT8: "int8_per_channel_weight_only"}
+# By the notations of engine_kit/dialects; held to vLLM's own registries (tests/engines/test_vllm_parser.py).
+TOOL_CALL_PARSERS = {
+    "llama3": "llama3_json", "llama4": "llama4_pythonic", "qwen3-coder": "qwen3_coder", "hermes": "hermes", "mistral": "mistral",
+    "gpt-oss": "openai", "deepseek-v3.1": "deepseek_v31", "deepseek-v3": "deepseek_v3", "kimi-k2": "kimi_k2", "glm-4.5": "glm45",
+}  # fmt: skip
+REASONING_PARSERS = {
+    "qwen3": "qwen3", "deepseek-r1": "deepseek_r1", "gpt-oss": "openai_gptoss", "mistral": "mistral", "kimi-k2": "kimi_k2",
+    "glm-4.5": "glm45",
+}  # fmt: skip
 # vLLM reports usage to its makers unless told not to.
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 _SAME = {
@@ -33,6 +44,10 @@ _SAME = {
     "--no-enable-prefix-caching": "--enable-prefix-caching",
     "--no-enable-chunked-prefill": "--enable-chunked-prefill",
     "--no-enable-prompt-tokens-details": "--enable-prompt-tokens-details",
+    "--no-enable-auto-tool-choice": "--enable-auto-tool-choice",
+    "--no-enable-expert-parallel": "--enable-expert-parallel",
+    "-ep": "--enable-expert-parallel",
+    "-sc": "--speculative-config",
 }
 
 
@@ -84,6 +99,30 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--enable-chunked-prefill": True,
         caching: True,
         "--scheduling-policy": "priority" if settings.priority_scheduling else None,
+        "--enable-auto-tool-choice": bool(settings.tool_call_parser),
+        "--tool-call-parser": TOOL_CALL_PARSERS.get(settings.tool_call_parser, settings.tool_call_parser) or None,
+        "--reasoning-parser": REASONING_PARSERS.get(settings.reasoning_parser, settings.reasoning_parser) or None,
+        "--stream-interval": settings.stream_interval if settings.stream_interval > 1 else None,
+        "--performance-mode": _performance_mode(settings),
+        "--long-prefill-token-threshold": settings.long_prefill_tokens,
+        "--max-num-queued-reqs": settings.max_queued_requests,
+        "--enable-expert-parallel": settings.expert_parallel,
+        "--speculative-config": _speculative_config(settings.speculation),
         "--enable-prompt-tokens-details": True,  # else nobody learns how much of a prompt was cached
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }
+
+
+def _performance_mode(settings: LaunchSettings) -> str | None:
+    """Return the mode's name; balanced is vLLM's own default, and older ones have no such flag."""
+    return settings.performance_mode if settings.performance_mode is not PerformanceMode.BALANCED else None
+
+
+def _speculative_config(guess: Speculation | None) -> str | None:
+    if guess is None or guess.method is SpeculationMethod.NONE:
+        return None
+    config: dict[str, str | int] = {"method": guess.method.value, "num_speculative_tokens": guess.tokens}
+    if guess.method is SpeculationMethod.NGRAM:
+        # As long as what is guessed: shorter matches of two tokens are tried after longer ones.
+        return codec.encode(config | {"prompt_lookup_max": max(2, guess.tokens), "prompt_lookup_min": 2}).decode()
+    return codec.encode(config | {"model": guess.model}).decode()

@@ -13,6 +13,7 @@ from fleetctl.core.routing.registry import FILTERS, SCORERS
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import ContextCap, Mode, OnDemandPolicy, OnFailure, ReplicaShare, SpotPolicy
+from fleetctl.model.serving import PerformanceMode, SpeculationMethod
 from fleetctl.spelling import NAME_PATTERN, NAME_RULE, is_name, suggest
 
 if TYPE_CHECKING:
@@ -235,6 +236,16 @@ Number = Annotated[
 ]
 Spot = Annotated[
     SpotPolicy, BeforeValidator(choice(SpotPolicy, "a spot policy")), WithJsonSchema(choice_schema(SpotPolicy))
+]
+Guess = Annotated[
+    SpeculationMethod,
+    BeforeValidator(choice(SpeculationMethod, "a method of speculation")),
+    WithJsonSchema(choice_schema(SpeculationMethod)),
+]
+Performance = Annotated[
+    PerformanceMode,
+    BeforeValidator(choice(PerformanceMode, "a performance mode")),
+    WithJsonSchema(choice_schema(PerformanceMode)),
 ]
 OnDemand = Annotated[
     OnDemandPolicy,

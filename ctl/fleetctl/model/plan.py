@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Offering, Precision
+from fleetctl.model.serving import PerformanceMode, Speculation
 
 
 class Sizing(StrEnum):
@@ -44,6 +45,16 @@ class LaunchSettings:
     gpu_memory_utilization: float
     prefix_caching: bool = True
     priority_scheduling: bool = False  # requests go by the priority of their tier, not by arrival alone
+    tool_call_parser: str = (
+        ""  # which notation of tool calls the model writes, by the field's usual name; empty: none is read
+    )
+    reasoning_parser: str = ""  # the same for what it thinks before it answers
+    stream_interval: int = 1  # tokens an event of a stream carries
+    performance_mode: PerformanceMode | None = None  # None: as the engine does by itself
+    long_prefill_tokens: int | None = None  # of one prompt in a step; None: as many as a step holds
+    max_queued_requests: int | None = None  # in the engine's own queue; None: it has no bound, the gateway's has
+    expert_parallel: bool = False  # whole experts on each GPU, in place of a slice of every one
+    speculation: Speculation | None = None
     shutdown_timeout_s: float = 100.0
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)

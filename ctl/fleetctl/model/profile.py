@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.eviction import EvictionRules
 from fleetctl.model.generation import GenerationSpec
+from fleetctl.model.serving import PerformanceMode, Speculation
 from fleetctl.model.slo import LaneSlo
 from fleetctl.model.tiers import TierSpec
 from fleetctl.model.workflows import WorkflowsSpec
@@ -112,6 +113,14 @@ class LaunchOverrides:
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
     prefix_caching: bool | None = None
+    tool_call_parser: str | None = None  # "none": none
+    reasoning_parser: str | None = None
+    stream_interval: int | None = None
+    performance_mode: PerformanceMode | None = None
+    long_prefill_tokens: int | None = None
+    max_queued_requests: int | None = None
+    expert_parallel: bool | None = None
+    speculation: Speculation | None = None
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.priorities import with_priorities
+from fleetctl.engine_kit.serving import with_serving
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
@@ -109,7 +110,8 @@ async def try_planning(  # as plan_profile
         errors += [part for part in error.parts if part.message not in known]
     if errors or plan is None:
         return Planning(plan=None, errors=tuple(errors))
-    return Planning(plan=with_priorities(plan, profile, site.engines), errors=())
+    plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
+    return Planning(plan=plan, errors=())
 
 
 async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:

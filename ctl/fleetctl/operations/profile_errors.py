@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import resolve_model
 from fleetctl.engine_kit.flags import flag_errors, reserved_errors
+from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.operations.engine_versions import engine_errors
@@ -28,7 +29,7 @@ def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
-        *_collected(("lanes",), lambda: _reserved_errors(site, profile)),
+        *_collected(("lanes",), lambda: _launch_errors(site, profile)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),
         *_collected(model_key, lambda: _model_errors(site, profile, catalogue)),
     )
@@ -68,9 +69,10 @@ def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     yield from ()
 
 
-def _reserved_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
+def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     for lane in profile.lanes:
         yield from reserved_errors(lane, site.engines(lane.engine).capabilities)
+        yield from serving_errors(lane, site.engines)
 
 
 def _model_errors(site: Site, profile: Profile, catalogue: Catalogue) -> Iterator[FleetctlError]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.cpu_share import CpuUse
+from fleetctl.model.serving import SpeculationMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,11 @@ class EngineCapabilities:
     priority_flags: frozenset[str] = frozenset()
     # That are fleetctl's alone, each with what to do instead; a lane's `extra_args` may have none of them.
     reserved_flags: Mapping[str, str] = field(default_factory=dict)
+    # Which of these `LaunchSettings` its command line has: a profile that pins another is refused.
+    launch_keys: frozenset[str] = frozenset()
+    tool_call_parsers: Mapping[str, str] = field(default_factory=dict)  # its names, by those of `engine_kit.dialects`
+    reasoning_parsers: Mapping[str, str] = field(default_factory=dict)
+    speculation_methods: frozenset[SpeculationMethod] = frozenset()
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not

@@ -119,6 +119,20 @@ def _launch(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=text, value=spelled, origin=origin)
 
 
+def _serving(query: KeyQuery) -> KeyEffect | None:
+    """Explain how its engines serve: pinned, or decided with a reason; None: its engine has no such setting."""
+    name = query.path[-1]
+    if query.is_given:
+        return KeyEffect(text="pinned, not decided")
+    reason = next((each for each in query.planned.reasons if each.startswith(f"{name} ")), "")
+    value, _, why = reason.removeprefix(f"{name} ").partition(": ")
+    return KeyEffect(text=why, value=value, origin=ValueOrigin.DERIVED) if reason else None
+
+
+def _speculation(query: KeyQuery) -> KeyEffect | None:
+    return KeyEffect(text="not sized for: what it gains depends on the text") if query.is_given else None
+
+
 _FREE = {
     "tensor_parallel": "of the instance that is cheapest in all",
     "pipeline_parallel": "machines that a replica needs for the weights to fit",
@@ -159,6 +173,10 @@ _LAUNCH = (
     "tensor_parallel", "pipeline_parallel", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
     "gpu_memory_utilization", "prefix_caching",
 )  # fmt: skip
+_SERVING = (
+    "tool_call_parser", "reasoning_parser", "stream_interval", "performance_mode", "long_prefill_tokens",
+    "max_queued_requests", "expert_parallel",
+)  # fmt: skip
 
 LANE_KEYS: dict[str, Explanation] = {
     "lanes.*.match.uncached_prompt_tokens": _match,
@@ -184,6 +202,8 @@ LANE_KEYS: dict[str, Explanation] = {
     "lanes.*.coalesce.tokens": _coalesce,
     "lanes.*.coalesce.within": _coalesce,
     **{f"lanes.*.launch.{name}": _launch for name in _LAUNCH},
+    **{f"lanes.*.launch.{name}": _serving for name in _SERVING},
+    **{f"lanes.*.launch.speculation.{name}": _speculation for name in ("method", "tokens", "model")},
     **dict.fromkeys(_RUNNING, while_running),
     **dict.fromkeys(_RUNNING_IF_GIVEN, if_given),
 }

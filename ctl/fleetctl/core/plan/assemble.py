@@ -11,6 +11,7 @@ from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.markets import Markets
 from fleetctl.core.plan.sizing import Settings
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings, ReplicaThroughput
+from fleetctl.model.serving import NO_PARSER
 from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
@@ -78,10 +79,22 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         max_num_batched_tokens=settings.batched_tokens,
         gpu_memory_utilization=settings.gpu_memory_utilization,
         prefix_caching=pinned.prefix_caching is not False,
+        tool_call_parser=_parser(pinned.tool_call_parser),
+        reasoning_parser=_parser(pinned.reasoning_parser),
+        stream_interval=pinned.stream_interval or 1,
+        performance_mode=pinned.performance_mode,
+        long_prefill_tokens=pinned.long_prefill_tokens,
+        max_queued_requests=pinned.max_queued_requests,
+        expert_parallel=pinned.expert_parallel is True,
+        speculation=pinned.speculation,
         shutdown_timeout_s=profile.control.drain_timeout_s,
         extra_args=pinned.extra_args,
         env=dict(pinned.env),
     )
+
+
+def _parser(pinned: str | None) -> str:
+    return "" if pinned in {None, NO_PARSER} else str(pinned)
 
 
 def with_error(*, ttft_p99_s: float, itl_p99_s: float, **rest: float) -> Forecast:

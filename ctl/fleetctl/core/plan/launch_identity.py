@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from fleetctl.codec import encode, to_plain
+from fleetctl.model.plan import LaunchSettings
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 _DIGITS = 16
+# Launch settings that came after replicas were first recorded with what they were started with.
+_LATER = frozenset(
+    {
+        "priority_scheduling", "tool_call_parser", "reasoning_parser", "stream_interval", "performance_mode",
+        "long_prefill_tokens", "max_queued_requests", "expert_parallel", "speculation",
+    }
+)  # fmt: skip
 
 
 def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
@@ -23,8 +32,9 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     later = {"version": spec.engine_version, "executable": spec.engine_executable, "played": emulator.pop("version")}
     given = {key: value for key, value in later.items() if value}
     launch = to_plain(planned.launch)
-    if not launch["priority_scheduling"]:
-        del launch["priority_scheduling"]
+    for field in fields(LaunchSettings):
+        if field.name in _LATER and getattr(planned.launch, field.name) == field.default:
+            del launch[field.name]
     started_with = [planned.engine, emulator, launch, planned.gpu, planned.offering.instance_type]
     return hashlib.sha256(encode([*started_with, given] if given else started_with)).hexdigest()[:_DIGITS]
 
