@@ -45,13 +45,13 @@ def arguments(  # what an engine's command is made of
     static = share if is_share_pinned else min(share, _MEM_FRACTION_STATIC_MAX)
     return command_line(
         (interpreter, "-m", "sglang.launch_server"),
-        _options(plan, settings) | {"--mem-fraction-static": static, "--host": host, "--port": port},
+        _options(plan, settings, static) | {"--host": host, "--port": port},
         settings.extra_args,
         same=_SAME,
     )
 
 
-def _options(plan: Plan, settings: LaunchSettings) -> Options:
+def _options(plan: Plan, settings: LaunchSettings, static: float) -> Options:
     return {
         "--model-path": settings.model,
         "--served-model-name": settings.served_name,
@@ -62,6 +62,7 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--max-running-requests": settings.max_num_seqs,
         "--context-length": settings.max_model_len,
         "--chunked-prefill-size": settings.max_num_batched_tokens,
+        "--mem-fraction-static": static,
         "--disable-radix-cache": not settings.prefix_caching,
         "--tool-call-parser": TOOL_CALL_PARSERS.get(settings.tool_call_parser, settings.tool_call_parser) or None,
         "--reasoning-parser": REASONING_PARSERS.get(settings.reasoning_parser, settings.reasoning_parser) or None,
