@@ -74,8 +74,7 @@ def resolve_model(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
     near = suggest(spec.id, catalogue.models)
     raise NotFoundError(
         f"the model {spec.id!r} is not in the catalogue{near}",
-        hint="add it to models.yaml in your profiles directory, or give model.path; "
-        f"known: {', '.join(sorted(catalogue.models))}",
+        hint=f"add it with `fleetctl model add`, or give model.path; known: {', '.join(sorted(catalogue.models))}",
     )
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The families whose tensors are counted below: gated MLPs, RMS norms, rotary positions.
-_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss")
-_ADD_IT = "add the model to models.yaml in your profiles directory"
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "phi3", "granite")
+_ADD_IT = "write its figures into models.yaml in your profiles directory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +133,39 @@ def _mlp(shape: _Shape, experts: int) -> int:
 
 
 def _precision(config: dict[str, Any]) -> Precision:
-    quantised = config.get("quantization_config")
-    if isinstance(quantised, dict):
-        method, bits = str(quantised.get("quant_method", "")), quantised.get("bits")
-        if method == "fp8":
-            return Precision.FP8
-        if method == "mxfp4" or bits == 4:
-            return Precision.INT4
-        if bits == 8:
-            return Precision.INT8
+    """Return the number format of most weights, by what quantization tools write into a config.json."""
+    quantised = config.get("quantization_config", config.get("compression_config"))
+    if isinstance(quantised, dict) and (found := _quantised(quantised)) is not None:
+        return found
     is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
     return Precision.FP16 if is_fp16 else Precision.BF16
+
+
+def _quantised(section: dict[str, Any]) -> Precision | None:
+    """Return the format of a quantization section; None: it says none that is known."""
+    method = str(section.get("quant_method", "")).lower()
+    if method in {"compressed-tensors", "compressed_tensors"}:
+        return _of_groups(section)
+    if method in {"fp8", "fbgemm_fp8"} or str(section.get("quant_algo", "")).upper().startswith("FP8"):
+        return Precision.FP8
+    if method == "mxfp4" or section.get("load_in_4bit") or "FP4" in str(section.get("quant_algo", "")).upper():
+        return Precision.INT4
+    if section.get("load_in_8bit"):
+        return Precision.INT8
+    return _BITS.get(section.get("bits", section.get("w_bit")))  # AWQ, GPTQ and their kin
+
+
+def _of_groups(section: dict[str, Any]) -> Precision | None:
+    """Return the format of the first group of layers that says one, as compressed-tensors and llm-compressor write it."""
+    groups = section.get("config_groups")
+    weights = (
+        [each.get("weights") for each in groups.values() if isinstance(each, dict)] if isinstance(groups, dict) else []
+    )
+    for each in weights:
+        if isinstance(each, dict):
+            is_float8 = each.get("type") == "float" and each.get("num_bits") == 8
+            return Precision.FP8 if is_float8 else _BITS.get(each.get("num_bits"))
+    return None
+
+
+_BITS: dict[Any, Precision] = {4: Precision.INT4, 8: Precision.INT8}

@@ -24,6 +24,13 @@ _ROWS = (
         "profiles:validate",
         _READS,
     ),
+    (
+        "Start here",
+        "model",
+        "Add a model to your own catalogue, by its config.json.",
+        "model:GROUP",
+        _READS,
+    ),
     ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan", _FILES),
     ("Start here", "simulate", "Compute what a profile's fleet would make of a trace.", "simulate:simulate", _READS),
     (

@@ -61,6 +61,7 @@ _DOCUMENTS = {
     "backtest": "operations.backtest:BacktestReport",
     "scale": "cli.json_reference:OverrideAnswer",
     "shed": "cli.json_reference:OverrideAnswer",
+    "model add": "operations.model_catalogue:AddedModel",
     "rollout status": "model.rollout:RolloutStatus",
     "rollout history": "[operations.rollouts:RevisionChange]",
     "rollout pause": "operations.rollouts:RolloutHold",

@@ -46,7 +46,7 @@ def plan_sections(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
 def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
     """Return what a person says yes or no to: replicas, forecast, cost."""
     return (
-        lines(f"Plan for {plan.fleet}: {profile.model.name} ({profile.model.quantization}), sizing {plan.sizing}"),
+        lines(f"Plan for {plan.fleet}: {profile.model.name} ({_precisions(profile, plan)}), sizing {plan.sizing}"),
         _replicas(plan),
         _forecast(profile, plan),
         lines(_cost(plan)),
@@ -151,6 +151,12 @@ def _ttft(f: Forecast) -> str:
 
 def _itl(f: Forecast) -> str:
     return f"{format_duration(f.itl_p99_s)} ({format_duration(f.itl_p99_low_s)}-{format_duration(f.itl_p99_high_s)})"
+
+
+def _precisions(profile: Profile, plan: Plan) -> str:
+    """Return in which precisions the weights are, as loaded."""
+    loaded = dict.fromkeys(lane.launch.quantization.value for lane in plan.lanes)
+    return ", ".join(loaded) or profile.model.quantization.value
 
 
 def _launch(plan: Plan) -> OutputSection:

@@ -28,7 +28,7 @@ def name_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from _unknown(("provider",), tree.get("provider"), providers, "an installed provider")
     model = _section(tree, "model")
     if not model.get("path"):  # of that the weights' own config.json says everything, and planning reads it
-        mend = "add it to models.yaml in your profiles directory, or give model.path"
+        mend = "add it with `fleetctl model add ID` (or a directory with its config.json), or give model.path"
         yield from _unknown(("model", "id"), model.get("id"), catalogue.models, "a known model", mend)
     gpus = _section(tree, "capacity").get("gpus")
     for index, gpu in enumerate(gpus if isinstance(gpus, list) else []):

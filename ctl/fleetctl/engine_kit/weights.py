@@ -33,7 +33,9 @@ def precision_errors(
     """Yield why a lane's engine has no KV cache of the model's format, or cannot make its weights while loading."""
     if error := _kv_cache_error(model.kv_cache, capabilities.kv_cache_precisions, lane.engine):
         yield error
-    weights = _Weights(name=model.path or model.id, precision=model.quantization, extra_args=lane.launch.extra_args)
+    weights = _Weights(
+        name=model.path or model.id, precision=card.loaded_as(model.quantization), extra_args=lane.launch.extra_args
+    )
     if error := _weights_error(card, weights, capabilities.load_time_precisions, lane.engine):
         yield error
 

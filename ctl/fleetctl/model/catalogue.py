@@ -28,6 +28,11 @@ class Precision(StrEnum):
         """Return storage per number, in bytes."""
         return {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}[self.value]
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it has fewer than 16 bits."""
+        return self not in {Precision.BF16, Precision.FP16}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
@@ -65,6 +70,13 @@ class ModelCard:
     tied_embeddings: bool = False
     native_precision: Precision = Precision.BF16
     source: str = ""
+
+    def loaded_as(self, precision: Precision) -> Precision:
+        """Return in which precision its weights are in memory where a profile says this one.
+
+        Engines quantize what has 16 bits; a checkpoint that is quantized stays as it is, for nothing makes 16 bits of it.
+        """
+        return precision if precision.is_quantized or not self.native_precision.is_quantized else self.native_precision
 
 
 class OfferingKey(NamedTuple):

@@ -36,13 +36,18 @@ def format_errors(lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabiliti
 
 
 def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard) -> Iterator[ConfigError]:
-    """Yield where a GGUF file is in another precision than the profile says; 16 bits are 16 bits."""
+    """Yield where the weights are in another precision than the profile says; 16 bits are 16 bits.
+
+    A checkpoint of 16 bits is quantized while it is loaded; a quantized one is loaded as it is, and into nothing else.
+    """
     stated, found = own.quantization, card.native_precision
-    if not is_gguf(own.path) or stated is found or {stated, found} <= _SIXTEEN_BIT:
+    if stated is found or {stated, found} <= _SIXTEEN_BIT:
+        return
+    if not is_gguf(own.path) and not (stated.is_quantized and found.is_quantized):
         return
     key = _key(lane, "quantization")
     yield ConfigError(
-        f"lane {lane.name}: {own.path} is {found} for the most part, and the profile says {stated}",
+        f"lane {lane.name}: {own.path or own.id} is {found} for the most part, and the profile says {stated}",
         hint=f"set {'.'.join(str(part) for part in key)} to {found}",
         key=key,
     )

@@ -33,7 +33,11 @@ def _quantization(query: KeyQuery) -> KeyEffect:
     card, precision = query.plan.model_card, query.profile.model.quantization
     if card is None:
         return KeyEffect(text="the weights' size and the speed of a step")
-    return KeyEffect(text=f"weights of {format_bytes(weight_bytes(card, precision))} a replica, read in every step")
+    loaded = card.loaded_as(precision)
+    text = f"weights of {format_bytes(weight_bytes(card, loaded))} a replica, read in every step"
+    if loaded is precision:
+        return KeyEffect(text=text)
+    return KeyEffect(text=f"{text}; the checkpoint is {loaded}", value=loaded, origin=ValueOrigin.CATALOGUE)
 
 
 def _kv_cache(query: KeyQuery) -> KeyEffect:

@@ -72,7 +72,7 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         served_name=model.name,
         tensor_parallel=instance.tensor_parallel,
         pipeline_parallel=instance.node_count,
-        quantization=model.quantization,
+        quantization=instance.precision,
         kv_cache=model.kv_cache,
         max_num_seqs=settings.seqs,
         max_model_len=settings.model_len,

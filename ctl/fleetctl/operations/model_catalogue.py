@@ -1,0 +1,143 @@
+"""Adds a model to the user's own catalogue by its config.json: from a directory, the Hugging Face cache, or the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from fleetctl import codec
+from fleetctl.catalogue.known import load_catalogue
+from fleetctl.catalogue.model_card import model_card_from_config
+from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
+from fleetctl.files import write_whole
+from fleetctl.model.catalogue import ModelCard
+from fleetctl.paths import config_dir
+
+_HUB = "https://huggingface.co"
+_DEADLINE_S = 20.0
+_CONFIG_BYTES_MAX = 4 * 1024 * 1024  # the largest published ones have some 100 kB
+_CONFIG = "config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedModel:
+    """A model that the user's own catalogue has now."""
+
+    card: ModelCard
+    file: str  # the catalogue
+
+
+def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedModel:
+    """Write the card of a model into the user's own models.yaml; `source` is a directory, a config.json or a hub id.
+
+    Raises NotFoundError, ConfigError (a family that is not counted, an id that is there already), CredentialsError (a gated
+    model), ProviderError (the hub does not answer).
+    """
+    card = replace(_card(source), id=model_id or _id_of(source))
+    path = config_dir() / "profiles" / "models.yaml"
+    before = _before(path)
+    known = load_catalogue().models.get(card.id)
+    if known is not None and not force:
+        raise ConfigError(
+            f"{card.id} is in the catalogue already ({known.source or 'its own figures'})",
+            hint="give --force to put this one in its place, or another name with --id",
+        )
+    entry = {key: value for key, value in codec.to_plain(card).items() if key != "id"}
+    tree = {**before, card.id: entry}
+    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode(), mode=0o644, is_durable=True)
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be written: {exc.strerror}") from exc
+    return AddedModel(card=card, file=str(path))
+
+
+def _id_of(source: str) -> str:
+    path = Path(source)
+    if not path.exists():
+        return source
+    return path.absolute().parent.name if path.is_file() else path.absolute().name
+
+
+def _before(path: Path) -> dict[str, object]:
+    """Return the entries of the user's own file; one with comments would lose them, and is left to its owner."""
+    if not path.is_file():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    if any(line.lstrip().startswith("#") or " #" in line for line in text.splitlines()):
+        raise ConfigError(
+            f"{path} has comments, which would be lost", hint="write the entry there by hand, or move them elsewhere"
+        )
+    tree = yaml.safe_load(text)
+    if tree is not None and not isinstance(tree, dict):
+        raise ConfigError(f"{path}: is not a section of entries by name")
+    return tree or {}
+
+
+def _card(source: str) -> ModelCard:
+    path = Path(source).absolute()
+    if path.is_file():
+        return model_card_from_config(path)
+    if path.is_dir():
+        return model_card_from_config(path / _CONFIG)
+    if source.count("/") != 1 or source.startswith((".", "/")):
+        raise NotFoundError(
+            f"{source!r} is no directory, no config.json and no hub id", hint="a hub id is ORGANISATION/NAME"
+        )
+    cached = _cached(source)
+    if cached is not None:
+        return model_card_from_config(cached)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / _CONFIG
+        file.write_bytes(_fetched(source))
+        return replace(model_card_from_config(file), source=f"config.json of {source}")
+
+
+def _cached(model_id: str) -> Path | None:
+    """Return the config.json of a model that some engine or `hf download` has fetched to this machine."""
+    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    snapshots = hub / f"models--{model_id.replace('/', '--')}" / "snapshots"
+    found = sorted(snapshots.glob(f"*/{_CONFIG}"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
+
+
+def _fetched(model_id: str) -> bytes:
+    import httpx
+
+    url = f"{os.environ.get('HF_ENDPOINT') or _HUB}/{model_id}/resolve/main/{_CONFIG}"
+    token = os.environ.get("HF_TOKEN", "")
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    by_path = f"or give the directory that has its {_CONFIG}"
+    try:
+        response = httpx.get(url, headers=headers, timeout=_DEADLINE_S, follow_redirects=True)
+    except httpx.HTTPError as exc:
+        raise ProviderError(
+            f"{url} does not answer: {exc}", hint=f"try again where the hub is reached, {by_path}"
+        ) from exc
+    if response.status_code in {401, 403}:
+        raise CredentialsError(
+            f"{model_id} is gated or private, and the hub refuses it (HTTP {response.status_code})",
+            hint=f"accept its licence at {_HUB}/{model_id}, and set HF_TOKEN to a token of that account; {by_path}",
+        )
+    if response.status_code == 404:
+        raise NotFoundError(f"the hub has no {_CONFIG} of {model_id}", hint=f"look at its spelling, {by_path}")
+    if response.status_code != 200 or len(response.content) > _CONFIG_BYTES_MAX:
+        raise ProviderError(f"{url} answers {response.status_code}, {len(response.content)} bytes", hint=by_path)
+    if not _is_json(response.content):
+        raise ProviderError(f"{url} answers what is no JSON", hint=by_path)
+    return response.content
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
