@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 ITL_20MS = LaneSlo(targets=(LatencyTarget(metric=Metric.ITL, percentile=0.99, limit_s=0.02),))
 COMPLETION = LaneSlo(targets=(LatencyTarget(metric=Metric.COMPLETION, percentile=0.95, limit_s=3600.0),))
-SEATS = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=1.0),))
+TTFT_1S = LaneSlo(targets=(LatencyTarget(metric=Metric.TTFT, percentile=0.99, limit_s=1.0),))
 
 
 def decided(
     engine: str,
     *,
     model: str = samples.MODEL_ID,
-    slo: LaneSlo = SEATS,
+    slo: LaneSlo = TTFT_1S,
     gpus: int = 1,
     pinned: LaunchOverrides | None = None,
 ) -> LanePlan:
@@ -79,7 +79,7 @@ def test_what_is_decided_is_spelt_as_each_engine_has_it() -> None:
 
 
 def test_a_lane_that_promises_nothing_of_streams_writes_fewer_events() -> None:
-    seen, unseen = decided("vllm", slo=SEATS), decided("vllm", slo=COMPLETION)
+    seen, unseen = decided("vllm", slo=TTFT_1S), decided("vllm", slo=COMPLETION)
     assert (seen.launch.stream_interval, unseen.launch.stream_interval) == (1, 8)
     assert unseen.launch.performance_mode is PerformanceMode.THROUGHPUT
     assert "neither TTFT nor ITL is promised" in reason(unseen, "performance_mode")

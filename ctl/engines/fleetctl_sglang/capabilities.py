@@ -13,9 +13,9 @@ _RESERVED = {
     **dict.fromkeys(("--model-path", "--model"), reserved.MODEL),
     "--served-model-name": reserved.SERVED_NAME,
     **dict.fromkeys(("--api-key", "--admin-api-key"), reserved.KEY),
-    **dict.fromkeys(("--tensor-parallel-size", "--tp-size", "--tp"), reserved.TENSOR_PARALLEL),
-    **dict.fromkeys(("--pipeline-parallel-size", "--pp-size", "--pp"), reserved.PIPELINE_PARALLEL),
-    **dict.fromkeys(("--data-parallel-size", "--dp-size", "--dp"), reserved.DATA_PARALLEL),
+    **dict.fromkeys(("--tensor-parallel-size", "--tp-size"), reserved.TENSOR_PARALLEL),
+    **dict.fromkeys(("--pipeline-parallel-size", "--pp-size"), reserved.PIPELINE_PARALLEL),
+    **dict.fromkeys(("--data-parallel-size", "--dp-size"), reserved.DATA_PARALLEL),
     **dict.fromkeys(("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"), reserved.GROUP),
 }
 
