@@ -207,7 +207,7 @@ class EvictionShape(ProfileSection):
     )
     act: bool = Field(
         default=_CONTROL.evictions.act,
-        description="Above it keep more of the lane's KV caches free, then give its replicas fewer seats, then send long "
+        description="Above it keep more of the lane's KV caches free, then give its replicas fewer slots, then send long "
         "prompts elsewhere; false: only say so.",
     )
 

@@ -289,7 +289,7 @@ STALLED = Column[LaneRow](key="stalled", title="STALLED", cell=_stalled, align=A
 # What each face shows, in order.
 LANES_LIVE: tuple[Column[LaneRow], ...] = (
     LANE, TTFT, ITL,
-    replace(STALLED, title="STALL", since=Layout.COMPACT, until=Layout.COMPACT), replace(STALLED, since=Layout.NORMAL),
+    replace(STALLED, key="stalled_briefly", title="STALL", since=Layout.COMPACT, until=Layout.COMPACT), replace(STALLED, since=Layout.NORMAL),
     QUEUE_WAIT, RATES, SHED,
     replace(BURN_5M, title="BURN", since=Layout.COMPACT, until=Layout.COMPACT), replace(BURN, since=Layout.NORMAL),
     READY_OF_WANTED, replace(WANTED, since=Layout.NORMAL), replace(READY, since=Layout.NORMAL), SPOT, STEP,
