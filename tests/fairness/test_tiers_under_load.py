@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fleetctl.core.dispatch.request import ActiveRequest
 from fleetctl.core.fairness.lane_tiers import LaneTiers
+from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.tiers import TierSpec, route_tiers
 from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on, route, table
@@ -16,6 +18,7 @@ from tests.fairness.lane_of_tiers import LANE, TIERS, Flow, FlowResult, run
 CAPACITY_RPS = 32.0  # two replicas of eight slots, held for half a second each
 SETTLED_S = 10.0  # shares are counted over about this time
 SEEDS = (1, 2)
+PROMPTS = (200, 8_000, 20_000, 60_000)  # tokens, of which an engine computes 20,000 a second
 
 
 def mixed(times: float) -> tuple[Flow, ...]:
@@ -160,6 +163,46 @@ def test_tiers_that_come_and_go_keep_those_who_wait() -> None:
     heap.run()
     assert [each.ends for each in exchanges] == [["answered", "over"]] * 4
     assert all(tier.waiting == tier.in_flight == 0 for tier in lane.tiers.all) if lane.tiers is not None else False
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 0.4), st.sampled_from(PROMPTS)), min_size=2, max_size=12), st.integers(2, 3))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_lower_tier_sends_an_engine_is_left_that_answers_a_higher_one_in_time(
+    sent: list[tuple[float, int]], replicas: int
+) -> None:
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap)
+    tiers = route_tiers((TierSpec(name="premium", weight=6), TierSpec(name="free")))
+    rows = [route(f"r{number}") for number in range(replicas)]
+    dispatcher.apply(replace(table(*rows, lanes=(LANE,)), tiers=tiers))
+    lane = dispatcher.routes.lanes[LANE.name]
+    assert lane.tiers is not None
+
+    def arrive(tier: str, tokens: int) -> str:
+        # No first token of the long ones comes: the engines are where their lines are forecast to be.
+        exchange = HeapExchange(heap, dispatcher, lambda _: Fate(token_s=60.0 if tier == "free" else 0.01, end_s=60.0))
+        exchange.request = ActiveRequest(
+            exchange, lane, PromptLoad(tokens, {}), [], heap.now_s, is_stream=True,
+            tier=lane.tiers.named(tier) if lane.tiers is not None else None,
+        )  # fmt: skip
+        dispatcher.submit(exchange.request)
+        return exchange.sent_to[-1] if exchange.sent_to else ""
+
+    assert arrive("premium", 200)
+    for gap_s, tokens in sent:
+        until_s = heap.now_s + gap_s
+        heap.run(until_s)
+        heap.now_s = until_s
+        arrive("free", tokens)
+        first = min(c.line.wait_s(heap.now_s) + c.line.own_s(200) for c in lane.candidates)
+        assert first <= lane.budget_s + 1e-9
+    assert arrive("premium", 200)
+
+
+def test_a_lane_of_one_engine_serves_the_long_prompts_of_a_lower_tier_while_nobody_else_sends() -> None:
+    alone = run((Flow(tier="free", rps=0.2, prompt_tokens=30_000, service_s=2.0),), replicas=1)
+    (free,) = alone.values()
+    assert free.ends["answered"] > 0.8 * free.offered
 
 
 def test_a_tier_under_its_floor_goes_before_a_higher_one_that_is_under_its_due() -> None:

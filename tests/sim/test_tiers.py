@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.static_policy import static
 from fleetctl.load.trace import Arrival
@@ -126,3 +128,37 @@ def test_a_row_of_no_known_client_has_the_tier_that_it_names():
 
 def test_tiers_are_shown_wherever_the_profile_has_some():
     assert keyed(("", "")) == [("standard", 1, 400)]
+
+
+LONG_BESIDE_SHORT = "tiers: {premium: {weight: 6, floor: 20%, slo: {ttft: {p99: 1s}}}, free: {weight: 1, floor: 5%}}"
+TWO_ENGINES = PROFILE.replace("replicas: 1", "replicas: 2").replace("max_nodes: 1", "max_nodes: 2")
+
+
+def long_beside_short(seed: int, seconds: float = 240.0) -> list[Arrival]:
+    """A seventh of the tokens is premium's, in short prompts; the free tier's long ones alone are more than two engines serve."""
+    dice, found = random.Random(seed), []
+    for tier, rps, prompt_tokens, output_tokens in (("premium", 2.0, 1000, 130), ("free", 3.0, 6000, 200)):
+        at_s = 0.0
+        while (at_s := at_s + dice.expovariate(rps)) < seconds:
+            prompt = max(1, int(dice.lognormvariate(0, 0.5) * prompt_tokens))
+            output = max(1, int(dice.lognormvariate(0, 0.4) * output_tokens))
+            found.append(
+                Arrival(at_s=at_s, prompt_tokens=prompt, output_tokens=output, stream=True, tier=tier, client=tier)
+            )
+    return sorted(found, key=lambda row: row.at_s)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_long_prompts_of_a_lower_tier_stand_before_no_short_one_of_a_higher(seed: int) -> None:
+    without, tiered = (
+        simulate(
+            desired_for(parse_profile(TWO_ENGINES.replace("TIERS", tiers), source="tiered")),
+            long_beside_short(seed), policy=static, spec=SimulationSpec(seed=seed, settled={"all": 2}), offerings=offerings(),
+        )
+        for tiers in ("", LONG_BESIDE_SHORT)
+    )  # fmt: skip
+    premium, free = tiered.tiers
+    assert premium.good >= 0.995 * premium.offered
+    assert free.token_share >= 0.05
+    before, after = (sum(each.served_tokens for each in run.tiers) for run in (without, tiered))
+    assert after >= 0.95 * before, "what premium does not use is served to the others"

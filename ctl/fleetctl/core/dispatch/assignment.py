@@ -149,6 +149,7 @@ class Assignment:
         wait_s = lane.max_wait_s
         request.ticket = request.queue.offer(request, now_s=now_s, wait_max_s=wait_s)
         self._wake(lane, now_s + wait_s)
+        self._wake_as_opens(lane)
 
     def place(self, request: ActiveRequest) -> None:
         """Send a displaced request to another replica, over its slot limit if need be, or let it wait for one."""
@@ -208,6 +209,12 @@ class Assignment:
             return
         if self._service.serve(lane, lane.queue) and lane.late.size:
             self._service.serve(lane, lane.late)
+        self._wake_as_opens(lane)
+
+    def _wake_as_opens(self, lane: DispatchLane[ActiveRequest]) -> None:
+        """Look again as soon as an engine is no longer kept for a higher tier: nothing else tells of it."""
+        if lane.tiers is not None and lane.has_queued and self._clock() < lane.tiers.opens_s:
+            self._wake(lane, lane.tiers.opens_s)
 
     def _dispatch_displaced(self, lane: DispatchLane[ActiveRequest]) -> None:
         for ticket in lane.displaced.tickets():
@@ -233,6 +240,8 @@ class Assignment:
             for request in queue.expire(now_s):
                 request.ticket = None
                 self._endings.expire(request)
+        if lane.tiers is not None and lane.tiers.opens_s <= now_s:
+            self.dispatch_queued(lane)
         at_s = lane.next_deadline_s()
         if at_s is not None:
             self._wake(lane, at_s)

@@ -11,7 +11,7 @@ from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
 from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.replica import DispatchReplica
-from fleetctl.core.dispatch.tier_room import leaving_room, may_take_slot, timely
+from fleetctl.core.dispatch.tier_room import kept_open, leaving_room, may_take_slot, timely
 from fleetctl.core.dispatch.tiered_lane import hold_to_tiers
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
@@ -184,6 +184,7 @@ class RoutingState:
         """
         lane = request.lane
         idle: list[Candidate] = []
+        free = kept_open(request, free, now_s)
         if free:
             left_s = request.budget_s - (now_s - request.stopwatch.started_s)
             line_s_max = lane.line_s_max

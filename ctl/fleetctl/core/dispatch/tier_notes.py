@@ -21,9 +21,12 @@ def note_arrival(request: ActiveRequest, now_s: float) -> bool:
         return False
     tier.accounts.offered(now_s)
     tier.arrivals.add(1.0, now_s)
+    tier.arrived_s = now_s
     if lane.candidates:
         first = lane.candidates[0]
-        tier.work.add(first.line.work_s(request.prompt.uncached(first.id)), now_s)
+        tokens = request.prompt.uncached(first.id)
+        tier.prompts.finished(tokens)
+        tier.work.add(first.line.work_s(tokens), now_s)
     client, is_retry = tier.clients.of(request.client), tier.returns.arrived(request.client)
     client.requests.add(1.0, now_s)
     if is_retry:

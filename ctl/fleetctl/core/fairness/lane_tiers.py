@@ -18,7 +18,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.slo import BreachKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fleetctl.core.admission.ladder import Degradation
     from fleetctl.core.routing.candidate import Candidate
@@ -40,6 +40,10 @@ _MARGIN_MIN: Final = 0.05
 _LENGTHS_CV2: Final = 0.3
 _DEVIATIONS: Final = 2.6
 _LOAD_MAX: Final = 0.95
+# For so long after its last request an engine is kept that a tier's next one finds in time.
+_SEEN_S: Final = 60.0
+# From this part of another tier's requests on, those that go before one keep it off engines.
+_GOES_BEFORE: Final = 0.5
 _LEVELS = tuple(LadderStep)
 _LATE = (BreachKind.REFUSED, BreachKind.TTFT)
 
@@ -52,6 +56,7 @@ class LaneTiers:
     ) -> None:
         self.all: tuple[LaneTier, ...] = ()
         self.margin = _MARGIN_AT_FIRST  # of the room that theory asks for, the part that is kept
+        self.opens_s = -math.inf  # when one who waits may next join an engine that is kept; past: none is
         self.apply(tiers, route, now_s, returned)
 
     def apply(
@@ -135,6 +140,22 @@ class LaneTiers:
         load = min(_LOAD_MAX, load)
         wait_s = own_s * (1.0 + _LENGTHS_CV2) / (2.0 * (1.0 - load)) * math.log(load / _MISSES_ALLOWED)
         return self.margin * wait_s
+
+    def waited_for(self, tier: LaneTier, client: int, now_s: float) -> Iterator[tuple[LaneTier, int]]:
+        """Yield the tiers that go before a request, and how many engines their prompts are to find in time.
+
+        As many as carry their prompts, and one at the least: a tier of one request a minute needs that one as well.
+        """
+        excess = self.excess(tier, now_s)
+        for other in self.all:
+            if other is tier or now_s - other.arrived_s > _SEEN_S or math.isinf(other.budget_s):
+                continue
+            if self._weight_before(other, tier, excess, now_s) >= _GOES_BEFORE:
+                yield other, 1 + math.floor(other.work.rate(now_s))
+
+    def opens_at(self, at_s: float, now_s: float) -> None:
+        """Note when an engine that is kept for those who go first may be joined by one that waits."""
+        self.opens_s = at_s if self.opens_s <= now_s else min(self.opens_s, at_s)
 
     def passing(self, tier: LaneTier, replicas: int, now_s: float) -> float:
         """Return the share of an engine's time that prompts of higher tiers took lately."""

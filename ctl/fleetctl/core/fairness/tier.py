@@ -18,11 +18,15 @@ from fleetctl.model.tiers import own_metrics, slo_of
 
 if TYPE_CHECKING:
     from fleetctl.core.admission.ladder import Degradation
+    from fleetctl.core.routing.prefill_line import PrefillLine
     from fleetctl.model.slo import LaneSlo
     from fleetctl.model.tiers import RouteTier
 
 # Shares are counted over about this time: long enough for some dozen requests, short enough that nobody waits for its turn.
 MEMORY_S: Final = 10.0
+# Of a tier's prompts: how much longer than the mean its long ones are, where a margin asks for all of it. Lengths vary by
+# half of their mean, and one prompt in two hundred is 2.6 deviations longer.
+_LONG: Final = 2.6 * 0.55
 
 
 class TierStanding(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +45,7 @@ class LaneTier:
     __slots__ = (
         "accounts",
         "arrivals",
+        "arrived_s",
         "budget_s",
         "clients",
         "degradation",
@@ -49,6 +54,7 @@ class LaneTier:
         "limits",
         "own_metrics",
         "promised",
+        "prompts",
         "rank",
         "returns",
         "served",
@@ -72,6 +78,8 @@ class LaneTier:
         self.work = DecayedSum(MEMORY_S)  # seconds of a replica, over the prompts of its arrivals
         self.service = ServiceTime()
         self.tokens = AnswerLength(0.0)  # of whole requests: prompts and answers
+        self.prompts = AnswerLength(0.0)  # what engines compute of them
+        self.arrived_s = -math.inf  # its last request
         self.clients = ClientShares()
         self.returns = ReturnLine()
         self.in_flight = 0
@@ -98,3 +106,11 @@ class LaneTier:
     def slots_wanted(self, now_s: float) -> float:
         """Return how many slots its arrivals would hold on average, as long as its answers take (Little's law)."""
         return self.arrivals.rate(now_s) * self.service.mean_s if self.service.mean_s else float(self.in_flight)
+
+    def slack_s(self, line: PrefillLine, margin: float) -> float:
+        """Return how long a prompt of its own may wait at an engine and have its first token in time; 0: not at all.
+
+        `margin`: how far from the mean to the longest that prompt is, 0-1.
+        """
+        long_tokens = self.prompts.mean_tokens * (1.0 + margin * _LONG)
+        return max(0.0, self.budget_s - line.own_s(long_tokens))

@@ -140,7 +140,7 @@ class PrefillLine:
                     begun_s = min(begun_s, first.since_s)
         if is_first_token and number:
             self._hear(tokens, number, begun_s, now_s)
-        self.free_s = now_s + self._left_s()
+        self.free_s = now_s + self.left_s()
 
     def wait_s(self, now_s: float, rank: int | None = None) -> float:
         """Return how long a prompt that joins now waits until its own turn comes; of a rank that goes before others, less."""
@@ -152,7 +152,7 @@ class PrefillLine:
         if not self.count:
             return 0.0
         all_s = self.free_s - now_s
-        return ahead_s(turns, rank, all_s if all_s > 0.0 else _LATE_SHARE * self._left_s(), self.own_s)
+        return ahead_s(turns, rank, all_s if all_s > 0.0 else _LATE_SHARE * self.left_s(), self.own_s)
 
     def oldest_s(self, now_s: float) -> float:
         """Return how long the oldest of those waits that a prompt which joins now has its first token with; 0: none does."""
@@ -173,7 +173,8 @@ class PrefillLine:
         """Return what a prompt takes of the engine where others share its steps: without what each takes alone."""
         return tokens * self.s_per_token * self.stretch
 
-    def _left_s(self) -> float:
+    def left_s(self) -> float:
+        """Return how long the engine takes over all prompts in the line, from the beginning of the first."""
         return (self.count * self.fixed_s + self._tokens * self.s_per_token) * self.stretch
 
     def _drop(self, turn: PrefillTurn) -> None:
