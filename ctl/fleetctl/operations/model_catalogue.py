@@ -16,6 +16,7 @@ from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
 from fleetctl.files import write_whole
 from fleetctl.model.catalogue import ModelCard
+from fleetctl.operations.hub_weights import cached_file
 from fleetctl.paths import config_dir
 
 _HUB = "https://huggingface.co"
@@ -90,22 +91,13 @@ def _card(source: str) -> ModelCard:
         raise NotFoundError(
             f"{source!r} is no directory, no config.json and no hub id", hint="a hub id is ORGANISATION/NAME"
         )
-    cached = _cached(source)
+    cached = cached_file(source, _CONFIG, os.environ)
     if cached is not None:
         return model_card_from_config(cached)
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / _CONFIG
         file.write_bytes(_fetched(source))
         return replace(model_card_from_config(file), source=f"config.json of {source}")
-
-
-def _cached(model_id: str) -> Path | None:
-    """Return the config.json of a model that some engine or `hf download` has fetched to this machine."""
-    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    snapshots = hub / f"models--{model_id.replace('/', '--')}" / "snapshots"
-    found = sorted(snapshots.glob(f"*/{_CONFIG}"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
 
 
 def _fetched(model_id: str) -> bytes:

@@ -10,6 +10,7 @@ from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
 from fleetctl.operations.engine_versions import program_findings
+from fleetctl.operations.hub_weights import weights_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +24,9 @@ _NAME = "preflight"
 
 
 async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, ...]:
-    """Return what a profile's provider finds for its plan, and engines that are not there. Empty: nothing was looked at."""
-    missing = tuple(program_findings(site, profile))
-    return (*missing, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))
+    """Return what a profile's provider finds for its plan, and engines and weights that are not there. Empty: nothing was looked at."""
+    here = (*program_findings(site, profile), *weights_findings(site, profile, plan))
+    return (*here, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))
 
 
 async def provider_findings(site: Site, name: str, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
