@@ -89,6 +89,13 @@ def test_the_tail_of_a_text_tells_as_much_as_all_of_it(seed: int, kind: str) -> 
     assert detector.loop == found_in(answer, escapes=False)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_period_that_is_little_longer_than_the_longest_is_no_loop(seed: int) -> None:
+    unit = tokens(prose(random.Random(seed), 60), random.Random(0))
+    assert found_in(unit[: PERIOD_TOKENS_MAX + 5] * 6) is None
+    assert found_in(unit[:PERIOD_TOKENS_MAX] * 6) is not None
+
+
 @given(st.integers(0, 10_000), st.integers(PERIOD_TOKENS_MAX * 2, PERIOD_TOKENS_MAX * 4))
 @settings(max_examples=20, deadline=None)
 def test_a_longer_period_is_no_loop(seed: int, period: int) -> None:
@@ -128,7 +135,7 @@ def test_a_unit_that_holds_another_one_twice_is_found() -> None:
     "unit",
     [
         "| 0 | 0 |\n", " b |\n| a |", "0, ", "[0, 0],\n", "<td></td>", "AAAA", '{"id": null, "n": 0}, ', "NULL, ", ".........\n",
-        "0x00, ", "⬜⬜⬜⬜⬜⬜\n", "- [ ] \n", "ACGT", "0 & 0 \\\\\n", "true, false, ",
+        "0x00, ", "⬜⬜⬜⬜⬜⬜\n", "- [ ] \n", "ACGT", '"yes", "no", ', "('a', 1), ('b', -2),\n", '\\"a:b:c\\",', '"x"; ', "0 & 0 \\\\\n", "true, false, ",
     ],
 )  # fmt: skip
 def test_units_of_data_may_repeat_for_long(unit: str) -> None:
@@ -139,7 +146,8 @@ def test_units_of_data_may_repeat_for_long(unit: str) -> None:
     "unit",
     [
         "\n", "!", " the", "好的。", "的", "I will. ", "- item\n", "return x;\n", "ha", "</div>\n", "}\n", "[0, ", "\n\n", "😂", "```\n", "---\n\n",
-        '{"role": "user", "content": "what is it that you want of me"}, ', "- \n",
+        '{"role": "user", "content": "what is it that you want of me"}, ', "- \n", '"No." ', '"No," she said. ', 'print("x")\n',
+        '"what is it that you want of me", ', '["a", ', '"a" and "b", ', "don't, won't, ",
     ],
 )  # fmt: skip
 def test_units_of_prose_and_what_never_closes_may_not(unit: str) -> None:

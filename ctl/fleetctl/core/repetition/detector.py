@@ -15,7 +15,7 @@ from fleetctl.core.repetition.units import LOOP_TOKENS, tokens_needed
 
 PERIOD_TOKENS_MAX = 64
 # A period is estimated from bytes: one of 64 tokens may come out a few longer.
-_PERIOD_TOKENS_SLACK = 8
+_PERIOD_TOKENS_SLACK = 2
 # Three rounds tell a loop from a refrain or a template that was filled in twice.
 _ROUNDS_MIN = 3
 # What is searched for among the bytes before. At 32 it is hardly ever there by chance, and the search is at its fastest.

@@ -31,6 +31,9 @@ _WORD = re.compile(r"(?<=\W)[^\W\d_]{2,}(?=\W)|[^\W\d_\x00-\x7f]")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]*[A-Z0-9+/][A-Za-z0-9+/=_-]*")
 # What separates values, figures, and the letters that boards, sequences and patterns are written in.
 _DATA = frozenset(",;&|[](){}<>" + "0123456789" + "ABCDEFGHIJKLMNOPQRSTUVWXYZxo")
+_SEPARATORS = frozenset(",;|:")
+_BETWEEN = re.compile(r"[\s,;|:()\[\]{}\\\d.+-]*")
+_QUOTES_MIN = 4  # two strings
 _PAIRS = ("()", "[]", "{}")
 
 
@@ -51,9 +54,28 @@ def _is_data(rounds: str) -> bool:
     if "{" in seen and _KEY.search(rounds):
         return all(value.count(" ") <= _VALUE_BLANKS_MAX for value in _STRING.findall(rounds, rounds.index("{")))
     text = _MARKUP.sub(" ", rounds) if "<" in seen else rounds
+    if _lists_values(text):
+        return True
     if any(not _LITERALS.fullmatch(word) for word in _WORD.findall(text)):
         return False
     return not seen.isdisjoint(_DATA) or _has_rows(rounds)
+
+
+def _lists_values(text: str) -> bool:
+    """Whether it is short strings in quotes, and between them separators, brackets and figures alone: an array, tuples."""
+    pieces = text.split('"' if '"' in text else "'")
+    if len(pieces) <= _QUOTES_MIN:
+        return False
+    # Every other piece is a string, but the sample may begin within one.
+    for first in (0, 1):
+        between, values = pieces[first::2], pieces[1 - first :: 2]
+        if (
+            all(_BETWEEN.fullmatch(each) for each in between)
+            and sum(not _SEPARATORS.isdisjoint(each) for each in between) >= len(between) - 2  # the outer ones are cut
+            and all(value.count(" ") <= _VALUE_BLANKS_MAX for value in values)
+        ):
+            return True
+    return False
 
 
 def _run_tokens(character: str) -> int:
