@@ -14,7 +14,7 @@ from fleetctl.config.trace import read_rows
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.core.dispatch.routes import RoutingState
-from fleetctl.core.evictions.conversations import NO_KEY, Conversations
+from fleetctl.core.evictions.conversations import Conversations
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.pacing import ChunkPace
 from fleetctl.core.plan.workload import lane_demands
@@ -231,7 +231,7 @@ def followed(profile: Profile) -> object:
     conversations = Conversations(table(profile).conversations)
     if conversations.size_max:
         for number in range(20):
-            conversations.begin(0, NO_KEY, [number], 512)
+            conversations.keep(None, 0, None, [number], 512, 128, "r1", 0.1, float(number))
     return len(conversations)
 
 

@@ -194,6 +194,29 @@ async def test_its_client_may_name_a_conversation_and_one_that_cuts_old_turns_of
     assert [each.turn for each in lost(rig)] == [2]
 
 
+@pytest.mark.parametrize("says", [True, False], ids=["counts what was cached", "does not"])
+async def test_a_prompt_that_comes_again_is_the_next_turn_and_could_have_found_all_of_it(
+    rig: GatewayRig, says: bool
+) -> None:
+    cache = Cache(says=says)
+    await rig.add("r1", cache.script())
+    traces = [await say(rig, 1) for _ in range(3)]
+    assert [each.turn for each in traces] == [0, 2, 3]
+    assert all(850 <= each.cached_tokens_before <= 1000 for each in traces[1:])
+    assert lost(rig) == []
+    cache.forget()
+    assert (await say(rig, 1)).turn == 4
+    assert [each.turn for each in lost(rig)] == ([4] if says else [])
+
+
+async def test_of_more_conversations_than_are_remembered_the_last_used_are(rig: GatewayRig) -> None:
+    rig.options["conversations"] = 2
+    await rig.add("r1", Cache().script())
+    for about in ("a", "b", "a", "c"):  # the last takes the place of b
+        await say(rig, 1, about=about)
+    assert [(await say(rig, 2, about=about)).turn for about in ("a", "c", "b")] == [3, 2, 0]
+
+
 async def test_a_long_id_is_cut_and_stays_apart_from_others(rig: GatewayRig) -> None:
     await rig.add("r1", Cache().script())
     labels = set()

@@ -18,8 +18,8 @@ def turn_of(ended: ActiveRequest, *, now_s: float, now: datetime) -> dict[str, A
     found: dict[str, Any] = {"cached_tokens_found": ended.cached_tokens_used}
     if note is not None:
         found |= {
-            "conversation": note.conversation,
-            "turn": note.turn,
+            "conversation": note.left.label,
+            "turn": note.left.turns,
             "cached_tokens_before": note.cached_tokens_before,
             "prefix_lost": eviction_text(note.eviction.dated(now_s, now)) if note.eviction is not None else "",
             "preempted_beside": note.preempted_beside,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from fleetctl.core.dispatch.attempt import DispatchAttempt
     from fleetctl.core.dispatch.endings import Endings
     from fleetctl.core.dispatch.replica import DispatchReplica
     from fleetctl.core.dispatch.request import ActiveRequest
@@ -109,58 +108,65 @@ class EvictionWatch:
     # Conversations.
 
     def _ended(self, request: ActiveRequest, now_s: float) -> None:
-        """Note the end of a request that a replica had, and whose prompt has a whole block at least."""
+        """Note the end of a request that a replica had, and whose prompt has a whole block at least.
+
+        It is done for every request: in one function, for a call costs as much as what is done here.
+        """
         attempt = request.attempt
         if attempt is None:
             return
+        used, cached, stopwatch, client = (
+            request.prompt_tokens_used, request.cached_tokens_used, request.stopwatch, request.client,
+        )  # fmt: skip
         replica = self._routes.replicas.get(attempt.replica_id)
         kv = replica.kv_record if replica is not None else None
+        if kv is not None and cached is not None:
+            kv.reports_cached = True
+        ttft_s = stopwatch.ttft_s
         # Of others nobody can tell whether their prompt was ever computed.
-        if request.stopwatch.ttft_s is not None or request.prompt_tokens_used is not None:
-            if kv is not None and request.cached_tokens_used is not None:
-                kv.reports_cached = True
-            self._turn(request, attempt, replica, now_s)
+        if ttft_s is not None or used is not None:
+            key, hashes, conversations = request.conversation, request.hashes, self._conversations
+            before = conversations.repeated(client, hashes) if key is None else None
+            if before is None:
+                before = conversations.find(client, key or NO_KEY, hashes, _run_blocks(request))
+            expected = note = None
+            if before is not None:
+                if key is not None:
+                    expected = tokens_in_common(before, key, hashes)
+                # Half of all that it could have found is enough.
+                if (cached is not None and 2 * cached <= before.prompt_tokens) or (
+                    cached is None and kv is not None and kv.reports_cached
+                ):
+                    note = self._compare(request, replica, before, expected, now_s)
+            tokens = request.prompt.prompt_tokens if used is None else used
+            left = conversations.keep(
+                before, client, key, hashes, request.size.text_bytes, tokens, attempt.replica_id, ttft_s, now_s
+            )
+            preempted = kv.preempted_since(attempt.at_s) if kv is not None and kv.preempted else 0
+            if before is not None or preempted or left.name:
+                request.turn_note = TurnNote(left, before, expected, note, preempted)
         if kv is not None:
-            kv.sent(_sent(request, attempt.at_s, now_s))
-
-    def _turn(
-        self, request: ActiveRequest, attempt: DispatchAttempt, replica: DispatchReplica | None, now_s: float
-    ) -> None:
-        """Let the request be its conversation's latest turn; note what it lost."""
-        key, hashes, prompt, size = request.conversation or NO_KEY, request.hashes, request.prompt, request.size
-        conversations, client, tokens = self._conversations, request.client, prompt.prompt_tokens
-        run_blocks, cached = 0, prompt.cached_tokens
-        if cached:
-            run = max(cached.values())
-            run_blocks = len(hashes) if run >= tokens else round(run * size.text_bytes / (BLOCK_BYTES * tokens))
-        found = conversations.find(client, key, hashes, run_blocks)
-        note: EvictionNote | None = None
-        expected = 0
-        if found is None:
-            found = conversations.begin(client, key, hashes, size.text_bytes)
-        else:
-            expected = tokens_in_common(found, key, hashes)
-            if expected >= LOST_TOKENS_MIN:
-                note = self._compare(request, replica, found, expected, now_s)
-            conversations.go_on(found, key, hashes, size.text_bytes)
-            found.turns += 1
-        used = request.prompt_tokens_used
-        found.prompt_tokens = tokens if used is None else used
-        found.replica_id, found.ttft_s, found.ended_s = attempt.replica_id, request.stopwatch.ttft_s, now_s
-        preempted = 0
-        if replica is not None and replica.kv_record.preempted:
-            preempted = replica.kv_record.preempted_since(attempt.at_s)
-        if found.turns > 1 or preempted or key.name:
-            request.turn_note = TurnNote(found.label, found.turns, expected, note, preempted)
+            own = attempt.own_tokens if used is None else used - (cached or 0)
+            made = stopwatch.token_count + request.output_tokens_uncounted
+            kv.sent.append(
+                SentRequest(attempt.at_s, now_s, client, request.client_name, request.lane.route.name, own, made)
+            )
 
     def _compare(
-        self, request: ActiveRequest, replica: DispatchReplica | None, before: Conversation, expected: int, now_s: float
+        self,
+        request: ActiveRequest,
+        replica: DispatchReplica | None,
+        before: Conversation,
+        expected: int | None,
+        now_s: float,
     ) -> EvictionNote | None:
         """Note that the engine found far less cached than there was. None: it found it, or does not say."""
+        if expected is None:
+            expected = before.block_tokens
         found_tokens = request.cached_tokens_used
         if found_tokens is None and replica is not None and replica.kv_record.reports_cached:
             found_tokens = 0  # SGLang leaves out what is 0
-        if found_tokens is None or request.continuations:
+        if found_tokens is None or request.continuations or expected < LOST_TOKENS_MIN:
             return None
         lost = expected - found_tokens
         if lost < LOST_TOKENS_MIN or lost < LOST_SHARE_MIN * expected:
@@ -235,6 +241,15 @@ class EvictionWatch:
         while len(self.counts) > _COUNTED_MAX:
             del self.counts[next(iter(self.counts))]
         return note
+
+
+def _run_blocks(request: ActiveRequest) -> int:
+    """Return how many of a prompt's blocks are the same as some earlier prompt's, by the index of prefixes."""
+    cached, tokens = request.prompt.cached_tokens, request.prompt.prompt_tokens
+    if not cached:
+        return 0
+    run = max(cached.values())
+    return len(request.hashes) if run >= tokens else round(run * request.size.text_bytes / (BLOCK_BYTES * tokens))
 
 
 def _sent(request: ActiveRequest, at_s: float, until_s: float) -> SentRequest:

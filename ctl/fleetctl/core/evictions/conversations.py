@@ -34,9 +34,10 @@ class ConversationKey(msgspec.Struct, frozen=True, gc=False):
 NO_KEY = ConversationKey()
 
 
-# One for every conversation, and no cycle passes through it: not for the garbage collector to track.
-class Conversation(msgspec.Struct, eq=False, gc=False):
-    """A conversation as its last turn left it."""
+# One for every turn, and no cycle passes through it: not for the garbage collector to track. Made anew, as one C call sets all
+# fields in a third of the time that setting half of them takes.
+class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A conversation as one of its turns left it."""
 
     key: int
     client: int
@@ -57,6 +58,15 @@ class Conversation(msgspec.Struct, eq=False, gc=False):
     def label(self) -> str:
         """What people call it."""
         return self.name or f"c-{self.number}"
+
+    @property
+    def block_tokens(self) -> int:
+        """The tokens of its last prompt's whole blocks, as far as routing follows them."""
+        return self.tokens_of(self.blocks * BLOCK_BYTES)
+
+    def tokens_of(self, prompt_bytes: int) -> int:
+        """Return how many tokens so many bytes of its last prompt were."""
+        return min(self.prompt_tokens, self.prompt_tokens * prompt_bytes // max(1, self.text_bytes))
 
 
 def far_hashes(prompt: bytes, followed_bytes: int) -> tuple[int, ...]:
@@ -89,6 +99,11 @@ class Conversations:
         while len(self._known) > size_max:
             self._known.popitem(last=False)
 
+    def repeated(self, client: int, hashes: list[int]) -> Conversation | None:
+        """Return the conversation whose last prompt was this one, block for block; None: it has none, or one with a key."""
+        found = self._known.get(hashes[-1] ^ client)
+        return found if found is not None and found.client == client and found.tail == hashes[-1] else None
+
     def find(self, client: int, key: ConversationKey, hashes: list[int], run_blocks: int) -> Conversation | None:
         """Return the conversation of which a prompt is the next turn. None: it begins one.
 
@@ -110,35 +125,49 @@ class Conversations:
                 return found
         return None
 
-    def begin(self, client: int, key: ConversationKey, hashes: list[int], text_bytes: int) -> Conversation:
-        """Remember a conversation by its first prompt; the caller notes what became of it."""
-        self._begun += 1
-        at = hash((client, key.salt, key.name)) if key.name else hashes[-1] ^ client ^ key.salt
-        far = key.far
-        begun = Conversation(
-            at, client, self._begun, key.name, 1, hashes[-1], len(hashes), far[-1] if far else 0, len(far),
-            text_bytes, 0, "", None, 0.0,
+    def keep(  # noqa: PLR0913, PLR0917  # what a turn leaves; by place, as it is called for every request
+        self,
+        before: Conversation | None,
+        client: int,
+        key: ConversationKey | None,
+        hashes: list[int],
+        text_bytes: int,
+        prompt_tokens: int,
+        replica_id: str,
+        ttft_s: float | None,
+        ended_s: float,
+    ) -> Conversation:
+        """Let a conversation be known by its latest prompt; `before` it was so, None: this is its first turn."""
+        tail, far, far_blocks = hashes[-1], 0, 0
+        if key is not None and key.far:
+            far, far_blocks = key.far[-1], len(key.far)
+        if before is None:
+            self._begun += 1
+            number, name, turns = self._begun, key.name if key is not None else "", 1
+            at = _at(client, key, tail)
+        else:
+            number, name, turns, at = before.number, before.name, before.turns + 1, before.key
+            if before.tail != tail and not name:
+                del self._known[at]
+                at = _at(client, key, tail)
+        kept = Conversation(
+            at, client, number, name, turns, tail, len(hashes), far, far_blocks, text_bytes, prompt_tokens, replica_id, ttft_s, ended_s,
         )  # fmt: skip
         known = self._known
-        if at in known:
-            del known[at]
-        known[at] = begun
-        if len(known) > self.size_max:
+        count = len(known)
+        known[at] = kept
+        if len(known) == count:
+            known.move_to_end(at)
+        elif count >= self.size_max:
             known.popitem(last=False)
-        return begun
+        return kept
 
-    def go_on(self, found: Conversation, key: ConversationKey, hashes: list[int], text_bytes: int) -> None:
-        """Let a conversation be known by its latest prompt."""
-        known = self._known
-        if key.name:
-            known.move_to_end(found.key)
-        else:
-            del known[found.key]
-            found.key = hashes[-1] ^ found.client ^ key.salt
-            known.pop(found.key, None)
-            known[found.key] = found
-        found.tail, found.blocks, found.text_bytes = hashes[-1], len(hashes), text_bytes
-        found.far, found.far_blocks = (key.far[-1], len(key.far)) if key.far else (0, 0)
+
+def _at(client: int, key: ConversationKey | None, tail: int) -> int:
+    """Return where a conversation is kept."""
+    if key is None:
+        return tail ^ client
+    return hash((client, key.salt, key.name)) if key.name else tail ^ client ^ key.salt
 
 
 def tokens_in_common(before: Conversation, key: ConversationKey, hashes: list[int]) -> int:
@@ -149,4 +178,4 @@ def tokens_in_common(before: Conversation, key: ConversationKey, hashes: list[in
     common = blocks * BLOCK_BYTES
     if before.far_blocks and before.far_blocks <= len(key.far) and key.far[before.far_blocks - 1] == before.far:
         common += before.far_blocks * FAR_BLOCK_BYTES
-    return min(before.prompt_tokens, before.prompt_tokens * common // max(1, before.text_bytes))
+    return before.tokens_of(common)

@@ -53,11 +53,11 @@ class KvRecord:
         "_preemptions",
         "_prompt_tokens",
         "_readings",
-        "_sent",
         "capacity_tokens",
         "preempted",
         "reports_cached",
         "restarted_s",
+        "sent",
         "since_s",
     )
 
@@ -70,7 +70,7 @@ class KvRecord:
         self._preemptions: float | None = None
         self._prompt_tokens = 0.0
         self._readings: deque[tuple[float, float]] = deque(maxlen=_READINGS_MAX)
-        self._sent: deque[SentRequest] = deque(maxlen=_SENT_MAX)
+        self.sent: deque[SentRequest] = deque(maxlen=_SENT_MAX)  # requests that were there and are over
 
     def read(self, read_s: float, usage: float | None, preemptions: float, prompt_tokens: float) -> int:
         """Take in a reading that may be decided on; return how many streams were preempted since the one before.
@@ -95,10 +95,6 @@ class KvRecord:
             self.preempted.append((read_s, count))
         return count
 
-    def sent(self, request: SentRequest) -> None:
-        """Note a request that was there and is over."""
-        self._sent.append(request)
-
     def has_begun_anew(self, since_s: float) -> bool:
         """Whether its engine is another process than it was then."""
         return self.since_s > since_s or (self.restarted_s is not None and self.restarted_s > since_s)
@@ -117,7 +113,7 @@ class KvRecord:
         usage = max((each for _, each in usages), default=None)
         full = [at_s for at_s, each in usages if usage is not None and each >= usage - _NEARLY]
         taken: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for request in (*self._sent, *present):
+        for request in (*self.sent, *present):
             if request.at_s <= until_s and request.ended_s > since_s:
                 sums = taken[_client(request), request.lane]
                 sums[0] += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fleetctl.core.evictions.conversations import Conversation
 from fleetctl.core.evictions.kv_record import KvPeriod
 from fleetctl.model.eviction import Eviction, EvictionCause, EvictionKind
 
@@ -66,8 +67,15 @@ class EvictionNote(msgspec.Struct, frozen=True, kw_only=True):
 class TurnNote(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of a request for whoever asks what became of its conversation's cache."""
 
-    conversation: str
-    turn: int
-    cached_tokens_before: int  # that it could have found
+    left: Conversation  # as its turn left it
+    before: Conversation | None  # as the turn before did; None: it is the first
+    expected: int | None  # tokens that it could have found cached; None: all whole blocks of the prompt before
     eviction: EvictionNote | None = None  # None: it found them, or nobody can tell
     preempted_beside: int = 0  # streams, by its replica while it was there
+
+    @property
+    def cached_tokens_before(self) -> int:
+        """How many tokens it could have found cached."""
+        if self.expected is not None:
+            return self.expected
+        return self.before.block_tokens if self.before is not None else 0
