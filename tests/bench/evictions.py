@@ -1,10 +1,10 @@
-"""What conversations lose to a key that floods long prompts: python -m tests.bench.evictions [--seeds 2] [--seconds 330]
+"""What conversations lose to a key that floods long prompts: python -m tests.bench.evictions [--seeds 3] [--seconds 330]
 
 Two emulated engines with a small KV cache (Llama-3.1-8B bf16 on an L40S) serve conversations of eight turns, each 500
 tokens longer than the one before, with some four seconds between turns; a third with a large one is the lane they may
 spill to. From a sixth of the run on one key floods prompts of 6,000 tokens. The same is done without and with the
-control (`control.evictions.act`), one after the other, by a client of its own. Printed of the last third, in which the
-guard stands where it came to: evictions per 1,000 requests by the engines' and the gateway's counters, TTFT P99 of the
+control (`control.evictions.act`), both at once, so that whatever else the machine does disturbs both, and once a seed. Printed
+of the last third, in which the guard stands where it came to, of each run and of all together: evictions per 1,000 requests by the engines' and the gateway's counters, TTFT P99 of the
 conversations' later turns, and their goodput: turns answered with the first token inside the lane's 2 s, of those begun.
 """
 
@@ -16,6 +16,7 @@ import json
 import random
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,21 +219,27 @@ def rows(runs: list[Run], seconds: float) -> Iterator[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--small", type=float, default=0.5, help="share of the memory that the small engines may use")
-    parser.add_argument("--only", choices=["with", "without"], help="one of the two, to run both at once elsewhere")
     options = parser.parse_args()
+    seconds = options.seconds
+    runs: dict[str, list[Run]] = {"without": [], "with": []}
     print("control  evictions per 1,000 (preempted + prefixes of requests)  TTFT of turns >= 3: P50 P99  goodput")
-    for act in (False, True):
-        if options.only not in (None, "with" if act else "without"):
-            continue
-        runs = [live(seed, options.seconds, act=act, small=options.small) for seed in range(options.seeds)]
-        for row in rows(runs, options.seconds):
-            print(f"{'with' if act else 'without':8} {row}", flush=True)
-        for run in runs:
+    for seed in range(options.seeds):
+        with ThreadPoolExecutor(len(runs)) as pool:
+            begun = {name: pool.submit(live, seed, seconds, act=name == "with", small=options.small) for name in runs}
+        for name, future in begun.items():
+            runs[name].append(future.result())
+            for row in rows(runs[name][-1:], seconds):
+                print(f"{name:8} {row}  seed {seed}", flush=True)
+    for name, these in runs.items():
+        for row in rows(these, seconds):
+            print(f"{name:8} {row}  all", flush=True)
+    for name, these in runs.items():
+        for seed, run in enumerate(these):
             for reason in (*run.levels, *run.named[:2]):
-                print(f"    {reason}", flush=True)
+                print(f"    {name}, seed {seed}: {reason}", flush=True)
 
 
 if __name__ == "__main__":
