@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispatch.sent_request import run_blocks, sent_request
 from fleetctl.core.evictions.conversations import NO_KEY, Conversation, Conversations, tokens_in_common
 from fleetctl.core.evictions.kv_record import KV_FULL, READ_EVERY_S, KvPeriod, KvRecord, SentRequest
 from fleetctl.core.evictions.note import EvictionNote, LostTurn, TurnNote
-from fleetctl.core.routing.prefix_index import BLOCK_BYTES
 from fleetctl.model.eviction import EvictionCause, EvictionKind
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class EvictionWatch:
     def _present(self, replica: DispatchReplica, but: ActiveRequest | None, now_s: float) -> Iterator[SentRequest]:
         for request in self._endings.active:
             if request.replica is replica and request is not but:
-                yield _sent(request, request.dispatched_s, now_s)
+                yield sent_request(request, request.dispatched_s, now_s)
 
     # Conversations.
 
@@ -128,7 +128,7 @@ class EvictionWatch:
             key, hashes, conversations = request.conversation, request.hashes, self._conversations
             before = conversations.repeated(client, hashes) if key is None else None
             if before is None:
-                before = conversations.find(client, key or NO_KEY, hashes, _run_blocks(request))
+                before = conversations.find(client, key or NO_KEY, hashes, run_blocks(request))
             expected = note = None
             if before is not None:
                 if key is not None:
@@ -241,22 +241,3 @@ class EvictionWatch:
         while len(self.counts) > _COUNTED_MAX:
             del self.counts[next(iter(self.counts))]
         return note
-
-
-def _run_blocks(request: ActiveRequest) -> int:
-    """Return how many of a prompt's blocks are the same as some earlier prompt's, by the index of prefixes."""
-    cached, tokens = request.prompt.cached_tokens, request.prompt.prompt_tokens
-    if not cached:
-        return 0
-    run = max(cached.values())
-    return len(request.hashes) if run >= tokens else round(run * request.size.text_bytes / (BLOCK_BYTES * tokens))
-
-
-def _sent(request: ActiveRequest, at_s: float, until_s: float) -> SentRequest:
-    """Return what a request brought to its replica's KV cache: as its engine counted, else as was estimated."""
-    attempt, used = request.attempt, request.prompt_tokens_used
-    tokens = attempt.own_tokens if attempt is not None else 0
-    if used is not None:
-        tokens = used - (request.cached_tokens_used or 0)
-    made = request.stopwatch.token_count + request.output_tokens_uncounted
-    return SentRequest(at_s, until_s, request.client, request.client_name, request.lane.route.name, tokens, made)
