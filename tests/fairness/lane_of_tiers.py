@@ -5,14 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.dispatch.request import ActiveRequest
+from fleetctl.core.fairness.retries import RetryMark
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.model.tiers import TierSpec, route_tiers
 from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fleetctl.core.admission.refusal import Refusal
     from fleetctl.model.gateway import RouteLane
 
 LANE = replace(CHAT, max_wait_s=0.5, queue_max=64)
@@ -35,6 +40,7 @@ class Flow:
     service_s: float = 0.5  # a slot is held for so long
     from_s: float = 0.0
     until_s: float = 60.0
+    retries: int = 0  # a refused request comes again so often, when it was told to
 
 
 @dataclass(slots=True)
@@ -54,9 +60,15 @@ class FlowResult:
 class _Exchange(HeapExchange):
     """One request of a flow."""
 
-    __slots__ = ("flow", "result")
+    __slots__ = ("come_again", "flow", "result")
     flow: Flow
     result: FlowResult
+    come_again: Callable[[float], None] | None
+
+    def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
+        super().refuse(refusal, retry_after_s=retry_after_s)
+        if self.come_again is not None:
+            self.come_again(retry_after_s)
 
     def over(self) -> None:
         watch = self.request.stopwatch
@@ -85,16 +97,23 @@ def run(
     results = {flow: FlowResult() for flow in flows}
     dispatch_lane = dispatcher.routes.lanes[lane.name]
 
-    def arrive(flow: Flow) -> None:
+    def arrive(flow: Flow, number: int = 0, attempt: int = 0) -> None:
         exchange = _Exchange(heap, dispatcher, lambda _: Fate(end_s=flow.service_s))
         exchange.flow, exchange.result = flow, results[flow] if heap.now_s >= count_from_s else FlowResult()
         exchange.result.offered += 1
+        number = number or exchange.result.offered
+        exchange.come_again = None
+        if attempt < flow.retries:
+            exchange.come_again = partial(come_again, flow, number, attempt + 1)
         held = dispatch_lane.tiers
         exchange.request = ActiveRequest(
             exchange, dispatch_lane, PromptLoad(flow.prompt_tokens, {}), [], heap.now_s, is_stream=True,
-            client=flow.client, tier=held.named(flow.tier) if held is not None else None,
+            client=flow.client, tier=held.named(flow.tier) if held is not None else None, retry_mark=RetryMark(number),
         )  # fmt: skip
         dispatcher.submit(exchange.request)
+
+    def come_again(flow: Flow, number: int, attempt: int, after_s: float) -> None:
+        heap.at(heap.now_s + after_s, lambda: arrive(flow, number, attempt))
 
     for number, flow in enumerate(flows):
         chance, at_s = random.Random(f"{seed}/{number}"), flow.from_s

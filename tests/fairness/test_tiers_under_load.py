@@ -136,10 +136,18 @@ def test_without_tiers_a_lane_is_first_come_first_served_as_ever() -> None:
 @pytest.mark.parametrize("budget", [0.0, 0.2])
 def test_no_more_of_a_clients_requests_are_retries_than_its_tier_may_have(budget: float) -> None:
     tiers = (TierSpec(name="free", retry_budget=budget),)
-    found = run((Flow(tier="free", rps=3 * CAPACITY_RPS),), tiers=tiers)
+    found = run((Flow(tier="free", rps=3 * CAPACITY_RPS, retries=3),), tiers=tiers)
     (result,) = found.values()
     assert result.ends["retry-budget"] > 0
     assert served_rps(found, 60.0) > 0.5 * CAPACITY_RPS
+
+
+def test_fresh_requests_of_a_busy_key_are_no_retries_however_many_of_it_were_refused() -> None:
+    flow = (Flow(tier="free", rps=3 * CAPACITY_RPS),)
+    budgeted = run(flow, tiers=(TierSpec(name="free", retry_budget=0.0),))
+    plain = run(flow, tiers=(TierSpec(name="free"),))
+    assert [each.ends for each in budgeted.values()] == [each.ends for each in plain.values()]
+    assert all(each.ends.total() > 1.5 * each.ends["answered"] for each in plain.values()), "most were refused"
 
 
 def test_tiers_that_come_and_go_keep_those_who_wait() -> None:

@@ -109,6 +109,37 @@ async def test_a_step_cuts_the_lowest_tier_first() -> None:
         assert "x-fleetctl-degraded" not in answer.headers
 
 
+async def test_a_retry_is_the_same_body_again_or_what_a_client_declares_and_fresh_requests_of_its_key_are_none() -> (
+    None
+):
+    gate = asyncio.Event()
+
+    async def slow(seen: Seen, wire: Wire) -> None:
+        del seen
+        await gate.wait()
+        await wire.whole(200, completion("a"))
+
+    tiers = route_tiers((TierSpec(name="premium"), TierSpec(name="free", retry_budget=0.0)))
+    async with tiered(slow, slots=1, tiers=tiers) as rig:
+        rig.change_lane("chat", queue_max=1)
+        free = {"authorization": f"Bearer {TRIAL}"}
+
+        async def reason(seed: int, **headers: str) -> str:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            answer = await rig.post(headers=free | sent, seed=seed)
+            return f"{answer.status} {answer.headers.get('x-fleetctl-reason', '')}"
+
+        held = [asyncio.create_task(rig.post(headers=free, seed=seed)) for seed in (1, 2)]
+        lane = rig.frontend.dispatcher.routes.lanes["chat"]
+        await until(lambda: len(lane.queue) == 1)
+        fresh = [await reason(seed, x_stainless_retry_count="0") for seed in range(3, 13)]
+        assert set(fresh) == {"429 queue-full"}
+        assert await reason(3) == "429 retry-budget"
+        assert await reason(20, x_stainless_retry_count="1") == "429 retry-budget"
+        gate.set()
+        assert [each.status for each in await asyncio.gather(*held)] == [200, 200]
+
+
 async def test_who_is_refused_for_its_tier_can_read_why_and_is_counted_there() -> None:
     gate = asyncio.Event()
 

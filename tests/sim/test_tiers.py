@@ -162,3 +162,16 @@ def test_long_prompts_of_a_lower_tier_stand_before_no_short_one_of_a_higher(seed
     assert free.token_share >= 0.05
     before, after = (sum(each.served_tokens for each in run.tiers) for run in (without, tiered))
     assert after >= 0.95 * before, "what premium does not use is served to the others"
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_only_what_comes_again_counts_against_a_retry_budget(retries: int) -> None:
+    tiers = "tiers: {premium: {weight: 6}, free: {weight: 1, retry_budget: 10%}}"
+    run = simulate(
+        desired_for(parse_profile(PROFILE.replace("TIERS", tiers), source="tiered")),
+        overload(5, seconds=40.0), policy=static, offerings=offerings(),
+        spec=SimulationSpec(seed=5, settled={"all": 1}, retries_max=retries),
+    )  # fmt: skip
+    refused = {each.name: each.refused for each in run.tiers}
+    assert sum(refused["free"].values()) > 100
+    assert ("retry-budget" in refused["free"]) is (retries > 0)

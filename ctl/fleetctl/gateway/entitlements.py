@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.fairness.entitlement import entitled
+from fleetctl.core.fairness.retries import RetryMark
 
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.lane import DispatchLane
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from fleetctl.model.gateway import RoutingTable
 
 TIER = b"x-fleetctl-tier"
+# Passed on to replicas, and so among those headers, whose names are in lower case.
+_RETRY_COUNT = b"\r\nx-stainless-retry-count:"
 _NAME_CHARS_MAX = 64
 
 
@@ -47,4 +50,13 @@ class Entitlements:
         if request.tier is None and named:
             request.tier, shown = entitled(tiers, own), named[:_NAME_CHARS_MAX].decode("latin-1")
             return f"there is no tier {shown!r}; there are: {', '.join(tier.spec.name for tier in tiers.all)}"
+        if request.tier is not None and request.tier.spec.retry_budget is not None:
+            request.retry_mark = _retry_mark(request)
         return ""
+
+
+def _retry_mark(request: Request) -> RetryMark:
+    """Return what tells whether a request has come before: its body, byte for byte, and what OpenAI's clients count."""
+    _, _, rest = (b"\r\n" + request.forwarded).partition(_RETRY_COUNT)
+    count = rest.partition(b"\r")[0].strip()
+    return RetryMark(hash(request.body), is_declared=count.isdigit() and int(count) > 0)

@@ -96,20 +96,12 @@ class Exchange(ReceivedAnswer):
             self._body = asking_for_counts(self._first_body, options)
         if lane.route.generation.loop is not LoopAction.OFF and parsed.is_single:
             self._loops = lane.route.generation.loop
+        received = self._received
         self.request = ActiveRequest(
-            self,
-            lane,
-            measured.prompt,
-            measured.hashes,
-            dispatcher.clock(),
-            is_stream=parsed.stream,
-            size=parsed.size,
-            tokens=measured.tokens,
-            is_lane_named=b"x-fleetctl-lane" in self._received.headers,
-            client=client_key,
-            bounds=self._received.bounds,
-            tier=self._received.tier,
-        )
+            self, lane, measured.prompt, measured.hashes, dispatcher.clock(), is_stream=parsed.stream, size=parsed.size,
+            tokens=measured.tokens, is_lane_named=b"x-fleetctl-lane" in received.headers, client=client_key,
+            bounds=received.bounds, tier=received.tier, retry_mark=received.retry_mark,
+        )  # fmt: skip
         request, headers = self.request, self._received.headers
         if lane.route.coalesce is not None and isinstance(request.stopwatch, PacedStopwatch):
             self._pacer = StreamPacer(lane.route.coalesce, self._client, request.stopwatch, dispatcher.clock)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httptools
 import msgspec
 
+from fleetctl.core.fairness.retries import RetryMark
 from fleetctl.gateway import wire
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.model.generation import BoundReason, GenerationSpec
@@ -47,6 +48,7 @@ class Request(msgspec.Struct, gc=False):
     key_hash: str = ""  # of its key, where something is known of that
     client_name: str = ""  # its key's
     tier: Any = None  # a LaneTier of its lane; None: its lane has no tiers
+    retry_mark: RetryMark | None = None  # where its tier has a retry budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from fleetctl.core.admission.tokens import RequestTokens
 from fleetctl.core.dispatch.dispatcher import Dispatcher
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.request import ActiveRequest
+from fleetctl.core.fairness.retries import RetryMark
 from fleetctl.core.routing.candidate import PromptLoad
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.traffic import TrafficBreakdown
@@ -278,6 +279,7 @@ class SimulatedWorld:
             client=zlib.crc32(row.client.encode()),  # 0: of nobody in particular
             bounds=bounds if bounds.is_bounding else None,
             tier=tier,
+            retry_mark=RetryMark(None, is_declared=attempt > 0),
         )
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1

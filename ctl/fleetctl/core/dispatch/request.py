@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import ExchangePort
     from fleetctl.core.evictions.conversations import ConversationKey
     from fleetctl.core.evictions.note import TurnNote
+    from fleetctl.core.fairness.retries import RetryMark
     from fleetctl.core.fairness.tier import LaneTier, TierStanding
     from fleetctl.core.repetition.detector import Loop
     from fleetctl.core.routing.candidate import PromptLoad
@@ -96,6 +97,7 @@ class ActiveRequest:
         "rejected_status",
         "replica",
         "resends",
+        "retry_mark",
         "seq",
         "size",
         "stale_at",
@@ -151,18 +153,16 @@ class ActiveRequest:
         client: int = 0,
         bounds: GenerationSpec | None = None,
         tier: LaneTier | None = None,
+        retry_mark: RetryMark | None = None,
     ) -> None:
-        self.exchange = exchange
-        self.lane = lane
-        self.prompt = prompt
+        self.exchange, self.lane, self.prompt = exchange, lane, prompt
         self.size = size
         self.tokens = tokens or RequestTokens(prompt.prompt_tokens, prompt.prompt_tokens, prompt.prompt_tokens)
         # What its replica must hold of it; more, once an engine has said that this is too little.
         self.needed_tokens = self.tokens.needed(lane.route.max_model_len)
         self.is_lane_named = is_lane_named  # by its client: no other lane may take it
         self.client = client  # an opaque key of whoever sent it
-        self.hashes = hashes
-        self.is_stream = is_stream
+        self.hashes, self.is_stream = hashes, is_stream
         self.tier = tier or (lane.tiers.default if lane.tiers is not None else None)  # None: its lane has no tiers
         self.stopwatch = _stopwatch(lane, self.tier, now_s, is_stream=is_stream)
         self.state = _QUEUED
@@ -181,11 +181,11 @@ class ActiveRequest:
         self.must_continue = False  # only a replica that can go on with another one's stream may take it
         self.lane_continued = False  # the last replica of its lane to fail it could have gone on with a lost stream
         self.resends = self.continuations = self.fruitless = 0  # the last: continuations without a token since
-        self.tried = _NOBODY  # replicas that have seen the request and failed it
-        self.avoided = _NOBODY  # those, and replicas that could not be connected to since it last waited
+        # Replicas that have seen the request and failed it; those, and ones that could not be connected to since it last waited.
+        self.tried = self.avoided = _NOBODY
         self.stale_at = self.client_name = ""  # the replica whose idle connection turned out to be closed
         self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
-        self.bounds = bounds
+        self.bounds, self.retry_mark = bounds, retry_mark  # the second: None where its tier has no retry budget
         self.generating_s = self.bounded_by = self.workflow = self.workflow_call = self.standing = None
         # What the engine said it used; the shell notes it.
         self.prompt_tokens_used = self.cached_tokens_used = self.conversation = self.turn_note = None

@@ -27,8 +27,10 @@ def note_arrival(request: ActiveRequest, now_s: float) -> bool:
         tokens = request.prompt.uncached(first.id)
         tier.prompts.finished(tokens)
         tier.work.add(first.line.work_s(tokens), now_s)
-    client, is_retry = tier.clients.of(request.client), tier.returns.arrived(request.client)
+    tier.returns.arrived(request.client)
+    client, mark = tier.clients.of(request.client), request.retry_mark
     client.requests.add(1.0, now_s)
+    is_retry = mark is not None and tier.refused.is_retry(request.client, mark, now_s)
     if is_retry:
         client.retries.add(1.0, now_s)
     return is_retry
@@ -72,6 +74,8 @@ def note_end(request: ActiveRequest, now_s: float) -> None:
         _charge(request, tokens - request.charged_tokens, now_s)
         tier.tokens.finished(tokens)
     refusal = request.refused[0].value if request.refused is not None else ""
+    if refusal and request.retry_mark is not None:
+        tier.refused.refused(request.client, request.retry_mark, now_s)
     tier.accounts.ended(now_s, watch, refusal=refusal, served_tokens=tokens)
     if request.lane.tiers is not None:
         request.lane.tiers.learn(tier, request.client, watch, now_s)

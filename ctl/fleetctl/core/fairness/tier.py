@@ -12,6 +12,7 @@ from fleetctl.core.admission.return_line import ReturnLine
 from fleetctl.core.fairness.clients import ClientShares
 from fleetctl.core.fairness.decayed import DecayedSum
 from fleetctl.core.fairness.figures import TierAccounts
+from fleetctl.core.fairness.retries import RefusedRequests
 from fleetctl.core.routing.budget import BUDGET_SHARE
 from fleetctl.core.slo.breach import Limits
 from fleetctl.model.tiers import own_metrics, slo_of
@@ -56,6 +57,7 @@ class LaneTier:
         "promised",
         "prompts",
         "rank",
+        "refused",
         "returns",
         "served",
         "service",
@@ -82,6 +84,7 @@ class LaneTier:
         self.arrived_s = -math.inf  # its last request
         self.clients = ClientShares()
         self.returns = ReturnLine()
+        self.refused = RefusedRequests()  # lately, where it has a retry budget
         self.in_flight = 0
         self.waiting = 0
         self.accounts = TierAccounts(now_s)
