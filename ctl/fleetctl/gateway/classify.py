@@ -95,8 +95,13 @@ def parse_request(body: bytes) -> ParsedRequest:
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
     is_single = read.n is _EMPTY or bytes(read.n) in _ONE
-    has_length = not (read.max_tokens is _EMPTY is read.max_completion_tokens)
-    output_tokens_max, is_whole = _length(read) if has_length else (None, False)
+    first, second = read.max_completion_tokens, read.max_tokens
+    output_tokens_max, is_whole = None, False
+    if first is not _EMPTY:
+        output_tokens_max, is_whole = _length(first, second)
+    elif second is not _EMPTY:
+        output_tokens_max = _count(number := bytes(second))
+        is_whole = number.isdigit()
     if read.prompt is not _EMPTY and (raw := bytes(read.prompt)):
         text, size, longest, prompts = _completion_prompt(raw)
         is_single = is_single and prompts == 1
@@ -117,7 +122,7 @@ def parse_request(body: bytes) -> ParsedRequest:
             and (read.tools is _EMPTY or bytes(read.tools) in _NONE)
             and (read.logprobs is _EMPTY or bytes(read.logprobs) in _NONE)
         ),
-        has_length=has_length,
+        has_length=first is not _EMPTY or second is not _EMPTY,
         has_whole_length=is_whole,
         has_stop=read.stop is not _EMPTY,
         cache_key=b"" if read.user is _EMPTY is read.prompt_cache_key else _cache_key(read),
@@ -192,21 +197,18 @@ def _image_tokens(image: bytes) -> int:
     return IMAGE_TOKENS_LOW_DETAIL if is_low else IMAGE_TOKENS
 
 
-def _length(read: _Body) -> tuple[int | None, bool]:
-    """Return the length that a request names, as engines rank the keys, and whether it names one, as a whole number.
-
-    None: nothing that an engine would take for a number of tokens, which it will say itself.
-    """
-    first, second = read.max_completion_tokens, read.max_tokens
-    if first is not _EMPTY and second is not _EMPTY:
-        return _count(bytes(first)) or _count(bytes(second)), False
-    number = bytes(second if first is _EMPTY else first)
-    if number.isdigit() and len(number) < 10:
-        return int(number), True
-    return _count(number), False
+def _length(first: msgspec.Raw, second: msgspec.Raw) -> tuple[int | None, bool]:
+    """Return the length of a request that names the key that ranks first, and whether it names that alone, as a whole number."""
+    number = bytes(first)
+    if second is _EMPTY:
+        return _count(number), number.isdigit()
+    return _count(number) or _count(bytes(second)), False
 
 
 def _count(number: bytes) -> int | None:
+    """Return a number of tokens; None for anything an engine would not take for one, which it will say itself."""
+    if number.isdigit() and len(number) < 10:
+        return int(number)
     try:
         return int(_decode_number(number))
     except (msgspec.DecodeError, OverflowError, ValueError):
