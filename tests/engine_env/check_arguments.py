@@ -40,6 +40,12 @@ def _verdict(arguments: list[str]) -> str:
             parsed = parser.parse_args(arguments)
             parsed.model = parsed.model_tag or parsed.model
             cli_args.validate_parsed_serve_args(parsed)
+            # The server looks at this one at its start only.
+            if (
+                parsed.tool_call_parser
+                and parsed.tool_call_parser not in tool_parsers.ToolParserManager.list_registered()
+            ):
+                return f"invalid tool call parser: {parsed.tool_call_parser}"
             engine_arguments.AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
     except SystemExit:
         return complaints.getvalue().strip() or "refused without a word"
@@ -51,6 +57,7 @@ def _verdict(arguments: list[str]) -> str:
 if __name__ == "__main__":
     cli_args = _cli_args()
     engine_arguments = importlib.import_module("vllm.engine.arg_utils")
+    tool_parsers = importlib.import_module("vllm.tool_parsers")
     argparse_utils = importlib.import_module("vllm.utils.argparse_utils")
     parser = cli_args.make_arg_parser(argparse_utils.FlexibleArgumentParser(prog="vllm serve"))
     flags = sorted({flag for action in parser._actions for flag in action.option_strings})

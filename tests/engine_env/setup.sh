@@ -21,6 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 vllm_version=0.32.0
 xgrammar_version=0.2.8
+sglang_version=0.5.23
 
 # The stamp holds what the environment was made from: a change to any of it makes it anew.
 wanted=$(cat "$here/requirements.txt" "$here/make_tiny_model.py" "$here/setup.sh" | cksum)
@@ -56,6 +57,13 @@ printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm_version" > 
 cat > "$packages/amx_permission.pth" <<'EOF'
 import ctypes, platform; platform.machine() == "x86_64" and platform.system() == "Linux" and ctypes.CDLL(None).syscall(158, 0x1023, 18)
 EOF
+
+say "unpacking SGLang's Python, for its argument parser: neither its kernels nor what they need"
+wheels=$(mktemp -d)
+pip download --no-deps --dest "$wheels" "sglang==$sglang_version"
+rm -rf "$venv/sglang"
+"$venv/bin/python" -m zipfile -e "$wheels"/sglang-*.whl "$venv/sglang"
+rm -rf "$wheels"
 
 say "making the tiny model"
 HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_tiny_model.py" "$venv/models/tiny"

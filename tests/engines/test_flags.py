@@ -11,6 +11,7 @@ from fleetctl.engine_kit.flags import flag_errors, known_flags, reserved_errors
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl_emulator.options import flags as emulator_flags
+from tests.engines.rendered_profiles import profiles, rendered
 from tests.engines.test_launch import TGI_FLAGS, launch, options
 
 if TYPE_CHECKING:
@@ -60,7 +61,19 @@ def test_a_flag_of_a_newer_engine_is_taken_once_the_user_lists_it(own_config: Pa
 
 
 def test_an_engine_without_a_list_is_given_what_it_is_given() -> None:
-    assert refused("sglang", "--anything") == []
+    assert known_flags("acme") == frozenset()
+    assert refused("acme", "--anything") == []
+
+
+@pytest.mark.slow  # ten whole fleets are planned
+@pytest.mark.timeout(300)
+def test_ten_profiles_are_rendered_in_flags_that_their_engines_have() -> None:
+    assert len(profiles()) >= 10
+    for engine in ("tgi", "llamacpp", "sglang", "vllm"):
+        argvs = rendered(engine)
+        assert {name.partition("/")[0] for name in argvs} == profiles().keys()
+        unknown = {name: options(argv).keys() - known_flags(engine) for name, argv in argvs.items()}
+        assert not {name: flags for name, flags in unknown.items() if flags}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +108,7 @@ def test_what_is_the_users_is_no_flag_of_ours(engine: str, words: tuple[str, ...
     assert not list(reserved_errors(lane, load_engine(engine).capabilities))
 
 
-@pytest.mark.parametrize("engine", ["vllm", "tgi", "emulator", "llamacpp"])
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator", "llamacpp"])
 def test_every_flag_of_ours_is_one_that_the_engine_has(engine: str) -> None:
     unlisted = {"--model"} if engine == "vllm" else set()  # it takes the model as a word, and the flag still
     assert load_engine(engine).capabilities.reserved_flags.keys() <= known_flags(engine) | unlisted

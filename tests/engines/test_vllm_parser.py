@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +19,15 @@ from fleetctl.core.plan.fleet import make_plan
 from fleetctl.engine_kit.flags import known_flags
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.serving import PerformanceMode, Speculation, SpeculationMethod
 from fleetctl.operations.profiles import find_profile
 from fleetctl.operations.rendering import render
 from fleetctl.plugins import load_provider
 from fleetctl.testing import samples
 from fleetctl_vllm.engine import VllmEngine
+from fleetctl_vllm.launch import REASONING_PARSERS, TOOL_CALL_PARSERS
 from tests.engines.environment import CHECKOUT, engine_env, offline
+from tests.engines.rendered_profiles import MIXTURE, profiles, rendered
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
@@ -41,6 +45,13 @@ LLAMA_70B = {
 }  # fmt: skip
 
 
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+    "vocab_size": 32000, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-05, "num_local_experts": 8, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Parser:
     """One vLLM for all questions: importing it takes longer than judging a hundred command lines."""
@@ -48,10 +59,10 @@ class Parser:
     process: subprocess.Popen[str]
     model: Path
 
-    def verdicts(self, argvs: list[tuple[str, ...]]) -> list[str]:
+    def verdicts(self, argvs: list[tuple[str, ...]], *, model: Path | None = None) -> list[str]:
         """Return what it says of `vllm serve` lines: "" for one it takes."""
         assert all(argv[1] == "serve" for argv in argvs)
-        found: list[str] = self._answer([[str(self.model), *argv[3:]] for argv in argvs])
+        found: list[str] = self._answer([[str(model or self.model), *argv[3:]] for argv in argvs])
         assert len(found) == len(argvs)
         return found
 
@@ -73,7 +84,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
     place = tmp_path_factory.mktemp("parser")
     model = place / "model"
     model.mkdir()
-    (model / "config.json").write_text(json.dumps(LLAMA_70B))
+    write_model(model, LLAMA_70B)
     command = [engine_env() / "bin" / "python", CHECKOUT / "tests" / "engine_env" / "check_arguments.py"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(model), **offline()}
     with (
@@ -84,6 +95,30 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
     ):
         yield Parser(process, model)
         process.kill()
+
+
+def write_model(directory: Path, config: dict[str, Any]) -> None:
+    """Write a model's shape, and the tiny one's tokenizer with the marks that reasoning parsers look for in it."""
+    (directory / "config.json").write_text(json.dumps(config))
+    for file in (engine_env() / "models" / "tiny").glob("*token*"):
+        shutil.copy(file, directory)
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    taken = [token["id"] for token in tokenizer["added_tokens"]] + list(tokenizer["model"]["vocab"].values())
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    marks = ("<think>", "</think>", "[THINK]", "[/THINK]", "[TOOL_CALLS]")
+    tokenizer["added_tokens"] += [
+        {"id": number, "content": mark, "special": True, **plain} for number, mark in enumerate(marks, max(taken) + 1)
+    ]
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+@pytest.fixture
+def mixture(tmp_path: Path) -> Path:
+    """Return the directory of a model with experts: the shape of Mixtral 8x7B."""
+    directory = tmp_path / "mixture"
+    directory.mkdir()
+    write_model(directory, MIXTRAL)
+    return directory
 
 
 def launched(settings: LaunchSettings) -> tuple[str, ...]:
@@ -110,6 +145,43 @@ async def test_every_lane_of_every_packaged_profile_is_taken(
     assert len(argvs) >= 9
     refused = dict(zip(argvs, parser.verdicts(list(argvs.values())), strict=True))
     assert not {name: complaint for name, complaint in refused.items() if complaint}
+
+
+def test_every_lane_of_ten_profiles_is_taken_as_the_plan_decides_it(
+    parser: Parser, mixture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    argvs = rendered("vllm")
+    assert len(profiles()) >= 10
+    assert {name.partition("/")[0] for name in argvs} == profiles().keys()
+    for model, chosen in (
+        (mixture, {n: argv for n, argv in argvs.items() if n.startswith(MIXTURE)}),
+        (parser.model, {n: argv for n, argv in argvs.items() if not n.startswith(MIXTURE)}),
+    ):
+        verdicts = parser.verdicts(list(chosen.values()), model=model)
+        refused = dict(zip(chosen, verdicts, strict=True))
+        assert not {name: complaint for name, complaint in refused.items() if complaint}
+
+
+def test_every_way_of_serving_is_taken(parser: Parser, mixture: Path) -> None:
+    base = samples.lane_plan("short").launch
+    settings = [
+        *(replace(base, tool_call_parser=dialect) for dialect in TOOL_CALL_PARSERS),
+        *(replace(base, reasoning_parser=dialect) for dialect in REASONING_PARSERS),
+        *(replace(base, performance_mode=mode) for mode in PerformanceMode),
+        replace(base, stream_interval=8, long_prefill_tokens=512, max_queued_requests=300, priority_scheduling=True),
+        replace(base, speculation=Speculation(method=SpeculationMethod.NGRAM, tokens=1)),
+        replace(base, speculation=Speculation(method=SpeculationMethod.NGRAM, tokens=8)),
+    ]
+    argvs = [launched(one) for one in settings]
+    refused = dict(zip(argvs, parser.verdicts(argvs), strict=True))
+    assert not {argv: complaint for argv, complaint in refused.items() if complaint}
+    experts = [
+        launched(replace(base, expert_parallel=True, tensor_parallel=tensor_parallel)) for tensor_parallel in (2, 8)
+    ]
+    assert parser.verdicts(experts, model=mixture) == ["", ""]
+    wrong = [launched(replace(base, tool_call_parser="hermess")), launched(replace(base, reasoning_parser="qwen9"))]
+    assert all(parser.verdicts(wrong))
 
 
 def test_every_combination_of_launch_settings_is_taken(parser: Parser) -> None:
