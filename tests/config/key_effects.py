@@ -100,6 +100,11 @@ def served(profile: Profile) -> object:
     return behaviour(desired(profile))
 
 
+def named_models(profile: Profile) -> object:
+    """Return what clients may call each model, and what stands in for it."""
+    return table(profile).models
+
+
 def lenders(profile: Profile) -> object:
     """Return whose replicas each lane may use besides its own."""
     routes = RoutingState(random.Random(1))

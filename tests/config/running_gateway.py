@@ -127,7 +127,7 @@ def _shape_of(body: bytes) -> object:
 
 def _turns(count: int, words: int) -> dict[str, Any]:
     text = "tell me more " * words
-    return {"model": "llama", "messages": [{"role": "user", "content": text}] * count}
+    return {"model": "meta-llama/Llama-3.1-8B-Instruct", "messages": [{"role": "user", "content": text}] * count}
 
 
 def _table(desired: Desired, step: LadderStep) -> RoutingTable:

@@ -26,6 +26,7 @@ from tests.config.key_effects import (
     launch_digests,
     lenders,
     limits,
+    named_models,
     own_costs,
     pacing,
     plan_or_refusal,
@@ -123,6 +124,12 @@ _PROMISES = {
     )
     for percentile in _PERCENTILES
 }  # fmt: skip
+_ID = "meta-llama/Llama-3.1-8B-Instruct"
+# A model called short, as the lane is; both have lanes of their own.
+_MODELS = {
+    "model": None, "models": {"short": {"id": _ID}, "other": {"id": _ID}}, "lanes.short.model": "short",
+    "lanes.long.model": "short", "lanes.batch.model": "other", "lanes.batch.match": {},
+}  # fmt: skip
 _KIND = {"workflows.kinds.short": {"slo": {"p99": "30s"}}}
 
 PROBES: dict[str, Probe] = {
@@ -132,6 +139,17 @@ PROBES: dict[str, Probe] = {
     "model.kv_cache": Probe(value="fp8", effect=plan_or_refusal),
     "model.served_name": Probe(value="llama", effect=served),
     "model.path": Probe(value="weights", effect=plan_or_refusal),  # there are none: no card to plan with
+    "model.aliases": Probe(value=["llama"], effect=named_models),
+    "model.adapters.*": Probe(value="./adapter", effect=commands, base={"engine": "vllm"}),
+    "models.*.id": Probe(value="meta-llama/Llama-3.1-70B-Instruct", effect=plan_or_refusal, base=_MODELS),
+    "models.*.quantization": Probe(value="fp8", effect=plan_or_refusal, base=_MODELS),
+    "models.*.kv_cache": Probe(value="fp8", effect=plan_or_refusal, base=_MODELS),
+    "models.*.path": Probe(value="weights", effect=plan_or_refusal, base=_MODELS),
+    "models.*.aliases": Probe(value=["llama"], effect=named_models, base=_MODELS),
+    "models.*.adapters.*": Probe(value="./adapter", effect=commands, base=_MODELS | {"engine": "vllm"}),
+    "models.*.share": Probe(value="80%", effect=demand, base=_MODELS),
+    "models.*.fallback": Probe(value="other", effect=named_models, base=_MODELS),
+    "lanes.*.model": Probe(value="other", effect=commands, base=_MODELS | {"lanes.short.match": {"stream": True}}),
     "engine": Probe(value="tgi", effect=commands),
     "engine.kind": Probe(value="tgi", effect=commands, base={"engine": {"kind": "vllm"}}),
     "engine.version": Probe(value="0.31.0", effect=launch_digests, base={"engine": {"kind": "vllm"}}),
@@ -292,15 +310,18 @@ KEYS = sorted({".".join(path) for path in leaves(SCHEMA)})
 
 
 def with_key(tree: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
-    """Return the tree with one key set; `*` is the lane called short."""
+    """Return the tree with one key set, or without it for None; `*` is the lane, or the model, called short."""
     changed = deepcopy(tree)
-    parts = dotted.replace("*", "short").replace("p99.9", "p99,9").split(".")
+    parts = dotted.replace("*", "short", 1).replace("*", "spare").replace("p99.9", "p99,9").split(".")
     node = changed
     for part in parts[:-1]:
         if not isinstance(node.get(part), dict):
             node[part] = {}
         node = node[part]
-    node[parts[-1].replace(",", ".")] = value
+    if value is None:
+        node.pop(parts[-1], None)
+    else:
+        node[parts[-1].replace(",", ".")] = value
     return changed
 
 

@@ -91,6 +91,7 @@ def planned(
     return make_plan(
         profile,
         model_card=resolve_model(profile.model, CATALOGUE),
+        other_models={model.name: resolve_model(model, CATALOGUE) for model in profile.other_models},
         catalogue=CATALOGUE,
         offerings=offerings,
         profile_hash="hash",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -176,7 +176,7 @@ async def test_prefill_only_plans_by_the_same_call() -> None:
     ],
 )
 async def test_a_precision_that_a_lanes_engine_lacks_is_refused_before_anything_starts(
-    engine: str, model: dict[str, Precision], message: str
+    engine: str, model: dict[str, Any], message: str
 ) -> None:
     profile = profile_with()
     lanes = tuple(replace(lane, engine=engine) for lane in profile.lanes)

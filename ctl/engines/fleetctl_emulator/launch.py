@@ -38,7 +38,7 @@ def arguments(  # noqa: PLR0913  # they are what a replica's command line is mad
 
 def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
     settings = lane_plan.launch
-    card, gpu = plan.model_card, lane_plan.gpu_spec or plan.gpu_spec
+    card, gpu = plan.card_of(lane_plan), lane_plan.gpu_spec or plan.gpu_spec
     return {
         # The emulator times a model by its shape, so it wants the name the shape is known by, not a directory.
         "--model": card.id if card else settings.model,
@@ -56,6 +56,7 @@ def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--priority-scheduling": settings.priority_scheduling,
         "--no-prefix-caching": not settings.prefix_caching,
+        "--lora-modules": tuple(f"{name}={where}" for name, where in settings.adapters.items()),
         "--shutdown-timeout-s": settings.shutdown_timeout_s,
     }
 

@@ -36,7 +36,9 @@ class OpenAiRoutes:
         body = read_body(ChatBody, await request.read())
         self._check(body)
         generation = chat_generation(body, seed=self._options.seed, request_id=self._id(request, "chatcmpl"))
-        return await self._service.respond(request, generation, self._format(generation, is_chat=True), is_chat=True)
+        return await self._service.respond(
+            request, generation, self._format(generation, body.model, is_chat=True), is_chat=True
+        )
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion."""
@@ -45,7 +47,9 @@ class OpenAiRoutes:
         generation = completion_generation(
             body, self._service.texts, seed=self._options.seed, request_id=self._id(request, "cmpl")
         )
-        return await self._service.respond(request, generation, self._format(generation, is_chat=False), is_chat=False)
+        return await self._service.respond(
+            request, generation, self._format(generation, body.model, is_chat=False), is_chat=False
+        )
 
     async def models(self, _: web.Request) -> web.Response:
         """Say what is served."""
@@ -58,14 +62,18 @@ class OpenAiRoutes:
             "parent": None,
             "max_model_len": self._service.max_model_len,
         }
-        return web.json_response({"object": "list", "data": [card]})
+        adapters = [
+            card | {"id": name, "root": where, "parent": self._options.served_model_name, "max_model_len": None}
+            for name, where in self._options.adapters.items()
+        ]
+        return web.json_response({"object": "list", "data": [card, *adapters]})
 
-    def _format(self, generation: GenerationRequest, *, is_chat: bool) -> OpenAiFormat:
+    def _format(self, generation: GenerationRequest, named: str | None, *, is_chat: bool) -> OpenAiFormat:
         return OpenAiFormat(
             is_chat=is_chat,
             request_id=generation.request_id,
             created_s=int(self._service.now_s()),
-            model=self._options.served_model_name,
+            model=named if named and named in self._options.adapters else self._options.served_model_name,
             wants_usage=generation.wants_usage,
             wants_continuous_usage=generation.wants_continuous_usage,
             prompts=len(generation.prompts),
@@ -77,7 +85,7 @@ class OpenAiRoutes:
     def _check(self, body: ChatBody | CompletionBody) -> None:
         """Refuse what vLLM refuses before it looks at the prompt."""
         served = self._options.served_model_name
-        if self._checks_model and body.model and body.model != served:
+        if self._checks_model and body.model and body.model != served and body.model not in self._options.adapters:
             raise EngineRefusal(
                 RefusalReason.UNKNOWN_MODEL,
                 f"The model `{body.model}` does not exist. Valid aliases: {served}.",

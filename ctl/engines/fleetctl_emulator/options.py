@@ -25,6 +25,7 @@ class EmulatorOptions:
     engine_version: str  # that it says it is; empty: the newest known
     model: str
     served_model_name: str
+    adapters: dict[str, str]  # LoRA adapters served beside the model: by name, where they lie
     model_card: str  # JSON, in place of looking `model` up
     gpu: str
     gpu_spec: str  # JSON, in place of looking `gpu` up
@@ -68,6 +69,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         engine_version=given.engine_version,
         model=given.model,
         served_model_name=given.served_model_name or given.model,
+        adapters=dict(given.lora_modules),
         model_card=given.model_card,
         gpu=given.gpu,
         gpu_spec=given.gpu_spec,
@@ -120,6 +122,7 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="a model of the catalogue, or a directory with a config.json")
     add("--model-card", default="", metavar="JSON", help="the model's shape, instead of looking --model up")
     add("--served-model-name", default="", help="what clients put in `model` (default: --model)")
+    add("--lora-modules", type=_adapter, nargs="+", default=(), metavar="NAME=PATH", help="LoRA adapters, by name")
     add("--gpu", required=True, help="a GPU of the catalogue")
     add("--gpu-spec", default="", metavar="JSON", help="the GPU's datasheet, instead of looking --gpu up")
     add("--tensor-parallel", type=_count, default=1)
@@ -184,6 +187,13 @@ def _count(text: str) -> int:
 
 def _none_or_more(text: str) -> int:
     return int(_number(int, text, lambda value: value >= 0, "0 or more"))
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    name, _, where = text.partition("=")
+    if not (name and where):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, where
 
 
 def _port(text: str) -> int:

@@ -109,6 +109,8 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--enable-expert-parallel": settings.expert_parallel,
         "--speculative-config": _speculative_config(settings.speculation),
         "--enable-prompt-tokens-details": True,  # else nobody learns how much of a prompt was cached
+        "--enable-lora": bool(settings.adapters),
+        "--lora-modules": tuple(f"{name}={where}" for name, where in settings.adapters.items()),
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }
 

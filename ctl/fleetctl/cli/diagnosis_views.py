@@ -69,7 +69,8 @@ def _explained(found: RequestExplanation, now: datetime) -> tuple[str, OutputSec
         return name, lines(f"{name}: {found.headline}", f"Request  answered {at}; it never had a lane, nor a replica")
     return trace.id, lines(
         f"{trace.id}: {found.headline}",
-        f"Request  lane {trace.lane}{f', tier {trace.tier}' if trace.tier else ''}, accepted {format_clock_time(trace.at, now)}, "
+        f"Request  lane {trace.lane}{f' of model {trace.model}' if trace.model else ''}"
+        f"{f', tier {trace.tier}' if trace.tier else ''}, accepted {format_clock_time(trace.at, now)}, "
         f"{trace.prompt_tokens:,} prompt tokens, {trace.output_tokens:,} generated, "
         f"{format_duration(trace.total_s)} in all, ended as {trace.ending}",
         *(f"{'Time' if not number else '':<8} {step}" for number, step in enumerate(found.steps)),

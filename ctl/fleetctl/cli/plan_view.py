@@ -46,11 +46,21 @@ def plan_sections(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
 def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
     """Return what a person says yes or no to: replicas, forecast, cost."""
     return (
-        lines(f"Plan for {plan.fleet}: {profile.model.name} ({_precisions(profile, plan)}), sizing {plan.sizing}"),
+        lines(f"Plan for {plan.fleet}: {_models(profile, plan)}, sizing {plan.sizing}"),
         _replicas(plan),
         _forecast(profile, plan),
         lines(_cost(plan)),
     )
+
+
+def _models(profile: Profile, plan: Plan) -> str:
+    """Return each model, with the precisions in which its lanes load the weights."""
+    shown = []
+    for model in profile.models:
+        lanes = [plan.lane(lane.name) for lane in profile.lanes if profile.model_of(lane) is model]
+        loaded = dict.fromkeys(lane.launch.quantization.value for lane in lanes)
+        shown.append(f"{model.name} ({', '.join(loaded) or model.quantization.value})")
+    return ", ".join(shown)
 
 
 def preflight_section(provider: str, findings: tuple[Finding, ...]) -> OutputSection:
@@ -151,12 +161,6 @@ def _ttft(f: Forecast) -> str:
 
 def _itl(f: Forecast) -> str:
     return f"{format_duration(f.itl_p99_s)} ({format_duration(f.itl_p99_low_s)}-{format_duration(f.itl_p99_high_s)})"
-
-
-def _precisions(profile: Profile, plan: Plan) -> str:
-    """Return in which precisions the weights are, as loaded."""
-    loaded = dict.fromkeys(lane.launch.quantization.value for lane in plan.lanes)
-    return ", ".join(loaded) or profile.model.quantization.value
 
 
 def _launch(plan: Plan) -> OutputSection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
@@ -24,9 +25,10 @@ from fleetctl.model.tiers import NO_BOUNDS, NO_SLO, TierSpec
 from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from fleetctl.config import generation_shape, lane_shape, shape, tier_shape, workflow_shape
+    from fleetctl.config import generation_shape, lane_shape, model_shape, shape, tier_shape, workflow_shape
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
@@ -35,15 +37,42 @@ _OF_LANES = GenerationSpec()  # a key does not say how its answers count, nor wh
 
 def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSummary | None) -> Profile:
     """Return the profile; paths in it are absolute, and what the workload leaves open comes from its trace."""
+    models = tuple(_models(section, base_dir))
     return build(
         Profile,
         section,
-        model=build(ModelSpec, section.model, path=_absolute(section.model.path, base_dir)),
+        model=models[0],
+        other_models=models[1:],
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),
         workflows=_workflows(section.workflows) if section.workflows is not None else None,
         tiers=tuple(_tier(name, tier) for name, tier in section.tiers.items()),
+    )
+
+
+def _models(section: shape.ProfileShape, base_dir: Path) -> Iterator[ModelSpec]:
+    """Yield the models of either spelling; what shares leave open is divided among those that say none."""
+    if section.model is not None:
+        yield _model(section.model, base_dir, served_name=section.model.served_name, fallback="", share=1.0)
+    given = [model.share for model in section.models.values() if model.share is not None]
+    left = max(0.0, 1.0 - math.fsum(given)) / max(1, len(section.models) - len(given))
+    for name, model in section.models.items():
+        share = left if model.share is None else model.share
+        yield _model(model, base_dir, served_name=name, fallback=model.fallback, share=share)
+
+
+def _model(section: model_shape.WeightsOfModelShape, base_dir: Path, **own: Any) -> ModelSpec:  # noqa: ANN401  # as build
+    return build(
+        ModelSpec,
+        section,
+        path=_absolute(section.path, base_dir),
+        # A hub id looks like a relative path; the engines themselves fetch it.
+        adapters={
+            name: _absolute(where, base_dir) if where.startswith(("./", "../", "/")) else where
+            for name, where in section.adapters.items()
+        },
+        **own,
     )
 
 
@@ -144,6 +173,7 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         emulator=_emulator(profile.emulator, section.emulator),
         generation=_generation(profile.generation, section.generation),
         tier=section.tier or "",
+        model=(section.model or next(iter(profile.models))) if profile.models else "",
         weights=build(WeightsSpec, section.weights, path=_absolute(section.weights.path, base_dir))
         if section.weights is not None
         else None,

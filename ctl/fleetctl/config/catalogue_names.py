@@ -26,10 +26,14 @@ def name_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     catalogue = load_catalogue()
     providers = plugins.installed_providers()
     yield from _unknown(("provider",), tree.get("provider"), providers, "an installed provider")
-    model = _section(tree, "model")
-    if not model.get("path"):  # of that the weights' own config.json says everything, and planning reads it
-        mend = "add it with `fleetctl model add ID` (or a directory with its config.json), or give model.path"
-        yield from _unknown(("model", "id"), model.get("id"), catalogue.models, "a known model", mend)
+    models: list[tuple[KeyPath, dict[str, Any]]] = [(("model",), _section(tree, "model"))]
+    several = _section(tree, "models")
+    models += [(("models", name), _section(several, name)) for name in several]
+    for path, model in models:
+        if model.get("path"):  # of that the weights' own config.json says everything, and planning reads it
+            continue
+        mend = f"add it with `fleetctl model add ID` (or a directory with its config.json), or give {'.'.join(map(str, path))}.path"
+        yield from _unknown((*path, "id"), model.get("id"), catalogue.models, "a known model", mend)
     gpus = _section(tree, "capacity").get("gpus")
     for index, gpu in enumerate(gpus if isinstance(gpus, list) else []):
         mend = "add it to gpus.yaml in your profiles directory"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.faults import ProfileFault
 from fleetctl.config.fields import token_range
+from fleetctl.config.model_checks import model_faults
 from fleetctl.config.tier_checks import tier_faults
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.lanes import LaneChoice
@@ -23,7 +24,10 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     """Yield the faults between sections. Reads the raw tree, so that a fault elsewhere does not hide these."""
     lanes = {str(name): lane for name, lane in _section(tree, "lanes").items() if isinstance(lane, dict)}
     yield from _spill_faults(lanes)
-    yield from _coverage_faults(lanes)
+    for model in dict.fromkeys(str(lane.get("model") or "") for lane in lanes.values()):
+        own = {name: lane for name, lane in lanes.items() if str(lane.get("model") or "") == model}
+        yield from _coverage_faults(own, model if len(own) < len(lanes) else "")
+    yield from model_faults(tree, lanes)
     yield from _node_faults(lanes, _section(tree, "capacity"))
     yield from _gateway_faults(_section(tree, "gateway"))
     yield from _generation_faults(_section(tree, "generation"), lanes)
@@ -58,8 +62,8 @@ class _MatchedLane:
     has_own_capacity: bool  # pins something of what its engines can hold
 
 
-def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
-    """Name the requests that lane choice refuses, where a profile has lanes at all."""
+def _coverage_faults(lanes: dict[str, Any], model: str) -> Iterator[ProfileFault]:
+    """Name the requests that lane choice refuses, where a profile has lanes at all; `model` is theirs alone."""
     try:
         found = [
             _MatchedLane(
@@ -74,13 +78,15 @@ def _coverage_faults(lanes: dict[str, Any]) -> Iterator[ProfileFault]:
         return  # reported as a fault of that key; what the lane would take is not known
     if not found:
         return
-    choice = LaneChoice(found)
+    choice, of_model = LaneChoice(found), f" of model {model}" if model else ""
     yield from _length_faults(found)
     yield from _unreachable_faults(found)
     gaps = {stream: _gaps(choice, stream=stream) for stream in (True, False)}
     for kind, gap in _uncovered(gaps):
         wanted = ", ".join(gap)
-        message = f"no lane takes {kind} requests with {wanted}; give one lane no match, so that it takes the rest"
+        message = (
+            f"no lane{of_model} takes {kind} requests with {wanted}; give one lane no match, so that it takes the rest"
+        )
         yield ProfileFault(path=("lanes",), message=message)
 
 

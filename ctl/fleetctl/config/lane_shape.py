@@ -21,6 +21,7 @@ from fleetctl.config.fields import (
 from fleetctl.config.forms import VERSION_FORM
 from fleetctl.config.generation_shape import GenerationShape
 from fleetctl.config.launch_shape import LaunchShape
+from fleetctl.config.model_shape import ModelName
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
 from fleetctl.units import format_duration
@@ -269,6 +270,9 @@ class LaneShape(ProfileSection):
     )
     emulator: EmulatorShape | None = Field(default=None, description="How this lane's emulated engines differ.")
     launch: LaunchShape = Field(default_factory=LaunchShape, description="Launch settings pinned by hand.")
+    model: ModelName | None = Field(
+        default=None, description="Which of the fleet's models it serves, by name. Unset: the only one."
+    )
     weights: WeightsShape | None = Field(
         default=None,
         description="The fleet's model from elsewhere, where this lane's engine reads another format. Unset: as model says.",

@@ -16,7 +16,6 @@ from fleetctl.config.fields import (
     Duration,
     FilterName,
     Name,
-    Number,
     OnDemand,
     OnFailureChoice,
     OpenShare,
@@ -29,10 +28,10 @@ from fleetctl.config.fields import (
 )
 from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
+from fleetctl.config.model_shape import MODELS_MAX, ModelName, ModelShape, NamedModelShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.config.tier_shape import TIERS_MAX, TierShape
 from fleetctl.config.workflow_shape import WorkflowsShape
-from fleetctl.model.catalogue import Precision
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
 
 _CONTROL = ControlSpec()
@@ -52,23 +51,6 @@ class DistributionShape(ProfileSection):
         if self.p50 > self.p99:
             raise ValueError(f"p50 ({self.p50:g}) is above p99 ({self.p99:g})")
         return self
-
-
-class ModelShape(ProfileSection):
-    """Which weights are served, in which precision."""
-
-    id: Annotated[str, Field(min_length=1)] = Field(
-        description="The model's hub id, such as meta-llama/Llama-3.1-8B-Instruct."
-    )
-    quantization: Number = Field(default=Precision.BF16, description="Number format of the weights.")
-    kv_cache: Number | None = Field(
-        default=None, description="Number format of the KV cache. Unset: the engine's own choice."
-    )
-    served_name: str = Field(default="", description='What clients put in "model". Unset: the id.')
-    path: str = Field(
-        default="",
-        description="A local directory with the weights, or a GGUF file for an engine that reads those; relative to this file.",
-    )
 
 
 class WorkloadShape(ProfileSection):
@@ -316,11 +298,17 @@ class GatewayShape(ProfileSection):
 
 
 class ProfileShape(ProfileSection):
-    """A fleet of LLM inference engines: one model, lanes with SLOs, the demand, the limits."""
+    """A fleet of LLM inference engines: its models, lanes with SLOs, the demand, the limits."""
 
     api_version: Literal["fleetctl/v1"] = Field(alias="apiVersion", description="The profile language: fleetctl/v1.")
     name: Name = Field(description="The fleet's name.")
-    model: ModelShape = Field(description="Which weights are served.")
+    model: ModelShape | None = Field(
+        default=None, description="Which weights are served. A fleet of several has models in its place."
+    )
+    models: Annotated[dict[ModelName, NamedModelShape], Field(max_length=MODELS_MAX)] = Field(
+        default_factory=dict,
+        description='Several models by name: what clients put in "model". Each lane names its own. Unset: model says which.',
+    )
     engine: EngineChoice = Field(
         description="The engine of every lane that names no other: its name, or {kind, version, executable}."
     )

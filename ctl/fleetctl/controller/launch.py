@@ -137,7 +137,7 @@ class Launcher:
             port=0,
             tags={
                 "lane": action.lane,
-                "model": desired.profile.model.name,
+                "model": lane_plan.launch.served_name,
                 "quantization": lane_plan.launch.quantization.value,
                 "gpu_type": offering.gpu,
             },

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.controller.route_models import route_models
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.eviction_guard import effective_guard
@@ -88,6 +89,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
         key_names=dict(key_names),
         key_tiers=dict(key_tiers),
         tiers=route_tiers(profile.tiers),
+        models=route_models(desired, memory.rollout),
         **_part(RequestRules, profile.gateway),
     )
 
@@ -135,6 +137,7 @@ def _lane(
         lacks_replicas=lane_memory.lost_since is not None,
         replacement_s=expected_replacement_s(planned, records) if is_replaced else None,
         engine=visible_engine(engine_of, spec).name,
+        model=spec.model,
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
@@ -224,8 +227,9 @@ class _Started:
         if self.before is None:
             return ()
         own = {record.served_name for record in records if _is_routed(record) and record.served_name}
-        names = own | {self.desired.profile.model.name, self.before.profile.model.name}
-        return tuple(sorted(names)) if len(names) > 1 else ()
+        today = {model.name for model in self.desired.profile.models}
+        names = own | today | {model.name for model in self.before.profile.models}
+        return tuple(sorted(names)) if names != today else ()
 
     def lane_of(self, record: Replica) -> str:
         """Return the lane whose settings a replica was started with: its own, unless it came from another."""
@@ -242,6 +246,8 @@ def _open_lanes(desired: Desired, rollout: Rollout | None, records: tuple[Replic
     """Return the fleet as in force, without the new lanes that no replica serves yet."""
     desired = in_force(desired, rollout)
     hidden = hidden_lanes(desired, rollout, records)
+    open_models = {spec.model for spec in desired.profile.lanes if spec.name not in hidden}
+    hidden = frozenset(spec.name for spec in desired.profile.lanes if spec.name in hidden and spec.model in open_models)
     if not hidden:
         return desired
     lanes = tuple(
@@ -278,17 +284,17 @@ def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> fl
     By the performance model; without a model card by the plan's own forecast.
     """
     tokens = max(1, round(lane_plan.prompt_tokens_mean))
-    gpu = lane_plan.gpu_spec or plan.gpu_spec
-    if plan.model_card is None or gpu is None:
+    gpu, card = lane_plan.gpu_spec or plan.gpu_spec, plan.card_of(lane_plan)
+    if card is None or gpu is None:
         return tokens / max(1e-3, lane_plan.forecast.ttft_p50_s) * speed
     launch = lane_plan.launch
     model = step_model(
-        plan.model_card,
+        card,
         gpu,
         tensor_parallel=lane_plan.tensor_parallel,
         pipeline_parallel=lane_plan.node_count,
         precision=launch.quantization,
-        kv_precision=launch.kv_cache or plan.model_card.native_precision,
+        kv_precision=launch.kv_cache or card.native_precision,
     )
     rate = model.prefill_tokens_per_s(
         batched_tokens_max=launch.max_num_batched_tokens,

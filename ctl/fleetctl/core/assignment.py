@@ -24,8 +24,8 @@ def assignment_refusal(record: Replica, lane: str, plan: Plan) -> str:
     if lane_plan is None:
         return f"there is no lane {lane!r}"
     held, launch = record.capacity, lane_plan.launch
-    if record.engine != lane_plan.engine:
-        return f"lane {lane!r} runs on {lane_plan.engine}, and {record.id} is {record.engine}"
+    if different := _of_another_kind(record, lane_plan, plan):
+        return different
     if held is None:
         return f"what {record.id} can hold was not recorded when it was launched"
     if held.max_model_len < launch.max_model_len:
@@ -34,6 +34,16 @@ def assignment_refusal(record: Replica, lane: str, plan: Plan) -> str:
         )
     if held.precision is not launch.quantization:
         return f"lane {lane!r} runs {launch.quantization}, and {record.id} was started with {held.precision}"
+    return ""
+
+
+def _of_another_kind(record: Replica, lane_plan: LanePlan, plan: Plan) -> str:
+    """Return which engine or model of another lane it runs, one clause; a name that no lane has any more is no other model."""
+    lane, name = lane_plan.lane, lane_plan.launch.served_name
+    if record.served_name in {each.launch.served_name for each in plan.lanes} - {name, ""}:
+        return f"lane {lane!r} serves {name}, and {record.id} {record.served_name}"
+    if record.engine != lane_plan.engine:
+        return f"lane {lane!r} runs on {lane_plan.engine}, and {record.id} is {record.engine}"
     return ""
 
 
@@ -78,16 +88,16 @@ def _keeps_itl(started: LanePlan, planned: LanePlan, spec: LaneSpec, plan: Plan)
     promised = spec.slo.strictest(Metric.ITL)
     if promised is None or tokens <= planned.launch.max_num_batched_tokens:
         return True
-    gpu = planned.gpu_spec or plan.gpu_spec
-    if plan.model_card is None or gpu is None:
+    gpu, card = planned.gpu_spec or plan.gpu_spec, plan.card_of(planned)
+    if card is None or gpu is None:
         return False
     model = step_model(
-        plan.model_card,
+        card,
         gpu,
         tensor_parallel=planned.tensor_parallel,
         pipeline_parallel=planned.node_count,
         precision=planned.launch.quantization,
-        kv_precision=planned.launch.kv_cache or plan.model_card.native_precision,
+        kv_precision=planned.launch.kv_cache or card.native_precision,
     )
     seqs = min(planned.forecast.concurrency, planned.launch.max_num_seqs, tokens / 2)
     resident = planned.prompt_tokens_mean + planned.output_tokens_mean / 2

@@ -49,6 +49,5 @@ def _beyond_maximum(view: LaneView) -> int:
 def _lends_to(lender: LaneView, borrower: LaneView) -> bool:
     """Whether a lane's replicas take another's requests; what an operator or an outage has set is not its need."""
     one, other = lender.spec, borrower.spec
-    is_alike = (one.engine, one.emulator.flavour) == (other.engine, other.emulator.flavour)
     is_measured = lender.override is None and lender.pressure.validity is Validity.OK
-    return one.name != other.name and one.lends and is_alike and is_measured
+    return one.name != other.name and one.lends and one.serves_as(other) and is_measured

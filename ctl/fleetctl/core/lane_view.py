@@ -175,8 +175,7 @@ def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePres
 
 def _shares_replicas(one: LaneSpec, other: LaneSpec) -> bool:
     """Whether requests of one lane may be sent to replicas of the other."""
-    is_alike = (one.engine, one.emulator.flavour) == (other.engine, other.emulator.flavour)
-    lends = is_alike and (one.lends or other.lends)
+    lends = one.serves_as(other) and (one.lends or other.lends)
     return lends or other.name in one.spill_to or one.name in other.spill_to
 
 

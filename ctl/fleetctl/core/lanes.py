@@ -141,6 +141,25 @@ class LaneChoice(Generic[L]):
         )
 
 
+class ServingModel(Matching, Protocol):
+    """A lane that says which model it serves."""
+
+    @property
+    def model(self) -> str:
+        """Return its name; empty where the fleet has one."""
+        ...
+
+
+M = TypeVar("M", bound=ServingModel)
+
+
+def choices_by_model(lanes: Iterable[M]) -> dict[str, LaneChoice[M]]:
+    """Return the choice among the lanes of each model, and under "" the one among all."""
+    rows = tuple(lanes)
+    named = {row.model: LaneChoice(each for each in rows if each.model == row.model) for row in rows}
+    return {**named, "": LaneChoice(rows)}
+
+
 def _holds(lane: Matching, request_tokens: int) -> bool:
     """Whether a lane's engines hold so many tokens of one request; what is not known holds everything."""
     return request_tokens <= lane.max_model_len or not lane.max_model_len

@@ -85,7 +85,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         at=known.at,
         phase=desired.phase,
         mode=profile.control.mode,
-        model=profile.model.name,
+        model=", ".join(model.name for model in profile.models),
         provider=profile.provider,
         generation=desired.generation,
         gateway_url=profile.gateway.url,

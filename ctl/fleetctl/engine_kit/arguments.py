@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A flag's value; True is a flag without one; None and False leave the flag out.
-Options = dict[str, str | int | float | bool | None]
+# A flag's value, or several; True is a flag without one; None, False and no values at all leave the flag out.
+Options = dict[str, str | int | float | bool | tuple[str, ...] | None]
 
 
 def command_line(
@@ -23,10 +23,12 @@ def command_line(
     given |= {(same or {}).get(word, word) for word in given}
     argv = [*command]
     for flag, value in options.items():
-        if value is None or value is False or flag in given:
+        if value is None or value is False or value == () or flag in given:
             continue
         argv.append(flag)
-        if value is not True:
+        if isinstance(value, tuple):
+            argv += value
+        elif value is not True:
             argv.append(_spell(value))
     return (*argv, *extra)
 

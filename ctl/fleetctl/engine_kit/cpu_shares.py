@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def cpu_share(engine_of: Callable[[str], Engine], plan: Plan, lane_plan: LanePlan) -> CpuShare | None:
     """Return a replica's share of a machine without GPUs; None: its engine is not known to run there."""
     capabilities = engine_of(lane_plan.engine).capabilities
-    use, launch, card = capabilities.cpu, lane_plan.launch, plan.model_card
+    use, launch, card = capabilities.cpu, lane_plan.launch, plan.card_of(lane_plan)
     if use is None:
         return None
     flags = {word.split("=", 1)[0] for word in launch.extra_args}

@@ -67,10 +67,10 @@ def _refusal(lane: LaneSpec, name: str, why: str) -> ConfigError:
 
 def _decided(planned: LanePlan, plan: Plan, profile: Profile, engine_of: Callable[[str], Engine]) -> LanePlan:
     lane = profile.lane(planned.lane)
-    has = visible_engine(engine_of, lane).capabilities
+    has, model = visible_engine(engine_of, lane).capabilities, profile.model_of(lane)
     found = {
-        "tool_call_parser": _parser(tool_call_dialect(profile.model.id), profile.model.id, has.tool_call_parsers),
-        "reasoning_parser": _parser(reasoning_dialect(profile.model.id), profile.model.id, has.reasoning_parsers),
+        "tool_call_parser": _parser(tool_call_dialect(model.id), model.id, has.tool_call_parsers),
+        "reasoning_parser": _parser(reasoning_dialect(model.id), model.id, has.reasoning_parsers),
         "stream_interval": _stream_interval(lane),
         "performance_mode": _performance_mode(lane),
         "long_prefill_tokens": (None, "none: a long prompt takes whole steps, as its TTFT is forecast"),
@@ -125,7 +125,7 @@ def _performance_mode(lane: LaneSpec) -> _Decision:
 
 
 def _expert_parallel(planned: LanePlan, plan: Plan) -> _Decision:
-    card = plan.model_card
+    card = plan.card_of(planned)
     if card is None or card.active_params == card.params:
         return False, "the model has no experts"
     if planned.gpu_count < _EXPERT_GPUS_MIN:

@@ -12,6 +12,7 @@ from fleetctl.model.catalogue import Precision
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterator, Mapping
 
+    from fleetctl.errors import KeyPath
     from fleetctl.model.catalogue import ModelCard
     from fleetctl.model.plan import LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec, ModelSpec
@@ -28,15 +29,17 @@ _SAYS = {
 
 
 def precision_errors(
-    lane: LaneSpec, model: ModelSpec, card: ModelCard, capabilities: EngineCapabilities
+    lane: LaneSpec, model: ModelSpec, card: ModelCard, capabilities: EngineCapabilities, model_key: KeyPath
 ) -> Iterator[ConfigError]:
     """Yield why a lane's engine has no KV cache of the model's format, or cannot make its weights while loading."""
     if error := _kv_cache_error(model.kv_cache, capabilities.kv_cache_precisions, lane.engine):
+        error.key = (*model_key, "kv_cache")
         yield error
     weights = _Weights(
         name=model.path or model.id, precision=card.loaded_as(model.quantization), extra_args=lane.launch.extra_args
     )
     if error := _weights_error(card, weights, capabilities.load_time_precisions, lane.engine):
+        error.key = (*model_key, "quantization")
         yield error
 
 
@@ -49,9 +52,10 @@ def load_time_method(
     command line. Raises ConfigError where the engine cannot make these weights out of a 16-bit checkpoint.
     """
     weights = _Weights(name=launch.model, precision=launch.quantization, extra_args=launch.extra_args)
-    if error := _weights_error(plan.model_card, weights, methods, engine):
+    card = plan.card_loaded(launch.model)
+    if error := _weights_error(card, weights, methods, engine):
         raise error
-    return methods[launch.quantization] if _is_made_by_engine(plan.model_card, weights) else None
+    return methods[launch.quantization] if _is_made_by_engine(card, weights) else None
 
 
 def sixteen_bit_dtype(quantization: Precision) -> str | None:

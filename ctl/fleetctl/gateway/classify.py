@@ -45,6 +45,7 @@ class _Chat(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     messages: list[_Message] = []
+    model: msgspec.Raw = _EMPTY
     prompt: msgspec.Raw = _EMPTY
     functions: msgspec.Raw = _EMPTY
     stream: bool | None = None
@@ -75,6 +76,7 @@ class ParsedRequest(msgspec.Struct):
     has_length: bool = True  # it has a key for the answer's length, whatever it holds
     has_whole_length: bool = True  # it has one such key, and that holds a whole number
     has_stop: bool = True  # and one for stop sequences
+    model: bytes = b""  # as JSON wrote it; empty: not named
     cache_key: bytes = b""  # what tells conversations of one client apart: its prompt_cache_key, else its user
 
 
@@ -125,6 +127,7 @@ def parse_request(body: bytes) -> ParsedRequest:
         has_length=first is not _EMPTY or second is not _EMPTY,
         has_whole_length=is_whole,
         has_stop=read.stop is not _EMPTY,
+        model=bytes(read.model),
         cache_key=b"" if read.user is _EMPTY is read.prompt_cache_key else _cache_key(read),
     )
 

@@ -184,9 +184,14 @@ class ClientConnection(asyncio.Protocol):
             self.close()
         else:
             self._service.rested(self)
-            reader = self._reader
-            if reader.ready or reader.fault is not None or reader.wants_continue:
+            if self._reader.ready or self._reader.fault is not None or self._reader.wants_continue:
                 self._serve_next()
+
+    def serve_again(self, request: Request) -> None:
+        """Serve the request at hand once more; nothing was written yet."""
+        self.exchange = None
+        if not self._is_closed:
+            self._service.serve(self, request)
 
     def close(self) -> None:
         """Close once everything is written."""

@@ -43,6 +43,13 @@ def renamed(body: bytes, served_name: str, served_names: Collection[str]) -> byt
     return msgspec.json.encode(request)
 
 
+def with_model(body: bytes, name: str) -> bytes:
+    """Return a body that asks for this model, whatever it asked for."""
+    request = msgspec.json.decode(body)
+    request["model"] = name
+    return msgspec.json.encode(request)
+
+
 def trim(body: bytes, cap_tokens: int, prompt_tokens: int, tokens_of: Callable[[int], int]) -> tuple[bytes, int]:
     """Return a chat's body without its oldest turns, and how many messages went; 0 where trimming does not help.
 

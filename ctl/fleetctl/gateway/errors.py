@@ -6,12 +6,17 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT, RequestIds, trace_id
 from fleetctl.model.request_trace import EarlyRefusal
+from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fleetctl.clock import Clock
     from fleetctl.core.admission.tokens import RequestTokens
     from fleetctl.core.dispatch.routes import RoutingState
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 # Of those with a wrong key, and of all others: whoever tries keys has nobody else forgotten. Some 600 bytes each at most.
 _KEPT_MAX = 512
 _MESSAGE_MAX = 300
+_NAME_CHARS_MAX, _NAMES_SHOWN = 100, 20
 
 
 class EarlyRefusals:
@@ -69,6 +75,20 @@ class EarlyRefusals:
         client.reply(429, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"retry-after", b"1")), body)
         client.answered()
 
+    def refuse_model(self, client: ClientConnection, request: Request, raw: bytes, known: Collection[str]) -> None:
+        """Answer that there is no such model: 404 as OpenAI does, with the nearest there is; 400 where it is no name."""
+        name, refusal = msgspec.json.decode(raw), Refusal.UNKNOWN_MODEL
+        status, code = (404, "model_not_found") if isinstance(name, str) else (400, "invalid_type")
+        if status == 404:
+            message = (
+                f"The model `{name[:_NAME_CHARS_MAX]}` does not exist{suggest(name, known)}; there are: {_some(known)}"
+            )
+        else:
+            message = "`model` must be a text"
+        request_id = self._noted(self._kept, request, status, refusal.value, message)
+        body = wire.error_body(message, kind="invalid_request_error", code=code, param="model")
+        _reply(client, request_id, status, body, refusal)
+
     def refuse_without_lane(  # noqa: PLR0913  # as above
         self,
         client: ClientConnection,
@@ -84,11 +104,18 @@ class EarlyRefusals:
 
         `prompt_key` is what this endpoint calls the prompt: `messages` or `prompt`.
         """
+        limits = {
+            name: lane.route.max_model_len
+            for name, lane in routes.lanes.items()
+            if request.model in ("", lane.route.model)
+        }
+        header = header if header in limits else None
         if refusal is not Refusal.CONTEXT_LENGTH:
-            message = f"no lane takes this request ({refusal.value}); there are: {', '.join(routes.lanes)}"
-            self.refuse(client, request, 400, message, refusal=refusal)
+            of_model = f" of model {request.model}" if request.model else ""
+            message = f"no lane{of_model} takes this request ({refusal.value}); there are: {', '.join(limits)}"
+            kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
+            self.refuse(client, request, refusal.status, message, kind=kind, refusal=refusal)
             return
-        limits = {name: lane.route.max_model_len for name, lane in routes.lanes.items()}
         most = max(limits.values()) if header is None else limits[header]
         message = (
             f"This model's maximum context length is {most} tokens{f' in lane {header}' if header else ''}. However, you "
@@ -119,11 +146,16 @@ class EarlyRefusals:
         return request_id
 
 
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(list(names)[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
+
+
 def _reply(client: ClientConnection, request_id: bytes, status: int, body: bytes, refusal: Refusal | None) -> None:
     headers = [wire.JSON, (REQUEST_ID, request_id)]
     if refusal is not None:
         headers.append((b"x-fleetctl-reason", refusal.value.encode()))
-        if refusal.status != 400:
+        if refusal.status not in (400, 404):
             headers.append((b"retry-after", b"1"))
     client.reply(status, wire.lines(*headers), body)
     client.answered()

@@ -39,18 +39,6 @@ _log = logging.getLogger("fleetctl.gateway")
 
 CHAT_PATH = b"/v1/chat/completions"
 
-_FAILURES = {
-    RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
-    RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
-    RequestEvent.PROTOCOL_ERROR: (
-        502,
-        "the replica's answer is not what was asked for: no HTTP, without end, compressed, or a redirect",
-    ),
-    RequestEvent.STALLED: (504, "the replica stalled"),
-    RequestEvent.UNHEALTHY: (504, "the replica stalled"),
-    RequestEvent.TIMED_OUT: (504, "the request took too long"),
-}
-
 
 class Exchange(ReceivedAnswer):
     """One request at its replica: the dispatcher's ExchangePort and the client connection's ClientEvents.
@@ -75,6 +63,7 @@ class Exchange(ReceivedAnswer):
         self._connecting: asyncio.Task[None] | None = None
         self._pacer: StreamPacer | None = None  # of a lane that coalesces
         tier, degradation = received.tier, lane.degradation
+        self._response.model = received.model_lines
         if tier is not None:
             self._response.tier, degradation = tier.header, tier.degradation
         self._first_body, self._response.degraded = degrade(
@@ -184,14 +173,16 @@ class Exchange(ReceivedAnswer):
             self._connection = None
 
     def refuse(self, refusal: Refusal, *, retry_after_s: float) -> None:
-        """Write the refusal."""
-        self._response.refusal(refusal, retry_after_s=retry_after_s)
+        """Write the refusal, unless another model stands in: it is asked once this request is over."""
+        received = self._received
+        if received.fallback is not None and refusal.is_shortage:
+            received.falls_back = True
+        else:
+            self._response.refusal(refusal, retry_after_s=retry_after_s)
 
     def fail(self, reason: RequestEvent) -> None:
         """Write an error of the gateway's own."""
-        status, message = _FAILURES[reason]
-        kind = "timeout_error" if status == 504 else "server_error"
-        self._response.error(status, wire.error_object(message, kind=kind, code=status))
+        self._response.failure(reason)
 
     def resumption(self, *, may_continue: bool) -> Resumption:
         """Look at what was passed on of a lost stream; the next `send` asks for the rest."""
@@ -219,7 +210,10 @@ class Exchange(ReceivedAnswer):
         # Each knows the other: together they would wait for the garbage collector.
         del self.request
         self._ended.note(request)
-        self._client.answered()
+        if self._received.falls_back:
+            self._client.serve_again(self._received)
+        else:
+            self._client.answered()
 
     # ClientEvents: what the client does.
 

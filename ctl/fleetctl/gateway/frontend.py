@@ -21,8 +21,9 @@ from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
 from fleetctl.gateway.metrics import PageGauges
+from fleetctl.gateway.model_names import ModelNames
 from fleetctl.gateway.orders import installed_order
-from fleetctl.gateway.pages import HEALTH, METRICS, LocalPages
+from fleetctl.gateway.pages import HEALTH, METRICS, MODEL, LocalPages
 from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.gateway.workflows import by_table, figures_of
@@ -73,6 +74,7 @@ class Frontend:
             fleet, self.dispatcher, self.upstreams, clients=self._clients,
             gauges=self.gauges, ended=self.ended, started_at=self._started_at,
         )  # fmt: skip
+        self.models = self.gauges.models = ModelNames(self.clock)
         self._entitlements = Entitlements(self._authenticator)
         self._bounds = BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
@@ -83,6 +85,7 @@ class Frontend:
         if at_work is not None and table.order < at_work.order:
             return False
         self._authenticator.apply(table.api_key_hashes, {*table.key_generation, *table.key_names, *table.key_tiers})
+        self.models.apply(table)
         self._entitlements.apply(table)
         self._bounds.apply(table)
         self.body_bytes_max = table.body_bytes_max
@@ -166,7 +169,7 @@ class Frontend:
     def serve(self, client: ClientConnection, request: Request) -> None:
         """Answer a request."""
         path = request.path
-        allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS else b""
+        allowed = b"POST" if path in _POSTS else b"GET" if path in _GETS or path.startswith(MODEL) else b""
         if not allowed:
             self.early.refuse(client, request, 404, f"no such route: {path.decode('latin-1')}")
         elif request.method != allowed and not (request.method == b"HEAD" and allowed == b"GET"):
@@ -201,7 +204,7 @@ class Frontend:
             self.early.refuse_key(client, request)
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
-        if request.path in _GETS:
+        if request.path not in _POSTS:
             self._pages.serve(client, request, is_stopping=self.is_stopping)
         else:
             self._infer(client, request)
@@ -221,13 +224,10 @@ class Frontend:
         found = measure(parsed, routes)
         named = request.headers.get(b"x-fleetctl-lane")
         header = named.decode("latin-1") if named is not None else None
-        lane = routes.lane_of(
-            found.prompt,
-            found.tokens,
-            header=header,
-            batch_hint=parsed.batch_hint or request.headers.get(b"x-fleetctl-batch", b"").lower() == b"true",
-            stream=parsed.stream,
-        )
+        lane = self.models.lane_of(request, found, routes, header)
+        if lane is Refusal.UNKNOWN_MODEL:
+            self.early.refuse_model(client, request, parsed.model, self.models.known)
+            return
         if isinstance(lane, Refusal):
             prompt_key = "messages" if request.path == CHAT_PATH else "prompt"
             self.early.refuse_without_lane(client, request, lane, found.tokens, routes, header, prompt_key=prompt_key)

@@ -8,6 +8,7 @@ from fleetctl.clock import thread_cpu_s
 from fleetctl.core.slo.sketch import SketchReading
 from fleetctl.gateway.eviction_metrics import eviction_families
 from fleetctl.gateway.loop_load import LoopLoadMeter
+from fleetctl.gateway.model_metrics import model_families
 from fleetctl.gateway.slo_gauges import SloGauges
 from fleetctl.gateway.stream_metrics import stream_families
 from fleetctl.gateway.tier_metrics import NamedClients, client_families, tier_families
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fleetctl.core.slo.accounts import LaneAccounts
     from fleetctl.core.slo.sketch import QuantileSketch
     from fleetctl.gateway.connections import OpenConnections
+    from fleetctl.gateway.model_names import ModelNames
     from fleetctl.gateway.upstreams import Upstreams
     from fleetctl.gateway.workflows import RequestWorkflows
     from fleetctl.model.gateway import EventLoopLoad
@@ -66,6 +68,7 @@ class PageGauges:
         self.slo = SloGauges(clock)
         self.breaches = BreachCounters()
         self.clients = NamedClients()
+        self.models: ModelNames | None = None  # None: nobody counts them
         self.loop = LoopLoadMeter(sweep_interval_s, thread_cpu_s)
 
 
@@ -102,6 +105,8 @@ def exposition(
     stream_families(page, routes.lanes, set(routes.replicas), dispatcher.clock())
     tier_families(page, routes.lanes, dispatcher.clock())
     client_families(page, gauges.clients)
+    if gauges.models is not None:
+        model_families(page, gauges.models)
     if workflows is not None:
         workflow_families(page, workflows.tracker, dispatcher.clock())
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)

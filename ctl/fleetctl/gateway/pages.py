@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from fleetctl.gateway.traces import EndedRequests
     from fleetctl.gateway.upstreams import Upstreams
 
-HEALTH, METRICS = b"/health", b"/metrics"
+HEALTH, METRICS, MODEL = b"/health", b"/metrics", b"/v1/models/"
+_NAME_CHARS_MAX = 200
 
 
 class LocalPages:
@@ -61,6 +63,9 @@ class LocalPages:
             )
         elif request.path == HEALTH:
             status, body = health(routes, is_stopping=is_stopping)
+        elif request.path.startswith(MODEL):
+            name = unquote_to_bytes(request.path.removeprefix(MODEL)).decode("utf-8", "replace")
+            status, body = model(routes, self._started_at, name)
         else:
             body = models(routes, self._started_at)
         head = wire.lines(content_type, (REQUEST_ID, self._ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
@@ -78,8 +83,34 @@ def health(routes: RoutingState, *, is_stopping: bool) -> tuple[int, bytes]:
 
 def models(routes: RoutingState, started_at: datetime) -> bytes:
     """Return the body of /v1/models."""
-    created = int(started_at.timestamp())
+    return msgspec.json.encode({"object": "list", "data": _entries(routes, started_at)})
+
+
+def model(routes: RoutingState, started_at: datetime, name: str) -> tuple[int, bytes]:
+    """Return the status and the body of /v1/models/NAME."""
+    for entry in _entries(routes, started_at):
+        if entry["id"] == name:
+            return 200, msgspec.json.encode(entry)
+    message = f"The model `{name[:_NAME_CHARS_MAX]}` does not exist"
+    return 404, wire.error_body(message, kind="invalid_request_error", code="model_not_found", param="model")
+
+
+def _entries(routes: RoutingState, started_at: datetime) -> list[dict[str, object]]:
+    """Return what is served, each name once: models, their adapters with their model as parent, and aliases."""
     table = routes.table
-    served = () if table is None else table.served_names or (table.model,)
-    listed = [{"id": name, "object": "model", "created": created, "owned_by": "fleetctl"} for name in served]
-    return msgspec.json.encode({"object": "list", "data": listed})
+    common: dict[str, object] = {"object": "model", "created": int(started_at.timestamp()), "owned_by": "fleetctl"}
+    found: dict[str, dict[str, object]] = {}
+    for each in table.models if table is not None else ():
+        lanes = {
+            name: lane.route.max_model_len
+            for name, lane in routes.lanes.items()
+            if lane.route.model in ("", each.name) and lane.route.max_model_len
+        }
+        served = {"max_model_len": max(lanes.values(), default=None), "lanes": lanes}
+        for name in (each.name, *each.aliases):
+            found.setdefault(name, {"id": name, **common, "root": each.root, "parent": None, **served})
+        for name, where in each.adapters.items():
+            found.setdefault(name, {"id": name, **common, "root": where, "parent": each.name, **served})
+    if table is not None and not table.models:
+        found = {name: {"id": name, **common} for name in table.served_names or (table.model,)}
+    return list(found.values())

@@ -49,6 +49,14 @@ class Request(msgspec.Struct, gc=False):
     client_name: str = ""  # its key's
     tier: Any = None  # a LaneTier of its lane; None: its lane has no tiers
     retry_mark: RetryMark | None = None  # where its tier has a retry budget
+    model: str = ""  # that it is to be served by; "": by whichever the lane has
+    model_lines: bytes = b""  # the headers that say so; empty: the fleet has one
+    fallback: Any = None  # the StandIn for its model; None: there is none
+    falls_back: bool = False  # and is to serve it now
+
+    def clear(self) -> None:
+        """Forget what was made of it for a lane that could not serve it."""
+        self.messages_cut, self.bounds, self.length_bound, self.limited, self.tier = 0, None, None, b"", None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
 from fleetctl.gateway.request_ids import REQUEST_ID
 
@@ -22,6 +23,19 @@ _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
 _ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
 _REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
 _LIMITED, _TIER = b"\r\nx-fleetctl-limit: ", b"\r\nx-fleetctl-tier: "
+
+
+_FAILURES = {
+    RequestEvent.CLOSED: (502, "the replica closed the connection before it answered"),
+    RequestEvent.STALE_CONNECTION: (502, "the replica closed the connection before it answered"),
+    RequestEvent.PROTOCOL_ERROR: (
+        502,
+        "the replica's answer is not what was asked for: no HTTP, without end, compressed, or a redirect",
+    ),
+    RequestEvent.STALLED: (504, "the replica stalled"),
+    RequestEvent.UNHEALTHY: (504, "the replica stalled"),
+    RequestEvent.TIMED_OUT: (504, "the request took too long"),
+}
 
 
 class PieceSink(Protocol):
@@ -40,7 +54,7 @@ class ClientResponse:
     """The response to one request. A replica's answer is held back until it is begun, so that another may replace it."""
 
     __slots__ = (
-        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "limited", "replica_id",
+        "_client", "_held", "_held_bytes", "_lane_name", "_whole_bytes_max", "degraded", "headers", "limited", "model", "replica_id",
         "request_id", "sink", "status", "tier",
     )  # fmt: skip
 
@@ -52,6 +66,7 @@ class ClientResponse:
         self.degraded = b""  # what the ladder cut
         self.limited = b""  # the server's bounds that the request has in place of its own
         self.tier = b""  # where there are tiers
+        self.model = b""  # the lines that say which serves it, where the fleet has several
         self.request_id = b""
         self.replica_id = b""
         self.status = 0
@@ -105,6 +120,12 @@ class ClientResponse:
         """Write an error of the gateway's own."""
         self._client.reply(status, self._lines([wire.lines(wire.JSON)]), msgspec.json.encode(error))
 
+    def failure(self, reason: RequestEvent) -> None:
+        """Write that the last replica failed the request, and how."""
+        status, message = _FAILURES[reason]
+        kind = "timeout_error" if status == 504 else "server_error"
+        self.error(status, wire.error_object(message, kind=kind, code=status))
+
     def refusal(self, refusal: Refusal, *, retry_after_s: float) -> None:
         """Write a 429 that says when to come back, or a 503 where nothing is there to serve the request.
 
@@ -137,6 +158,8 @@ class ClientResponse:
             pieces += (_DEGRADED, self.degraded)
         if self.tier:
             pieces += (_TIER, self.tier)
+        if self.model:
+            pieces.append(self.model)
         if self.limited:
             pieces += (_LIMITED, self.limited)
         pieces.append(b"\r\n")

@@ -114,9 +114,8 @@ class EndedRequests:
         """Return the requests somebody asks for."""
         now_s, now = self._clock.monotonic_s(), self._clock.now()
         found = self._since(query) if query.after is not None else self._newest(query)
-        forgotten = 0
-        if query.after is not None:
-            forgotten = max(0, self._seq - query.after - self._kept_after(query.after))
+        after = query.after
+        forgotten = 0 if after is None else max(0, self._seq - after - self._kept_after(after))
         return RequestTraces(
             started_at=self._started_at,
             at=now,
@@ -187,6 +186,7 @@ def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace
         trace_id=trace_id(ended.traceparent),
         workflow=_workflow(ended),
         lane=ended.lane.route.name,
+        model=ended.lane.route.model,
         is_lane_named=ended.is_lane_named,
         client=client_label(ended.client, ended.client_name),
         at=now - timedelta(seconds=now_s - watch.started_s),

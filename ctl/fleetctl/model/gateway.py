@@ -59,11 +59,27 @@ class RouteLane(LaneRules):
     # A replica of its own is on its way, and takes so long from order to ready. None: none is.
     replacement_s: float | None = None
     engine: str = ""  # what its replicas are from outside, by name: only lanes of the same lend each other replicas
+    model: str = ""  # that they serve, by name; of another one nothing is lent either. Empty: the fleet has one
     output_tokens: float = 0.0  # of a mean answer, as planned; 0: not known
     long_prompt_tokens: int = (
         0  # prompts from so many tokens on go to spill_to lanes' larger KV caches first; 0: none do
     )
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteModel:
+    """A model in the table: what clients may call it, and which stands in for it."""
+
+    name: str  # what its lanes' engines call it, but for those that a rollout has yet to rename
+    root: str  # its hub id
+    aliases: tuple[
+        str, ...
+    ] = ()  # what else clients may call it, its earlier names while a rollout changes them included
+    adapters: dict[str, str] = field(
+        default_factory=dict
+    )  # LoRA adapters that its engines serve: by name, where they lie
+    fallback: str = ""  # the model that serves its requests where its lanes cannot; empty: none does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +103,7 @@ class RoutingTable(RequestRules):
     key_names: dict[str, str] = field(default_factory=dict)  # by hash, where they have names
     key_tiers: dict[str, str] = field(default_factory=dict)  # by hash, where they have tiers
     tiers: tuple[RouteTier, ...] = ()  # highest first; empty: all requests are alike
+    models: tuple[RouteModel, ...] = ()  # the first serves requests that name none; empty: of an earlier version
 
     @property
     def order(self) -> tuple[int, int]:

@@ -58,6 +58,7 @@ class LaunchSettings:
     shutdown_timeout_s: float = 100.0
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    adapters: dict[str, str] = field(default_factory=dict)  # LoRA adapters: by name, where they lie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,7 @@ class LanePlan:
         ""  # the profile's key that set the count, as lanes.short.slo.ttft.p99; empty: one replica is enough
     )
     workflows: tuple[PlannedWorkflow, ...] = ()  # whose calls are the lane's, a promise each
+    model_card: ModelCard | None = None  # None: the plan's
 
     @property
     def node_count(self) -> int:
@@ -169,13 +171,21 @@ class Plan:
     cost_usd_per_hour: float
     cost_usd_per_1m_tokens: float
     gpu_spec: GpuSpec | None = None  # the card every lane was planned on, if one
-    model_card: ModelCard | None = None
+    model_card: ModelCard | None = None  # of the first model
     cautions: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> int:
         """How many machines all lanes take."""
         return sum(lane.nodes for lane in self.lanes)
+
+    def card_of(self, lane: LanePlan) -> ModelCard | None:
+        """Return the shape of the model that a lane was planned with. None: it was planned before that was kept."""
+        return lane.model_card or self.model_card
+
+    def card_loaded(self, model: str) -> ModelCard | None:
+        """Return the shape of what engines load under this id or path. None as for `card_of`."""
+        return next((self.card_of(lane) for lane in self.lanes if lane.launch.model == model), self.model_card)
 
     def lane(self, name: str) -> LanePlan:
         """Return the answer for the lane called `name`. Raises KeyError."""

@@ -55,10 +55,14 @@ class ModelSpec:
     kv_cache: Precision | None = None  # None: as the engine's "auto", the model's own precision
     served_name: str = ""  # what clients put in "model"; empty: the id
     path: str = ""
+    aliases: tuple[str, ...] = ()  # further names that clients may use
+    adapters: dict[str, str] = field(default_factory=dict)  # LoRA adapters: by the name clients use, where they lie
+    fallback: str = ""  # the model that serves its requests where its own lanes cannot; empty: none does
+    share: float = 1.0  # of the workload's requests
 
     @property
     def name(self) -> str:
-        """Return the name clients use."""
+        """Return the name clients use, and lanes."""
         return self.served_name or self.id
 
 
@@ -176,13 +180,19 @@ class LaneSpec(LaneRules):
     engine_executable: str = ""  # the program to start in place of the engine's own; a path is absolute
     emulator: EmulatorSpec = field(default_factory=EmulatorSpec)
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
+    model: str = ""  # by its name; empty: the fleet's only one, or its first
     weights: WeightsSpec | None = None  # None: the model's
 
     def own_model(self, model: ModelSpec) -> ModelSpec:
-        """Return the fleet's model as this lane loads it."""
+        """Return its model as this lane loads it."""
         if self.weights is None:
             return model
         return replace(model, path=self.weights.path, quantization=self.weights.quantization or model.quantization)
+
+    def serves_as(self, other: LaneSpec) -> bool:
+        """Whether its replicas are from outside what another lane's are: the same engine, with the same model."""
+        seen, its = self.emulator.flavour, other.emulator.flavour
+        return (self.engine, seen, self.model) == (other.engine, its, other.model)
 
     @property
     def max_model_len(self) -> int:
@@ -324,7 +334,7 @@ class Profile:
     """The specification of a whole fleet."""
 
     name: str
-    model: ModelSpec
+    model: ModelSpec  # the only one, or the first
     provider: str
     workload: WorkloadSpec
     objective: Objective
@@ -334,6 +344,24 @@ class Profile:
     gateway: GatewaySpec
     workflows: WorkflowsSpec | None = None  # None: each request is by itself
     tiers: tuple[TierSpec, ...] = ()  # highest first; empty: all requests are alike
+    other_models: tuple[ModelSpec, ...] = ()  # of a fleet that serves several, those after the first
+
+    @property
+    def models(self) -> tuple[ModelSpec, ...]:
+        """Return all that the fleet serves, in the profile's order."""
+        return (self.model, *self.other_models)
+
+    @property
+    def names_models(self) -> bool:
+        """Whether it describes its models by name, and each lane says which it serves."""
+        return bool(self.lanes[0].model)
+
+    def model_of(self, lane: LaneSpec) -> ModelSpec:
+        """Return the model that a lane serves. Raises KeyError for a name there is not."""
+        for model in self.models:
+            if lane.model in ("", model.name):
+                return model
+        raise KeyError(lane.model)
 
     def lane(self, name: str) -> LaneSpec:
         """Return the lane called `name`. Raises KeyError."""

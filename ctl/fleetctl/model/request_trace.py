@@ -32,6 +32,7 @@ class RequestTrace:
     trace_id: str = ""  # of the client's traceparent
     workflow: str = ""  # the id of the workflow that it is a call of; empty: of none
     lane: str
+    model: str = ""  # that its lane serves; empty: the fleet has one
     is_lane_named: bool = False  # its client named the lane
     # Its key's name; else a digest that tells clients of one gateway process apart: neither key nor address can be had from it.
     client: str

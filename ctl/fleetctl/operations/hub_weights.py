@@ -49,7 +49,7 @@ def weights_findings(site: Site, profile: Profile, plan: Plan) -> Iterator[Findi
 
 
 def _absent(planned: LanePlan, plan: Plan, environment: Mapping[str, str], *, has_token: bool) -> Finding:
-    model, card = planned.launch.model, plan.model_card
+    model, card = planned.launch.model, plan.card_of(planned)
     size = f", {format_bytes(weight_bytes(card, planned.launch.quantization))} by its card" if card is not None else ""
     where = _snapshots(model, environment).parent.parent
     detail = f"{model} is not in {where}: its engines fetch it before they are ready{size}"

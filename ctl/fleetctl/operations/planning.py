@@ -95,6 +95,7 @@ async def try_planning(  # as plan_profile
         plan = make_plan(
             profile,
             model_card=resolve_model(profile.model, catalogue),
+            other_models={model.name: resolve_model(model, catalogue) for model in profile.other_models},
             catalogue=catalogue,
             offerings=await offerings_now(site, profile.provider),
             profile_hash=profile_hash(profile),

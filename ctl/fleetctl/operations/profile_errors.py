@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import resolve_model
@@ -11,27 +12,40 @@ from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.operations.engine_versions import engine_errors
 from fleetctl.operations.multi_node import multi_node_errors
-from fleetctl.operations.weights_errors import file_precision_errors, format_errors, other_model_errors
+from fleetctl.operations.weights_errors import (
+    adapter_errors,
+    file_precision_errors,
+    format_errors,
+    model_key,
+    other_model_errors,
+)
+from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fleetctl.errors import KeyPath
     from fleetctl.model.catalogue import Catalogue
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.profile import ModelSpec, Profile
     from fleetctl.operations.site import Site
 
 
 def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[FleetctlError, ...]:
     """Return everything of a profile that its engines, its provider and its model refuse, whatever the plan."""
-    model_key: KeyPath = ("model", "path" if profile.model.path else "id")
     errors = (
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
         *_collected(("lanes",), lambda: _launch_errors(site, profile)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),
-        *_collected(model_key, lambda: _model_errors(site, profile, catalogue)),
+        *(
+            error
+            for model in profile.models
+            for error in _collected(
+                (*model_key(profile, model), "path" if model.path else "id"),
+                partial(_model_errors, site, profile, model, catalogue),
+            )
+        ),
     )
     return tuple({(error.key, error.message): error for error in errors}.values())
 
@@ -75,15 +89,18 @@ def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
         yield from serving_errors(lane, site.engines)
 
 
-def _model_errors(site: Site, profile: Profile, catalogue: Catalogue) -> Iterator[FleetctlError]:
-    card = resolve_model(profile.model, catalogue)
+def _model_errors(site: Site, profile: Profile, model: ModelSpec, catalogue: Catalogue) -> Iterator[FleetctlError]:
+    card, key = resolve_model(model, catalogue), model_key(profile, model)
     for lane in profile.lanes:
+        if profile.model_of(lane) is not model:
+            continue
         engine = site.engines(lane.engine)
-        own, own_card = lane.own_model(profile.model), card
+        own, own_card = lane.own_model(model), card
         if lane.weights is not None:
             own_card = resolve_model(own, catalogue)
             yield from other_model_errors(lane, card, own_card)
         if engine.emulation(lane) is None:
-            yield from format_errors(lane, own, engine.capabilities)
-        yield from file_precision_errors(lane, own, own_card)
-        yield from precision_errors(lane, own, own_card, engine.capabilities)
+            yield from format_errors(lane, own, engine.capabilities, key)
+        yield from file_precision_errors(lane, own, own_card, key)
+        yield from precision_errors(lane, own, own_card, engine.capabilities, key)
+        yield from adapter_errors(lane, own, visible_engine(site.engines, lane), key)

@@ -116,6 +116,16 @@ class SimulationReport:
     workflows: tuple[PolicyWorkflows, ...] = ()  # where the trace has any
 
 
+def _check_one_model(profile: Profile) -> None:
+    """Raise ConfigError for a fleet of several: requests of a trace do not say which they are for."""
+    if len(profile.models) > 1:
+        raise ConfigError(
+            f"a simulation plays a fleet of one model, and {profile.name} has {len(profile.models)}",
+            hint="simulate each model with a profile of its own lanes",
+            key=("models",),
+        )
+
+
 def simulate_profile(
     site: Site,
     profile: Profile,
@@ -129,6 +139,7 @@ def simulate_profile(
     Raises ConfigError for what cannot be read or be, NotFoundError, and whatever planning raises.
     """
     policies = known_policies(request.policies or (profile.control.policy,))
+    _check_one_model(profile)
     if not 1 <= request.seeds <= SEEDS_MAX:
         raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
     kinds = profile.workflows.kinds if profile.workflows is not None else ()

@@ -14,14 +14,21 @@ if TYPE_CHECKING:
 
     from fleetctl.errors import KeyPath
     from fleetctl.model.catalogue import ModelCard
-    from fleetctl.model.profile import LaneSpec, ModelSpec
-    from fleetctl.ports.engine import EngineCapabilities
+    from fleetctl.model.profile import LaneSpec, ModelSpec, Profile
+    from fleetctl.ports.engine import Engine, EngineCapabilities
 
 _SIXTEEN_BIT = frozenset({Precision.BF16, Precision.FP16})
 _SHAPE = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "context_tokens_max")
 
 
-def format_errors(lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+def model_key(profile: Profile, model: ModelSpec) -> KeyPath:
+    """Return where the profile describes a model: in `model`, or by its name among `models`."""
+    return ("models", model.name) if profile.names_models else ("model",)
+
+
+def format_errors(
+    lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabilities, model_key: KeyPath
+) -> Iterator[ConfigError]:
     """Yield why a lane's engine cannot load what it is given."""
     wanted = capabilities.weights_format
     if (wanted is WeightsFormat.GGUF) == is_gguf(own.path):
@@ -30,12 +37,12 @@ def format_errors(lane: LaneSpec, own: ModelSpec, capabilities: EngineCapabiliti
     file = "FILE.gguf" if wanted is WeightsFormat.GGUF else "DIRECTORY"
     yield ConfigError(
         f"lane {lane.name}: {lane.engine} loads {wanted.value}, and is given {given}",
-        hint=f"give model.path, or for this lane alone weights: {{path: {file}}}",
-        key=_key(lane, "path" if own.path else "id"),
+        hint=f"give {'.'.join(map(str, model_key))}.path, or for this lane alone weights: {{path: {file}}}",
+        key=_key(lane, "path" if own.path else "id", model_key),
     )
 
 
-def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard) -> Iterator[ConfigError]:
+def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard, model_key: KeyPath) -> Iterator[ConfigError]:
     """Yield where the weights are in another precision than the profile says; 16 bits are 16 bits.
 
     A checkpoint of 16 bits is quantized while it is loaded; a quantized one is loaded as it is, and into nothing else.
@@ -45,7 +52,7 @@ def file_precision_errors(lane: LaneSpec, own: ModelSpec, card: ModelCard) -> It
         return
     if not is_gguf(own.path) and not (stated.is_quantized and found.is_quantized):
         return
-    key = _key(lane, "quantization")
+    key = _key(lane, "quantization", model_key)
     yield ConfigError(
         f"lane {lane.name}: {own.path or own.id} is {found} for the most part, and the profile says {stated}",
         hint=f"set {'.'.join(str(part) for part in key)} to {found}",
@@ -59,12 +66,23 @@ def other_model_errors(lane: LaneSpec, card: ModelCard, own_card: ModelCard) -> 
     if different:
         found = ", ".join(f"{name} {getattr(own_card, name)} for {getattr(card, name)}" for name in different)
         yield ConfigError(
-            f"lane {lane.name}: {own_card.source} is another model than the fleet's: {found}",
-            hint="a fleet serves one model; name a copy of it, or bring up a second fleet",
+            f"lane {lane.name}: {own_card.source} is another model than the lane's: {found}",
+            hint="name a copy of the lane's model, or give the fleet several by name under models",
             key=("lanes", lane.name, "weights", "path"),
         )
 
 
-def _key(lane: LaneSpec, name: str) -> KeyPath:
+def adapter_errors(lane: LaneSpec, own: ModelSpec, engine: Engine, model_key: KeyPath) -> Iterator[ConfigError]:
+    """Yield that a lane's engine, or the one that is played there, serves no LoRA adapters by name."""
+    if own.adapters and not engine.capabilities.serves_adapters:
+        yield ConfigError(
+            f"lane {lane.name}: {engine.name} is not known to serve LoRA adapters by name, and {own.name} has "
+            f"{', '.join(own.adapters)}",
+            hint="serve them in lanes of an engine that does (vllm), as a model of their own under models",
+            key=(*model_key, "adapters"),
+        )
+
+
+def _key(lane: LaneSpec, name: str, model_key: KeyPath) -> KeyPath:
     """Return where the profile says it: in the lane if that has weights of its own."""
-    return ("lanes", lane.name, "weights", name) if lane.weights is not None and name != "id" else ("model", name)
+    return ("lanes", lane.name, "weights", name) if lane.weights is not None and name != "id" else (*model_key, name)

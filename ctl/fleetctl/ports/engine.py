@@ -109,6 +109,7 @@ class EngineCapabilities:
     speculation_methods: frozenset[SpeculationMethod] = frozenset()
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
+    serves_adapters: bool = False  # LoRA adapters, by the name that a request gives as its model
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 
 

@@ -30,7 +30,7 @@ def engine_instance(
     plan: Plan, lane_plan: LanePlan, capabilities: EngineCapabilities, *, speed: float = 1.0
 ) -> EngineInstance:
     """Return what the performance model makes of a lane's launch settings. Raises ConfigError where it has no figures."""
-    gpu, card, launch = lane_plan.gpu_spec or plan.gpu_spec, plan.model_card, lane_plan.launch
+    gpu, card, launch = lane_plan.gpu_spec or plan.gpu_spec, plan.card_of(lane_plan), lane_plan.launch
     if gpu is None or card is None:
         raise ConfigError(
             f"lane {lane_plan.lane}: a plan without a GPU's datasheet or the model's shape cannot be simulated",

@@ -11,6 +11,7 @@ class Refusal(StrEnum):
     """Goes out as x-fleetctl-reason and counts sheds. What a ladder step refuses is called after the step."""
 
     UNKNOWN_LANE = "unknown-lane"  # the header names a lane that is not there
+    UNKNOWN_MODEL = "unknown-model"  # it names a model that is not there
     NO_LANE = "no-lane"  # no lane's match takes this request
     CONTEXT_LENGTH = "context-length"  # no engine it may go to holds a request this long
     QUEUE_FULL = "queue-full"
@@ -29,12 +30,19 @@ class Refusal(StrEnum):
 
     @property
     def status(self) -> int:
-        """Return the HTTP status: 400 for what the client must change, 429 for overload, 503 for what is broken."""
+        """Return the HTTP status: 400 or 404 for what the client must change, 429 for overload, 503 for what is broken."""
+        if self is Refusal.UNKNOWN_MODEL:
+            return 404
         if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE, Refusal.CONTEXT_LENGTH):
             return 400
         if self in (Refusal.NO_REPLICA, Refusal.FROM_ZERO, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503
         return 429
+
+    @property
+    def is_shortage(self) -> bool:
+        """Whether the lane lacks what the request needs, which another model may have; not what the client is refused for."""
+        return self in _SHORTAGES
 
     @property
     def message(self) -> str:
@@ -44,6 +52,7 @@ class Refusal(StrEnum):
 
 _MESSAGES = {
     Refusal.UNKNOWN_LANE: "there is none of that name",
+    Refusal.UNKNOWN_MODEL: "it does not serve that model",
     Refusal.NO_LANE: "none takes this request",
     Refusal.CONTEXT_LENGTH: "its engines hold no request this long",
     Refusal.QUEUE_FULL: "its queue is full",
@@ -58,3 +67,16 @@ _MESSAGES = {
     Refusal.CONNECTIONS: "there are too many connections",
     **{Refusal(entry.step.value): entry.refusal for entry in LADDER if entry.refusal},
 }
+_SHORTAGES = frozenset(
+    (
+        Refusal.QUEUE_FULL,
+        Refusal.PREDICTED_WAIT,
+        Refusal.MAX_WAIT,
+        Refusal.CAP_CONTEXT,
+        Refusal.SHED,
+        Refusal.BREAKER,
+        Refusal.ENGINES_BUSY,
+        Refusal.NO_REPLICA,
+        Refusal.FROM_ZERO,
+    )
+)

@@ -122,7 +122,8 @@ class DispatchLane(Generic[R]):
 
     def may_borrow_of(self, other: DispatchLane[R]) -> bool:
         """Whether another lane's replicas may take a request of this one, now and then."""
-        return other is not self and other.route.lends and other.route.engine == self.route.engine
+        own, its = self.route, other.route
+        return other is not self and its.lends and (its.engine, its.model) == (own.engine, own.model)
 
     def note_borrowed(self, owner: str, now_s: float, *, sent_s: float, missed: bool) -> None:
         """Learn from an answer that another lane's replica gave to a request of this one."""

@@ -11,9 +11,10 @@ from fleetctl.core.admission.tokens import TokenRatio
 from fleetctl.core.dispatch.lane import UNLIMITED_TOKENS, DispatchLane
 from fleetctl.core.dispatch.lending import lent
 from fleetctl.core.dispatch.replica import DispatchReplica
+from fleetctl.core.dispatch.roomier import roomier
 from fleetctl.core.dispatch.tier_room import kept_open, leaving_room, may_take_slot, timely
 from fleetctl.core.dispatch.tiered_lane import hold_to_tiers
-from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.lanes import LaneChoice, choices_by_model
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.picker import Picker
 from fleetctl.core.routing.prefix_index import PrefixIndex
@@ -42,7 +43,8 @@ class RoutingState:
         self.any_continues = False  # some replica could go on with a lost stream
         self._all_ready = True  # no node is reported not ready
         self._answer_max: int | None = None  # no lane lets an answer get longer
-        self._choice: LaneChoice[RouteLane] = LaneChoice(())
+        # By model; "": among all lanes.
+        self._choices: dict[str, LaneChoice[RouteLane]] = {"": LaneChoice(())}
         self._picker = Picker(RoutingRules())
         self.served_by: dict[str, list[DispatchLane[ActiveRequest]]] = {}  # a lane -> the lanes its replicas may serve
 
@@ -52,7 +54,7 @@ class RoutingState:
         """Replace the table. Replicas and lanes it names no longer keep what they carry."""
         self.table = table
         self._picker = Picker(table.routing)
-        self._choice = LaneChoice(table.lanes)
+        self._choices = choices_by_model(table.lanes)
         self._apply_replicas(table, now_s)
         for row in table.lanes:
             lane = self.lanes.get(row.name)
@@ -110,17 +112,27 @@ class RoutingState:
             cached[replica_id] = tokens * length // size.text_bytes if length < size.text_bytes else tokens
         return PromptLoad(tokens, cached)
 
-    def lane_of(
-        self, prompt: PromptLoad, tokens: RequestTokens, *, header: str | None, batch_hint: bool, stream: bool
+    def lane_of(  # all that a lane is chosen by
+        self,
+        prompt: PromptLoad,
+        tokens: RequestTokens,
+        *,
+        header: str | None,
+        batch_hint: bool,
+        stream: bool,
+        model: str = "",
     ) -> DispatchLane[ActiveRequest] | Refusal:
-        """Return the lane a request enters, by the replicas of each lane that have its prompt cached."""
+        """Return the lane a request enters, among those of its model, by the replicas that have its prompt cached."""
 
         def uncached(lane_name: str) -> int:
             return min((prompt.uncached(c.id) for c in self.lanes[lane_name].candidates), default=prompt.prompt_tokens)
 
         if self._answer_max is not None and tokens.output > self._answer_max:
             tokens = tokens.bounded(self._answer_max)
-        chosen = self._choice.choose_holding(
+        choice = self._choices.get(model)
+        if choice is None:
+            return Refusal.NO_REPLICA
+        chosen = choice.choose_holding(
             tokens, header=header, batch_hint=batch_hint, uncached_prompt_tokens=uncached, stream=stream
         )
         return chosen if isinstance(chosen, Refusal) else self.lanes[chosen.name]
@@ -142,7 +154,7 @@ class RoutingState:
         if request.tier is not None and found and not beyond_limit and not may_take_slot(request, now_s):
             found = []
         if not beyond_limit:
-            found = self._in_time(request, self._roomier(request, now_s) or found, now_s)
+            found = self._in_time(request, roomier(request, now_s) or found, now_s)
         elif not found:
             found = self._lent(request, now_s)
         if not found:
@@ -157,25 +169,6 @@ class RoutingState:
         if not self._all_ready:
             found = [c for c in found if c.node_ready] or found
         return self._picker.pick(found, request.prompt, self._rng, now_s) if found else None
-
-    def _roomier(self, request: ActiveRequest, now_s: float) -> list[Candidate]:
-        """Return replicas of the lanes it may spill to that hold a long prompt in a larger KV cache than its own lane's.
-
-        Only where its lane's caches lose too much, and the prompt fits there now.
-        """
-        lane, prompt = request.lane, request.prompt
-        most = lane.route.long_prompt_tokens
-        if not most or prompt.prompt_tokens < most or not lane.spill:
-            return []
-        own = max((c.kv.capacity_tokens for c in lane.candidates), default=0.0)
-        return [
-            c
-            for pool in lane.spill
-            for c in usable(
-                pool, now_s=now_s, prompt=prompt, tried=request.avoided, must_continue=request.must_continue
-            )
-            if c.kv.capacity_tokens > own and c.holds(request.needed_tokens)
-        ]
 
     def _in_time(self, request: ActiveRequest, free: list[Candidate], now_s: float) -> list[Candidate]:
         """Return who answers in time: of these, its lane's own, else of those that are lent; else whoever is idle.
@@ -235,7 +228,9 @@ class RoutingState:
         held = lane.route.max_model_len
         if request.is_lane_named or request.needed_tokens <= held or not held:
             return pools
-        others = (self.lanes[row.name] for row in self._choice.lanes if row.name != lane.route.name)
+        choice = self._choices.get(lane.route.model)  # None: its last lane has left the table
+        rows = choice.lanes if choice is not None else ()
+        others = (self.lanes[row.name] for row in rows if row.name != lane.route.name)
         return [*pools, *(other.candidates for other in sorted(others, key=lambda other: other.route.match.batch))]
 
     def may_eject(self, replica: DispatchReplica) -> bool:

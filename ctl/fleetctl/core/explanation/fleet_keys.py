@@ -18,7 +18,9 @@ from fleetctl.model.profile import ReplicaShare, SpotPolicy
 from fleetctl.units import format_bytes, format_count, format_duration, format_fraction, format_usd
 
 
-def _model(query: KeyQuery) -> KeyEffect:
+def _model(query: KeyQuery) -> KeyEffect | None:
+    if query.profile.names_models:
+        return None
     card = query.plan.model_card
     if card is None:
         return KeyEffect(text="planned before the model's figures were kept with a plan")
@@ -29,7 +31,9 @@ def _model(query: KeyQuery) -> KeyEffect:
     )
 
 
-def _quantization(query: KeyQuery) -> KeyEffect:
+def _quantization(query: KeyQuery) -> KeyEffect | None:
+    if query.profile.names_models:
+        return None
     card, precision = query.plan.model_card, query.profile.model.quantization
     if card is None:
         return KeyEffect(text="the weights' size and the speed of a step")
@@ -40,7 +44,9 @@ def _quantization(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"{text}; the checkpoint is {loaded}", value=loaded, origin=ValueOrigin.CATALOGUE)
 
 
-def _kv_cache(query: KeyQuery) -> KeyEffect:
+def _kv_cache(query: KeyQuery) -> KeyEffect | None:
+    if query.profile.names_models:
+        return None
     card, given = query.plan.model_card, query.profile.model.kv_cache
     if card is None:
         return KeyEffect(text="how many tokens the KV cache holds")
@@ -210,12 +216,19 @@ _RUNNING_IF_GIVEN = (
     "generation.max_duration", "control.shadow_policy", "gateway.api_keys", "gateway.routing.filters",
 )  # fmt: skip
 
+
+def _adapters(query: KeyQuery) -> KeyEffect | None:
+    return KeyEffect(text="launch setting: adapters that engines load beside the weights") if query.is_given else None
+
+
 FLEET_KEYS: dict[str, Explanation] = {
     "model.id": _model,
     "model.quantization": _quantization,
     "model.kv_cache": _kv_cache,
     "model.served_name": _served_name,
     "model.path": _path,
+    "model.aliases": if_given,
+    "model.adapters.*": _adapters,
     "engine": _engine,
     "engine.kind": _engine,
     "provider": _provider,

@@ -113,7 +113,7 @@ def _launch(query: KeyQuery) -> KeyEffect:
     spelled = f"{value:g}" if not isinstance(value, bool) else str(value).lower()
     why = next((reason for reason in query.planned.reasons if reason.startswith(f"{name} ")), "")
     text = "pinned, not computed" if query.is_given else why.partition(": ")[2] or _FREE.get(name, "")
-    card = query.plan.model_card
+    card = query.plan.card_of(query.planned)
     is_known = name == "max_model_len" and card is not None and value == card.context_tokens_max
     origin = ValueOrigin.CATALOGUE if is_known else ValueOrigin.ENGINE if name in _OF_ENGINES else ValueOrigin.DERIVED
     return KeyEffect(text=text, value=spelled, origin=origin)
@@ -147,7 +147,11 @@ def _coalesce(query: KeyQuery) -> KeyEffect | None:
 
 
 def _lends(query: KeyQuery) -> KeyEffect | None:
-    others = [lane for lane in query.profile.lanes if lane.name != query.lane.name and lane.engine == query.lane.engine]
+    others = [
+        lane
+        for lane in query.profile.lanes
+        if lane.name != query.lane.name and (lane.engine, lane.model) == (query.lane.engine, query.lane.model)
+    ]
     if not others:
         return None
     guests = [lane for lane in others if lane.slo.strictest(Metric.ITL) is not None]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.explanation.fleet_keys import FLEET_KEYS
 from fleetctl.core.explanation.lane_keys import LANE_KEYS
+from fleetctl.core.explanation.model_keys import MODEL_KEYS
 from fleetctl.core.explanation.tier_keys import TIER_KEYS
 from fleetctl.core.explanation.workflow_keys import WORKFLOW_KEYS
 
@@ -13,4 +14,4 @@ if TYPE_CHECKING:
     from fleetctl.core.explanation.effect import Explanation
 
 # By the key's pattern, * for a name that the profile gives.
-EXPLANATIONS: dict[str, Explanation] = {**FLEET_KEYS, **LANE_KEYS, **TIER_KEYS, **WORKFLOW_KEYS}
+EXPLANATIONS: dict[str, Explanation] = {**FLEET_KEYS, **MODEL_KEYS, **LANE_KEYS, **TIER_KEYS, **WORKFLOW_KEYS}

@@ -66,7 +66,7 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
 
 def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settings: Settings) -> LaunchSettings:
     """Return the settings a replica is started with; what the user pinned wins."""
-    model, pinned = lane.own_model(profile.model), lane.launch
+    model, pinned = lane.own_model(profile.model_of(lane)), lane.launch
     return LaunchSettings(
         model=model.path or model.id,
         served_name=model.name,
@@ -90,6 +90,7 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         shutdown_timeout_s=profile.control.drain_timeout_s,
         extra_args=pinned.extra_args,
         env=dict(pinned.env),
+        adapters=dict(model.adapters),
     )
 
 

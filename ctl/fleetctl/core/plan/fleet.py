@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
@@ -43,10 +45,15 @@ class Supply:
     """What planning may choose from."""
 
     card: ModelCard
+    other_models: Mapping[str, ModelCard]  # of the models after the first, by name
     catalogue: Catalogue
     offerings: tuple[Offering, ...]
     emulated: frozenset[str] = frozenset()  # lanes whose engines are
     whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
+
+    def card_of(self, lane: LaneSpec) -> ModelCard:
+        """Return the shape of the model that a lane serves."""
+        return self.other_models.get(lane.model, self.card)
 
     def for_lane(self, lane: LaneSpec) -> tuple[Offering, ...]:
         """Return what a lane may run on."""
@@ -78,6 +85,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     profile: Profile,
     *,
     model_card: ModelCard,
+    other_models: Mapping[str, ModelCard] = MappingProxyType({}),
     catalogue: Catalogue,
     offerings: tuple[Offering, ...],
     profile_hash: str,
@@ -93,13 +101,15 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     `service_time_s` and `price_usd_per_hour` belong to `Sizing.PREFILL_ONLY`: one request's prefill time and an
     instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
     $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. `whole_contexts` names
-    the lanes whose engines hold KV cache for the longest request in each seat, `emulated` those whose engines are.
+    the lanes whose engines hold KV cache for the longest request in each seat, `emulated` those whose engines are;
+    `other_models` are by name those of the models after the first.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
     catalogue, unknown = with_own_gpus(catalogue, offerings)
     supply = Supply(
         card=model_card,
+        other_models=other_models,
         catalogue=catalogue,
         offerings=priced(offerings, profile.capacity),
         whole_contexts=whole_contexts,
@@ -119,19 +129,9 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
             *_unkept_by_tier(profile, chosen),
         )
     else:
-        answers = [
-            prefill_only_lane(
-                lane,
-                profile,
-                demands[lane.name],
-                _instances(profile, lane, supply),
-                service_time_s=service_time_s,
-                price_usd_per_hour=price_usd_per_hour,
-            )
-            for lane in profile.lanes
-        ]
-        lanes = tuple(plan for plan, _ in answers)
-        cautions = tuple(caution for _, caution in answers)
+        lanes, cautions = _prefill_only(
+            profile, demands, supply, service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour
+        )
         if over := tuple(_over_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.nodes for p in lanes))):
             raise joined(over)
     return _plan(profile, lanes, demands, supply, profile_hash=profile_hash, sizing=sizing, cautions=cautions)
@@ -147,6 +147,7 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
     sizing: Sizing,
     cautions: tuple[str, ...],
 ) -> Plan:
+    lanes = tuple(_with_card(plan, profile, supply) for plan in lanes)
     cost = math.fsum(plan.cost_usd_per_hour for plan in lanes)
     gpus = {plan.gpu for plan in lanes}
     return Plan(
@@ -160,6 +161,33 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
         model_card=supply.card,
         cautions=cautions,
     )
+
+
+def _prefill_only(
+    profile: Profile,
+    demands: dict[str, LaneDemand],
+    supply: Supply,
+    *,
+    service_time_s: float | None,
+    price_usd_per_hour: float | None,
+) -> tuple[tuple[LanePlan, ...], tuple[str, ...]]:
+    answers = [
+        prefill_only_lane(
+            lane,
+            profile,
+            demands[lane.name],
+            _instances(profile, lane, supply),
+            service_time_s=service_time_s,
+            price_usd_per_hour=price_usd_per_hour,
+        )
+        for lane in profile.lanes
+    ]
+    return tuple(plan for plan, _ in answers), tuple(caution for _, caution in answers)
+
+
+def _with_card(plan: LanePlan, profile: Profile, supply: Supply) -> LanePlan:
+    card = supply.other_models.get(profile.lane(plan.lane).model)
+    return plan if card is None else replace(plan, model_card=card)
 
 
 def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
@@ -253,8 +281,8 @@ def _options(
 def _instances(profile: Profile, lane: LaneSpec, supply: Supply) -> tuple[Instance, ...]:
     return instances(
         lane,
-        lane.own_model(profile.model),
-        supply.card,
+        lane.own_model(profile.model_of(lane)),
+        supply.card_of(lane),
         capacity=profile.capacity,
         catalogue=supply.catalogue,
         offerings=supply.for_lane(lane),
@@ -266,7 +294,11 @@ def _guests_itl_s(profile: Profile, lane: LaneSpec) -> float | None:
     """Return the strictest ITL of the other lanes that this one lends to. None: there is none."""
     if not lane.lends:
         return None
-    guests = [other for other in profile.lanes if other is not lane and other.engine == lane.engine]
+    guests = [
+        other
+        for other in profile.lanes
+        if other is not lane and other.engine == lane.engine and other.model == lane.model
+    ]
     limits = [promised.limit_s for other in guests if (promised := other.slo.strictest(Metric.ITL)) is not None]
     return min(limits, default=None)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def replica_kv_tokens(plan: Plan, lane_plan: LanePlan) -> int:
     """Return what fits beside the weights of one replica, by the performance model; 0: it has no figures of model or GPU."""
-    gpu, card, launch = lane_plan.gpu_spec or plan.gpu_spec, plan.model_card, lane_plan.launch
+    gpu, card, launch = lane_plan.gpu_spec or plan.gpu_spec, plan.card_of(lane_plan), lane_plan.launch
     if gpu is None or card is None:
         return 0
     return kv_capacity_tokens(

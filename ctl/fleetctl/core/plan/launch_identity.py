@@ -35,6 +35,8 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     for field in fields(LaunchSettings):
         if field.name in _LATER and getattr(planned.launch, field.name) == field.default:
             del launch[field.name]
+    if not launch["adapters"]:
+        del launch["adapters"]
     started_with = [planned.engine, emulator, launch, planned.gpu, planned.offering.instance_type]
     return hashlib.sha256(encode([*started_with, given] if given else started_with)).hexdigest()[:_DIGITS]
 

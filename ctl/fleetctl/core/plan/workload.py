@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -130,7 +130,11 @@ class _Shares:
 
     def __init__(self, profile: Profile) -> None:
         self._workload = profile.workload
-        self._choice = LaneChoice(profile.lanes)
+        self._choices = tuple(
+            (model.share, LaneChoice(lanes))
+            for model in profile.models
+            if (lanes := tuple(lane for lane in profile.lanes if profile.model_of(lane) is model))
+        )
         self._miss = 1.0 - _hit(profile)
         self._ratio = TokenRatio()
         self._answer_max = most_tokens(lane.generation for lane in profile.lanes) or math.inf
@@ -161,7 +165,7 @@ class _Shares:
         return self._by_output[output]
 
     def _edges(self, output: int) -> tuple[float, ...]:
-        edges: set[float] = set(self._choice.edges)
+        edges: set[float] = {edge for _, choice in self._choices for edge in choice.edges}
         for held in self._lengths:
             whole = held - max(1, output)  # the longest prompt of which a lane holds all
             edges |= {(prompts + 0.5) * self._miss for prompts in (whole, self._longest_possible(held)) if prompts >= 0}
@@ -182,8 +186,8 @@ class _Shares:
     def _shares(self, uncached_tokens: float, output: int) -> dict[str, float]:
         tokens = self._tokens(round(uncached_tokens / self._miss), output)
         shares: dict[str, float] = {}
-        for batch_hint, stream, share in _kinds(self._workload):
-            lane = self._choice.choose_holding(
+        for (of_model, choice), (batch_hint, stream, share) in product(self._choices, _kinds(self._workload)):
+            lane = choice.choose_holding(
                 tokens,
                 header=None,
                 batch_hint=batch_hint,
@@ -191,7 +195,7 @@ class _Shares:
                 stream=stream,
             )
             if not isinstance(lane, Refusal):
-                shares[lane.name] = shares.get(lane.name, 0.0) + share
+                shares[lane.name] = shares.get(lane.name, 0.0) + of_model * share
         return shares
 
     def _tokens(self, prompt_tokens: int, output: int) -> RequestTokens:

@@ -1,0 +1,142 @@
+"""Several models as a profile says them: their names, their lanes, and what contradicts itself."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleetctl.codec import decode, encode
+from fleetctl.config.profile import parse_profile
+from fleetctl.core.rollout.in_force import digests
+from fleetctl.errors import ConfigError
+from fleetctl.load.report import LoadSpec
+from fleetctl.model.gateway import RoutingTable
+from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.simulation import SimulationRequest, simulate_profile
+from tests.config import key_effects
+from tests.config.test_every_key import SAMPLE, with_key
+from tests.sites import plugins_site
+
+if TYPE_CHECKING:
+    from fleetctl.model.profile import Profile
+
+BIG, SMALL = "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"
+TWO: dict[str, Any] = {
+    "model": None,
+    "models": {
+        "big": {
+            "id": BIG,
+            "share": "30%",
+            "aliases": ["gpt-4o"],
+            "adapters": {"legal": "./legal"},
+            "fallback": "small",
+        },
+        "small": {"id": SMALL, "aliases": ["mini"]},
+    },
+    "lanes.short.model": "small",
+    "lanes.short.match": {"uncached_prompt_tokens": "< 512"},
+    "lanes.long.model": "small",
+    "lanes.batch": {
+        "model": "big",
+        "slo": {"ttft": {"p99": "4s"}},
+        "max_wait": "1s",
+        "replicas": {"min": 1, "max": 20},
+    },
+}
+
+
+def tree_of(**changes: Any) -> dict[str, Any]:
+    tree = deepcopy(SAMPLE)
+    for dotted, value in {**TWO, **changes}.items():
+        tree = with_key(tree, dotted, value)
+    return tree
+
+
+def profile(**changes: Any) -> Profile:
+    return parse_profile(json.dumps(tree_of(**changes)), source="a profile", base_dir=Path("/here"))
+
+
+def test_each_lane_serves_the_model_it_names() -> None:
+    made = profile()
+    assert [model.name for model in made.models] == ["big", "small"]
+    assert {lane.name: made.model_of(lane).id for lane in made.lanes} == {"short": SMALL, "long": SMALL, "batch": BIG}
+    assert [model.share for model in made.models] == [0.3, 0.7]
+    assert made.model.adapters == {"legal": "/here/legal"}
+
+
+def test_the_models_reach_the_routing_table_and_their_lanes_lend_each_other_nothing() -> None:
+    made = profile()
+    table = decode(RoutingTable, encode(key_effects.table(made)))
+    assert [(m.name, m.root, m.aliases, m.fallback) for m in table.models] == [
+        ("big", BIG, ("gpt-4o",), "small"),
+        ("small", SMALL, ("mini",), ""),
+    ]
+    assert {lane.name: lane.model for lane in table.lanes} == {"short": "small", "long": "small", "batch": "big"}
+    assert key_effects.lenders(made) == {"short": ["long"], "long": ["short"], "batch": []}
+
+
+def test_a_lane_is_planned_with_its_own_model_and_its_models_share_of_the_load() -> None:
+    made = profile()
+    plan = key_effects.plan_or_refusal(made)
+    assert not isinstance(plan, str), plan
+    found = {lane.lane: (lane.launch.served_name, plan.card_of(lane)) for lane in plan.lanes}
+    assert {name: (served, card.id if card else "") for name, (served, card) in found.items()} == {
+        "short": ("small", SMALL),
+        "long": ("small", SMALL),
+        "batch": ("big", BIG),
+    }
+    rps = {lane.lane: lane.rps for lane in plan.lanes}
+    assert rps["batch"] == pytest.approx(0.3 * 40, rel=1e-6)
+    assert rps["short"] + rps["long"] == pytest.approx(0.7 * 40, rel=1e-6)
+    weights = {lane.lane: lane.gpu_count for lane in plan.lanes}
+    assert weights["batch"] > weights["short"], "the larger model takes more GPUs"
+
+
+def test_a_fleet_of_one_model_by_name_is_the_same_fleet() -> None:
+    own = {f"lanes.{lane}.model": None for lane in ("short", "long", "batch")} | {"lanes.batch.match": {"batch": True}}
+    one = tree_of(models={"small": {"id": SMALL}}, **own)
+    short = with_key(with_key(one, "models", None), "model", {"id": SMALL, "served_name": "small"})
+    named, alone = (parse_profile(json.dumps(each), source="a profile") for each in (one, short))
+    assert digests(named, key_effects.desired(named).plan) == digests(alone, key_effects.desired(alone).plan)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"id": SMALL}}, "models: is given beside model"),
+        ({"models": None}, "model: is missing"),
+        ({"lanes.long.model": "smal"}, r"lanes.long.model: no model is called 'smal' \(did you mean 'small'\?\)"),
+        ({"lanes.long.model": None}, "lanes.long: serves one of several models, and does not say which"),
+        ({"models.third": {"id": SMALL}}, "models.third: no lane serves it"),
+        ({"models.small.aliases": ["gpt-4o"]}, "'gpt-4o' is what models.big.aliases.0 is called already"),
+        ({"models.small.adapters": {"big": "x"}}, "'big' is what models.big is called already"),
+        ({"models.small.fallback": "big"}, "models.big.fallback: leads back to big"),
+        ({"models.big.fallback": "nope"}, "models.big.fallback: no model is called 'nope'"),
+        ({"models.big.share": "90%", "models.small.share": "20%"}, "the models' shares are 110% together"),
+        ({"models.big.share": "40%", "models.small.share": "20%"}, "the models' shares are 60% together"),
+        ({"lanes.long.spill_to": ["batch"]}, "requests are not spilled to another model"),
+        ({"lanes.batch.match": {"stream": True}}, "no lane of model big takes non-streaming requests"),
+        ({"models.big.aliases": ["two words"]}, "'two words' cannot be a model's name"),
+        ({"models.big.id": "nobody/knows"}, "models.big.id: 'nobody/knows' is not a known model"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_by_its_key(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        profile(**changes)
+
+
+async def test_an_engine_without_adapters_is_refused_by_name() -> None:
+    changes = {"lanes.batch.emulator": {"flavour": "tgi"}}
+    with pytest.raises(
+        ConfigError, match="lane batch: tgi is not known to serve LoRA adapters by name, and big has legal"
+    ):
+        await plan_profile(plugins_site(), profile(**changes))
+
+
+def test_a_simulation_of_several_models_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a simulation plays a fleet of one model, and sample has 2"):
+        simulate_profile(plugins_site(), profile(), SimulationRequest(load=LoadSpec(url="")))
