@@ -140,3 +140,24 @@ async def test_an_engine_without_adapters_is_refused_by_name() -> None:
 def test_a_simulation_of_several_models_is_refused() -> None:
     with pytest.raises(ConfigError, match="a simulation plays a fleet of one model, and sample has 2"):
         simulate_profile(plugins_site(), profile(), SimulationRequest(load=LoadSpec(url="")))
+
+
+def test_a_model_behind_unlike_engines_is_checked_by_the_gateway_and_what_one_lacks_is_refused_in_all() -> None:
+    tree = with_key(with_key(deepcopy(SAMPLE), "engine", "vllm"), "lanes.short.engine", "llamacpp")
+    (model,) = key_effects.table(parse_profile(json.dumps(tree), source="a profile")).models
+    assert model.refused == {
+        "image_url": "lane short: llamacpp is started without --mmproj",
+        "input_audio": "lane short: llamacpp is started without --mmproj",
+        "tools": "lane long: vllm is started without --enable-auto-tool-choice",
+    }
+    for lane in ("long", "batch"):
+        tree = with_key(
+            tree, f"lanes.{lane}.launch.extra_args", ["--enable-auto-tool-choice", "--tool-call-parser=hermes"]
+        )
+    (model,) = key_effects.table(parse_profile(json.dumps(tree), source="a profile")).models
+    assert set(model.refused or ()) == {"image_url", "input_audio"}
+
+
+def test_a_model_behind_engines_that_check_requests_is_left_to_them() -> None:
+    (model,) = key_effects.table(parse_profile(json.dumps(SAMPLE), source="a profile")).models
+    assert model.refused is None

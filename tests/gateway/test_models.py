@@ -97,6 +97,14 @@ async def test_a_name_with_escapes_is_the_same_name() -> None:
             assert (answer.status, answer.headers["x-fleetctl-lane"]) == (200, "big-short")
 
 
+async def test_a_body_that_cannot_be_put_into_other_words_is_answered() -> None:
+    async with two_models() as rig:
+        body = b'{"model": "mini", "seed": 1e999, "messages": [{"role": "user", "content": "Hi"}]}'
+        async with rig.http.post(rig.url + "/v1/chat/completions", data=body) as answer:
+            assert answer.status == 400
+            assert "not valid" in (await answer.json())["error"]["message"]
+
+
 async def test_a_lane_that_is_named_decides_for_who_names_no_model_and_serves_no_other() -> None:
     async with two_models() as rig:
         answer = await rig.post(headers={"x-fleetctl-lane": "small"}, model=None)

@@ -27,6 +27,8 @@ CAPABILITIES = EngineCapabilities(
     load_time_precisions=frozenset(),  # a GGUF file is in its precision already
     weights_format=WeightsFormat.GGUF,
     reserves_context=True,
+    checks_requests=False,  # it takes what is out of bounds for the nearest that is not
+    needs_flags=dict.fromkeys(("image_url", "input_audio"), frozenset({"--mmproj", "-mm", "--mmproj-url", "-mmu"})),
     reserved_flags=_RESERVED,
     # Left to itself it starts a thread for every core of the machine.
     cpu=CpuUse(process_bytes=2**28, threads_env="LLAMA_ARG_THREADS", threads_flags=frozenset({"--threads", "-t"})),

@@ -36,6 +36,7 @@ CAPABILITIES = EngineCapabilities(
     reserves_output=False,
     # --shutdown-timeout: without it what runs is aborted.
     shutdown=ShutdownBehaviour(drain_s=0.0, refuses_new=True, keeps_listening=True),
+    needs_flags={"tools": frozenset({"--enable-auto-tool-choice"})},  # where a model is to decide on them
     serves_adapters=True,  # --enable-lora --lora-modules NAME=PATH
     multi_node=True,  # --nnodes, by processes and without Ray
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),

@@ -89,7 +89,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
         key_names=dict(key_names),
         key_tiers=dict(key_tiers),
         tiers=route_tiers(profile.tiers),
-        models=route_models(desired, memory.rollout),
+        models=route_models(desired, memory.rollout, engine_of),
         **_part(RequestRules, profile.gateway),
     )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
+from fleetctl.gateway.request_checks import WrongRequest
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT, RequestIds, trace_id
 from fleetctl.model.request_trace import EarlyRefusal
 from fleetctl.spelling import suggest
@@ -75,19 +76,27 @@ class EarlyRefusals:
         client.reply(429, wire.lines(wire.JSON, (REQUEST_ID, request_id), (b"retry-after", b"1")), body)
         client.answered()
 
-    def refuse_model(self, client: ClientConnection, request: Request, raw: bytes, known: Collection[str]) -> None:
-        """Answer that there is no such model: 404 as OpenAI does, with the nearest there is; 400 where it is no name."""
+    def refuse_unfit(self, client: ClientConnection, request: Request, raw: bytes, known: Collection[str]) -> None:
+        """Answer what is wrong with a request, or that there is no such model: 404, with the nearest there is."""
+        wrong: WrongRequest | None = request.wrong
+        if wrong is not None:
+            self._refuse_key_of(client, request, Refusal.NOT_ALLOWED, wrong, code="invalid_value")
+            return
         name, refusal = msgspec.json.decode(raw), Refusal.UNKNOWN_MODEL
-        status, code = (404, "model_not_found") if isinstance(name, str) else (400, "invalid_type")
-        if status == 404:
-            message = (
-                f"The model `{name[:_NAME_CHARS_MAX]}` does not exist{suggest(name, known)}; there are: {_some(known)}"
-            )
-        else:
-            message = "`model` must be a text"
-        request_id = self._noted(self._kept, request, status, refusal.value, message)
-        body = wire.error_body(message, kind="invalid_request_error", code=code, param="model")
-        _reply(client, request_id, status, body, refusal)
+        if not isinstance(name, str):
+            wrong = WrongRequest("`model` must be a text", "model")
+            self._refuse_key_of(client, request, Refusal.NOT_ALLOWED, wrong, code="invalid_type")
+            return
+        near = suggest(name[:_NAME_CHARS_MAX], known)
+        message = f"The model `{name[:_NAME_CHARS_MAX]}` does not exist{near}; there are: {_some(known)}"
+        self._refuse_key_of(client, request, refusal, WrongRequest(message, "model"), code="model_not_found")
+
+    def _refuse_key_of(
+        self, client: ClientConnection, request: Request, refusal: Refusal, wrong: WrongRequest, *, code: str
+    ) -> None:
+        request_id = self._noted(self._kept, request, refusal.status, refusal.value, wrong.message)
+        body = wire.error_body(wrong.message, kind="invalid_request_error", code=code, param=wrong.param or None)
+        _reply(client, request_id, refusal.status, body, refusal)
 
     def refuse_without_lane(  # noqa: PLR0913  # as above
         self,

@@ -44,6 +44,7 @@ _log = logging.getLogger("fleetctl.gateway")
 
 _POSTS = frozenset((CHAT_PATH, b"/v1/completions"))
 _GETS = frozenset((b"/v1/models", HEALTH, METRICS))
+_UNFIT = (Refusal.UNKNOWN_MODEL, Refusal.NOT_ALLOWED)
 _BODY_BYTES_BEFORE_TABLE = 1024 * 1024
 
 
@@ -225,8 +226,8 @@ class Frontend:
         named = request.headers.get(b"x-fleetctl-lane")
         header = named.decode("latin-1") if named is not None else None
         lane = self.models.lane_of(request, found, routes, header)
-        if lane is Refusal.UNKNOWN_MODEL:
-            self.early.refuse_model(client, request, parsed.model, self.models.known)
+        if lane in _UNFIT:
+            self.early.refuse_unfit(client, request, parsed.model, self.models.known)
             return
         if isinstance(lane, Refusal):
             prompt_key = "messages" if request.path == CHAT_PATH else "prompt"

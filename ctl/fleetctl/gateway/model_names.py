@@ -9,6 +9,8 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway.degrade import with_model
+from fleetctl.gateway.exchange import CHAT_PATH
+from fleetctl.gateway.request_checks import WrongRequest, find_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,7 @@ class ModelName(msgspec.Struct, gc=False, frozen=True):
     model: str  # whose lanes serve it; "": the fleet has one
     sent: str  # what engines are sent in its place; "": the name itself
     fallback: str = ""  # the model that stands in
+    refused: dict[str, str] | None = None  # what of a request its lanes do not all serve; None: engines check requests
 
 
 # No cycle passes through one.
@@ -57,11 +60,12 @@ class ModelNames:
         """Take over a table's."""
         known: dict[str, ModelName] = {}
         for model in table.models:
-            own = _ANY if len(table.models) == 1 else ModelName(model.name, "", model.fallback)
+            name = "" if len(table.models) == 1 else model.name
+            own = ModelName(name, "", model.fallback, model.refused) if name or model.refused is not None else _ANY
             known |= dict.fromkeys((model.name, *model.adapters), own)
         for model in table.models:
             own = known[model.name]
-            alias = ModelName(own.model, model.name, own.fallback)
+            alias = ModelName(own.model, model.name, own.fallback, own.refused)
             for name in (*model.aliases, model.root):
                 known.setdefault(name, alias)
         self._by_name = known
@@ -90,7 +94,15 @@ class ModelNames:
         is_by_lane = named is self._unnamed and header is not None and header in routes.lanes and raw in _UNNAMED
         if is_by_lane and header is not None:
             named = self._by_name.get(routes.lanes[header].route.model, named)
-        self._enter(request, named)
+        if named.refused is not None:
+            request.wrong = find_wrong(request.body, named.refused, is_chat=request.path == CHAT_PATH)
+            if request.wrong is not None:
+                return Refusal.NOT_ALLOWED
+        try:
+            self._enter(request, named)
+        except msgspec.DecodeError as error:  # in a part that nobody has read so far
+            request.wrong = WrongRequest(f"the request body is not valid: {error}", "")
+            return Refusal.NOT_ALLOWED
         lane = _lane_of(request, found, routes, header)
         while request.fallback is not None and not isinstance(lane, Refusal) and not lane.has_replica:
             # It is served meanwhile, and counted as an arrival, which is what has a lane started from zero.

@@ -53,6 +53,7 @@ class Request(msgspec.Struct, gc=False):
     model_lines: bytes = b""  # the headers that say so; empty: the fleet has one
     fallback: Any = None  # the StandIn for its model; None: there is none
     falls_back: bool = False  # and is to serve it now
+    wrong: Any = None  # a WrongRequest: why no engine is sent it; None: nothing is
 
     def clear(self) -> None:
         """Forget what was made of it for a lane that could not serve it."""

@@ -80,6 +80,9 @@ class RouteModel:
         default_factory=dict
     )  # LoRA adapters that its engines serve: by name, where they lie
     fallback: str = ""  # the model that serves its requests where its lanes cannot; empty: none does
+    # Of a model whose engines do not all check requests: the gateway does, and what of a request some lane cannot serve
+    # is refused in all, here with the reason. None: the engines' own answers are alike.
+    refused: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,9 @@ class EngineCapabilities:
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
     serves_adapters: bool = False  # LoRA adapters, by the name that a request gives as its model
+    checks_requests: bool = True  # what OpenAI's API does not allow, it answers with 400
+    # What of a request it serves only where it is started with one of these flags: "tools", "image_url", "input_audio".
+    needs_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 
 

@@ -12,6 +12,9 @@ class Refusal(StrEnum):
 
     UNKNOWN_LANE = "unknown-lane"  # the header names a lane that is not there
     UNKNOWN_MODEL = "unknown-model"  # it names a model that is not there
+    NOT_ALLOWED = (
+        "not-allowed"  # it says what OpenAI's API does not allow, or wants what its model's lanes do not all serve
+    )
     NO_LANE = "no-lane"  # no lane's match takes this request
     CONTEXT_LENGTH = "context-length"  # no engine it may go to holds a request this long
     QUEUE_FULL = "queue-full"
@@ -33,7 +36,7 @@ class Refusal(StrEnum):
         """Return the HTTP status: 400 or 404 for what the client must change, 429 for overload, 503 for what is broken."""
         if self is Refusal.UNKNOWN_MODEL:
             return 404
-        if self in (Refusal.UNKNOWN_LANE, Refusal.NO_LANE, Refusal.CONTEXT_LENGTH):
+        if self in (Refusal.UNKNOWN_LANE, Refusal.NOT_ALLOWED, Refusal.NO_LANE, Refusal.CONTEXT_LENGTH):
             return 400
         if self in (Refusal.NO_REPLICA, Refusal.FROM_ZERO, Refusal.STOPPING, Refusal.CONNECTIONS):
             return 503
@@ -53,6 +56,7 @@ class Refusal(StrEnum):
 _MESSAGES = {
     Refusal.UNKNOWN_LANE: "there is none of that name",
     Refusal.UNKNOWN_MODEL: "it does not serve that model",
+    Refusal.NOT_ALLOWED: "the request is not allowed",
     Refusal.NO_LANE: "none takes this request",
     Refusal.CONTEXT_LENGTH: "its engines hold no request this long",
     Refusal.QUEUE_FULL: "its queue is full",

@@ -1,0 +1,95 @@
+"""Where not all engines of a model check requests, the gateway does, for all of its lanes alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetctl.gateway.request_checks import find_wrong
+from fleetctl.model.gateway import RouteModel
+from tests.gateway.rig import CHAT, GatewayRig
+
+IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+REFUSED = {"image_url": "lane a: llamacpp is started without --mmproj", "tools": "lane b: vllm is started without --x"}
+LANES = (replace(CHAT, name="a"), replace(CHAT, name="b"))
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "says"),
+    [
+        ({"temperature": -1}, "temperature", "at least 0"),
+        ({"top_p": 2}, "top_p", "from 0 to 1"),
+        ({"temperature": "hot"}, "temperature", "a number"),
+        ({"max_tokens": 1.5}, "max_tokens", "whole number"),
+        ({"max_tokens": True}, "max_tokens", "a number"),
+        ({"stop": ""}, "stop", "none of them empty"),
+        ({"stop": 7}, "stop", "must be texts"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "`stream`: true"),
+        ({"response_format": "json"}, "response_format", "a section"),
+        ({"logit_bias": "none"}, "logit_bias", "a section"),
+        ({"user": 7}, "user", "a text"),
+        ({"tools": []}, "tools", "must not be empty"),
+        ({"tool_choice": "auto"}, "tool_choice", "wants `tools`"),
+        ({"messages": [{"content": "hi"}]}, "messages", "`role`"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages", "must have `content`"),
+        ({"top_p": 0}, "top_p", "over 0"),
+        ({"presence_penalty": 9}, "presence_penalty", "from -2 to 2"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty", "from -2 to 2"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_completion_tokens": -3}, "max_completion_tokens", "at least 1"),
+        ({"stop": list("abcde")}, "stop", "5 sequences"),
+        ({"messages": []}, "messages", "empty"),
+        ({"messages": IMAGE}, "messages", "lane a: llamacpp is started without --mmproj"),
+        ({"tools": [TOOL]}, "tools", "lane b: vllm is started without --x"),
+    ],
+)
+async def test_the_same_request_is_refused_in_every_lane_before_it_is_sent(
+    body: dict[str, Any], param: str, says: str
+) -> None:
+    async with GatewayRig(lanes=LANES) as rig:
+        rig.options["models"] = (RouteModel(name="m", root="org/m", refused=REFUSED),)
+        for lane in ("a", "b"):
+            await rig.add(f"r-{lane}", lane=lane)
+        answers = [await rig.post(headers={"x-fleetctl-lane": lane}, **body) for lane in ("a", "b")]
+        for answer in answers:
+            error = answer.json["error"]
+            assert (answer.status, error["param"], error["type"]) == (400, param, "invalid_request_error")
+            assert says in error["message"]
+            assert answer.headers["x-fleetctl-reason"] == "not-allowed"
+        assert not any(replica.seen for replica in rig.replicas)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"temperature": 0, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2, "n": 1, "stop": list("abcd")},
+        {"temperature": None, "top_p": None, "max_tokens": None, "stop": None, "tools": None, "tool_choice": None},
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant"}, {"role": "user", "content": "b"}]},
+    ],
+)
+async def test_what_is_allowed_is_sent(body: dict[str, Any]) -> None:
+    async with GatewayRig() as rig:
+        rig.options["models"] = (RouteModel(name="m", root="org/m", refused=REFUSED),)
+        await rig.add("r1")
+        assert (await rig.post(**body)).status == 200
+
+
+async def test_where_all_engines_check_requests_the_gateway_leaves_it_to_them() -> None:
+    async with GatewayRig() as rig:
+        rig.options["models"] = (RouteModel(name="m", root="org/m"),)
+        await rig.add("r1")
+        assert (await rig.post(temperature=-1)).status == 200
+
+
+def test_a_prompt_must_hold_something_and_scoring_one_needs_no_token() -> None:
+    empty = find_wrong(b'{"prompt": ""}', {}, is_chat=False)
+    assert empty is not None
+    assert empty.param == "prompt"
+    assert find_wrong(b'{"prompt": ["a", 5]}', {}, is_chat=False) is not None
+    assert find_wrong(b'{"prompt": [[5, 6], [7]]}', {}, is_chat=False) is None
+    assert find_wrong(b'{"prompt": "x", "max_tokens": 0, "echo": true}', {}, is_chat=False) is None
+    assert find_wrong(b'{"prompt": "x", "max_tokens": 0}', {}, is_chat=False) is not None
