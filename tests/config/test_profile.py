@@ -162,7 +162,7 @@ def test_a_lane_coalesces_as_it_is_written() -> None:
         ("{tokens: 4, within: 2s}", "ttft: {p99: 1s}", "within"),
         ("{tokens: 4, within: 1ms}", "ttft: {p99: 1s}", "within"),
         ("{tokens: 4, within: 60}", "ttft: {p99: 1s}", "a number and a unit"),
-        ("{tokens: 4, within: 60ms}", "stream_gap: {p99: 50ms}", "coalesce.within (0.06 s) is above"),
+        ("{tokens: 4, within: 60ms}", "stream_gap: {p99: 50ms}", "coalesce.within (60ms) is above"),
         ("{tokens: 4, within: 60ms}", "tokens_per_chunk: {p99: 3}", "coalesce.tokens (4) is above"),
     ],
 )
