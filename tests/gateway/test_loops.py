@@ -224,6 +224,27 @@ async def test_a_loop_is_ended_in_due_form_where_a_lane_says_so(stopping, change
     assert stopping.window().looped == 1
 
 
+@pytest.mark.parametrize("continues", [True, False], ids=["kept", "unkept"])
+@pytest.mark.parametrize("together", [1, 7, 400])
+async def test_a_loop_without_a_word_of_text_is_ended_in_due_form_too(stopping, together, continues):
+    """Until an answer shows some, nothing of it is written, not even a head."""
+
+    def change(event: Any, word: str) -> Any:
+        event["choices"][0] |= {"delta": {"content": ""}, "token_ids": [int(word) % 3]}
+        return event
+
+    words = [str(number) for number in range(400)]
+    await stopping.add("r1", streamed(change, words, together=together), continues=continues)
+    answered = await stopping.post(stream=True, return_token_ids=True)
+    assert answered.status == 200
+    assert answered.headers["content-type"].startswith("text/event-stream")
+    assert answered.is_whole
+    finishes = [c for e in answered.events if isinstance(e, dict) for c in e["choices"] if c.get("finish_reason")]
+    assert [(c["finish_reason"], c["stop_reason"]) for c in finishes] == [("length", "loop")]
+    [trace] = stopping.frontend.ended.find(TraceQuery(id=answered.headers["x-request-id"])).requests
+    assert (trace.ending, trace.bounded_by) == ("complete", "loop")
+
+
 def counted_events(words: list[str], change: Callable[[Any, str], Any]) -> list[bytes]:
     """Return a whole answer's events as vLLM writes them where the gateway asked for its count with each."""
     opening: Any = delta(role=True)

@@ -197,6 +197,8 @@ class Exchange(ReceivedAnswer):
         if relay is None:  # nothing of it can be told apart from a whole answer
             self._response.cut()
             return
+        if not self.request.is_committed:  # of tokens that show no text: all events are held back
+            self._begin(b"")
         is_chat, prompt_tokens = self._received.path == CHAT_PATH, self.request.prompt.prompt_tokens
         self._response.end(last_events(relay, self._first_body, reason, is_chat=is_chat, prompt_tokens=prompt_tokens))
         counted, tokens = relay.counts()

@@ -95,9 +95,10 @@ class ClientResponse:
     # A response in pieces.
 
     def begin(self, data: bytes) -> None:
-        """Write the replica's head, what was held back and the next piece: there is no way back from here."""
+        """Write the replica's head, what was held back and the next piece, if there is one: there is no way back from here."""
         self._client.begin_pieces(self.status, self._passed_lines())
-        self.sink.write_piece(b"".join((*self._held, data)))
+        if first := b"".join((*self._held, data)):
+            self.sink.write_piece(first)
         self._held = []
 
     def end(self, last: bytes = b"") -> None:
