@@ -309,10 +309,15 @@ def leaves(node: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[s
 KEYS = sorted({".".join(path) for path in leaves(SCHEMA)})
 
 
+def named(pattern: str) -> str:
+    """Return a key's pattern with names: the lane, or the model, called short, and in it one called spare."""
+    return pattern.replace("*", "short", 1).replace("*", "spare")
+
+
 def with_key(tree: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """Return the tree with one key set, or without it for None; `*` is the lane, or the model, called short."""
     changed = deepcopy(tree)
-    parts = dotted.replace("*", "short", 1).replace("*", "spare").replace("p99.9", "p99,9").split(".")
+    parts = named(dotted).replace("p99.9", "p99,9").split(".")
     node = changed
     for part in parts[:-1]:
         if not isinstance(node.get(part), dict):

@@ -10,7 +10,7 @@ import yaml
 
 from fleetctl.config.profile import read_profile
 from fleetctl.operations.explaining import ExplainedKey, explain_keys
-from tests.config.test_every_key import PROBES, SAMPLE, TRACE, with_key
+from tests.config.test_every_key import PROBES, SAMPLE, TRACE, named, with_key
 from tests.plan.profiles import planned
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_given_key_is_explained_with_its_value_and_its_line(key: str, plan: Pl
     probe, tree = PROBES[key], SAMPLE
     for dotted, value in (*probe.base.items(), (key, probe.value)):
         tree = with_key(tree, dotted, value)
-    found = explained(tree, plan, tmp_path)[key.replace("*", "short")]
+    found = explained(tree, plan, tmp_path)[named(key)]
     lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=False).splitlines()
     assert found.is_given
     assert found.source == f"a.yaml:{found.line}"

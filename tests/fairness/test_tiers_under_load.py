@@ -222,3 +222,47 @@ def test_a_tier_under_its_floor_goes_before_a_higher_one_that_is_under_its_due()
     assert held.in_order(0.0) == [free, standard, premium]
     free.served.add(90.0, 0.0)  # its floor, and not yet its due
     assert held.in_order(0.0) == [standard, free, premium]
+
+
+CAPPED = replace(LANE, step=LadderStep.SHED, max_tokens_cap=256, context_tokens_cap=4096)
+
+
+def tiers_that_had(**tokens: float) -> LaneTiers:
+    """Return the tiers of a lane that sheds its lowest, after each was served so many tokens just now."""
+    tiers = LaneTiers(route_tiers(TIERS), CAPPED, 0.0)
+    for name, amount in tokens.items():
+        tier = tiers.named(name)
+        assert tier is not None
+        tier.served.add(amount, 1.0)
+    return tiers
+
+
+@pytest.mark.parametrize(
+    ("premium", "standard", "free", "is_capped"),
+    [
+        (40, 40, 20, False),  # its due is 61 %: free's floor, 5 %, is all that free is due while it is shed
+        (80, 15, 5, True),
+        (100, 0, 0, True),
+    ],
+)
+def test_nothing_is_cut_of_a_tier_under_its_due_while_lower_ones_are_served(premium, standard, free, is_capped):
+    tiers = tiers_that_had(premium=premium, standard=standard, free=free)
+    tier = tiers.named("premium")
+    assert tier is not None
+    assert tier.stepped.context_tokens == 4096
+    found = tiers.degradation(tier, 1.0)
+    assert (found.context_tokens is not None) is is_capped
+    assert tier.degradation == found
+
+
+def test_the_lowest_tier_is_cut_and_shed_as_its_lane_says_but_for_its_floor():
+    tiers = tiers_that_had(premium=94, standard=0, free=6)
+    lowest = tiers.named("free")
+    assert lowest is not None
+    assert tiers.degradation(lowest, 1.0) is lowest.stepped
+    assert lowest.stepped.sheds_waiting
+    under = tiers_that_had(premium=97, standard=0, free=3)
+    lowest = under.named("free")
+    assert lowest is not None
+    assert not under.degradation(lowest, 1.0).sheds_waiting
+    assert under.degradation(lowest, 1.0).context_tokens == 4096

@@ -112,7 +112,7 @@ async def test_two_engines_load_one_model_from_two_places(place: Path) -> None:
          "the most part, and the profile says bf16")),
         ("path: tiny.gguf, kv_cache: fp8", "", "model.kv_cache: llamacpp has no fp8 KV cache"),
         ("path: other", "weights: {path: tiny.gguf}", ("lanes.all.weights.path: lane all: {place}/tiny.gguf is another model than "
-         "the fleet's: num_layers 2 for 3, context_tokens_max 16384 for 8192")),
+         "the lane's: num_layers 2 for 3, context_tokens_max 16384 for 8192")),
         ("path: tiny.gguf", "launch: {extra_args: [--frobnicate]}", ("lanes.all.launch.extra_args.0: lane all: llamacpp has no flag "
          "--frobnicate")),
     ],

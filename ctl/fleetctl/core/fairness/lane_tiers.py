@@ -44,6 +44,8 @@ _LOAD_MAX: Final = 0.95
 _SEEN_S: Final = 60.0
 # From this part of another tier's requests on, those that go before one keep it off engines.
 _GOES_BEFORE: Final = 0.5
+# From this share of the lane's tokens on, lower tiers are taken to be served.
+_SERVED_AT: Final = 0.01
 _LEVELS = tuple(LadderStep)
 _LATE = (BreachKind.REFUSED, BreachKind.TTFT)
 
@@ -80,7 +82,7 @@ class LaneTiers:
     def _set_shares(self, route: RouteLane) -> None:
         """Give each tier its due; those that the lane's step sheds have their floor, and the others what that leaves."""
         free = max(0.0, 1.0 - sum(tier.spec.floor for tier in self.all))
-        held = {tier for tier in self.all if tier.degradation.sheds_waiting or tier.degradation.breaks}
+        held = {tier for tier in self.all if tier.stepped.sheds_waiting or tier.stepped.breaks}
         sharing = [tier for tier in self.all if tier not in held] or list(self.all)
         weights = sum(tier.spec.weight for tier in sharing)
         for tier in self.all:
@@ -107,10 +109,22 @@ class LaneTiers:
         return min(1.0, (had / tier.share - 1.0) / (_EXCESS_AT - 1.0)) if tier.share else 1.0
 
     def degradation(self, tier: LaneTier, now_s: float) -> Degradation:
-        """Return what the lane's step does to a tier: nothing is shed of one that has less than its floor."""
-        if tier.degradation is tier.unshed or self.had(tier, now_s) >= tier.spec.floor:
-            return tier.degradation
-        return tier.unshed
+        """Return what the lane's step does to a tier now, and note it.
+
+        Nothing is shed of one that has less than its floor, and nothing cut of one that has less than its due while lower
+        ones are served: it is their work that is too much.
+        """
+        found, caps = tier.stepped, tier.stepped.max_tokens is not None or tier.stepped.context_tokens is not None
+        if caps or found is not tier.unshed:
+            had = self.had(tier, now_s)
+            found = found if had >= tier.spec.floor else tier.unshed
+            if caps and had < tier.share and self._serves_lower(tier, now_s):
+                found = replace(found, max_tokens=None, context_tokens=None)
+        tier.degradation = found
+        return found
+
+    def _serves_lower(self, tier: LaneTier, now_s: float) -> bool:
+        return any(other.rank > tier.rank and self.had(other, now_s) > _SERVED_AT for other in self.all)
 
     def in_order(self, now_s: float) -> list[LaneTier]:
         """Return the tiers, who goes first first: under their floors and then under their dues by rank, then over by how far."""

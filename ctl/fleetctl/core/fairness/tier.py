@@ -63,6 +63,7 @@ class LaneTier:
         "service",
         "share",
         "spec",
+        "stepped",
         "taken",
         "tokens",
         "unshed",
@@ -90,8 +91,8 @@ class LaneTier:
         self.accounts = TierAccounts(now_s)
         self.hold_to(spec, slo, degradation, degradation)
 
-    def hold_to(self, spec: RouteTier, slo: LaneSlo, degradation: Degradation, unshed: Degradation) -> None:
-        """Take over new rules; `unshed` is what the lane's step does to it while it has less than its floor."""
+    def hold_to(self, spec: RouteTier, slo: LaneSlo, stepped: Degradation, unshed: Degradation) -> None:
+        """Take over new rules: what the lane's step does to it, and, `unshed`, what while it has less than its floor."""
         self.spec = spec
         self.header = spec.name.encode()  # as answers name it
         promised = slo_of(slo, spec)
@@ -99,7 +100,8 @@ class LaneTier:
         self.limits = Limits.of(promised) if promised is not slo else None  # None: the lane's
         ttft_s = Limits.of(promised).ttft_s
         self.budget_s = BUDGET_SHARE * ttft_s if ttft_s is not None else math.inf
-        self.degradation, self.unshed = degradation, unshed
+        self.stepped, self.unshed = stepped, unshed
+        self.degradation = stepped  # as of its last request
 
     @property
     def tokens_per_slot_s(self) -> float:
