@@ -18,6 +18,7 @@ from fleetctl.gateway.running import running_answers
 from fleetctl.model.generation import BoundReason, CappedIs, GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.request_trace import TraceQuery
+from fleetctl.model.tiers import TierSpec, route_tiers
 from tests.gateway.rig import CHAT, GatewayRig, until
 from tests.gateway.scripted import answers, completion, delta, hangs, usage_event
 
@@ -281,6 +282,23 @@ async def test_the_stricter_of_a_lanes_and_a_keys_bounds_holds(key):
         theirs = {"authorization": "Bearer " + "o" * 40}
         body, _ = await sent(rig, headers=theirs, max_tokens=9000)
         assert (body["max_tokens"], body["stop"]) == (4096, ["#"])
+
+
+@pytest.mark.parametrize("of_tier", [False, True])
+async def test_a_request_longer_than_any_context_is_cut_to_what_its_key_may_have(of_tier):
+    key = "sha256:" + hashlib.sha256(b"k" * 40).hexdigest()
+    spec = GenerationSpec(max_tokens=64)
+    async with GatewayRig(lanes=(replace(CHAT, max_model_len=4096),)) as rig:
+        rig.options |= {"api_key_hashes": (key,)}
+        rig.options |= (
+            {"tiers": route_tiers([TierSpec(name="tin", generation=spec)]), "key_tiers": {key: "tin"}}
+            if of_tier
+            else {"key_generation": {key: spec}}
+        )
+        await rig.add("r1")
+        body, answer = await sent(rig, headers={"authorization": "Bearer " + "k" * 40}, max_tokens=200_000)
+        assert body["max_tokens"] == 64
+        assert answer.headers["x-fleetctl-limit"] == "max_tokens=64"
 
 
 # The clock.

@@ -12,6 +12,7 @@ from fleetctl.model.generation import BoundReason, GenerationSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fleetctl.gateway.entitlements import Entitlements
     from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
     from fleetctl.model.gateway import RouteLane, RoutingTable
@@ -38,14 +39,32 @@ class BoundsTable:
         self._keys: Mapping[str, GenerationSpec] = {}
         self._known: dict[tuple[str, str, str], AnswerBounds | None] = {}
         self._tiers: dict[str, GenerationSpec] = {}
+        self._own_max: dict[tuple[str, str], int] = {}  # the longest answer of a key in its tier, whatever its lane
+        self._has_own_max = False  # some key or tier sets one
         self.has_any = False
 
     def apply(self, table: RoutingTable) -> None:
         """Forget what held under the table before."""
         self._keys = table.key_generation
         self._known = {}
+        self._own_max = {}
         self._tiers = {tier.name: tier.generation for tier in table.tiers if tier.generation.is_bounding}
         self.has_any = bool(self._keys or self._tiers) or any(lane.generation.is_bounding for lane in table.lanes)
+
+        own = (*self._keys.values(), *self._tiers.values())
+        self._has_own_max = any(spec.max_tokens is not None for spec in own)
+
+    def foreseen(self, request: Request, found: MeasuredRequest, entitlements: Entitlements) -> MeasuredRequest:
+        """Return a request with no longer an answer than its key and that key's tier let it have: it enters a lane that holds it so."""
+        if self._has_own_max and found.tokens.output:
+            own = entitlements.own(request)
+            if own not in self._own_max:
+                spec = strictest(GenerationSpec(), self._keys.get(own[0]), self._tiers.get(own[1]))
+                self._own_max[own] = spec.max_tokens or 0
+            most = self._own_max[own]
+            if most and found.tokens.output > most:
+                found.tokens = found.tokens.bounded(most)
+        return found
 
     def bound(self, request: Request, found: MeasuredRequest, lane: RouteLane) -> tuple[bool, str]:
         """Put what holds for a request into it; return whether anything does, and what is wrong with the length it names."""

@@ -35,6 +35,11 @@ class Entitlements:
         self._names, self._tiers, self._takes_header = table.key_names, table.key_tiers, table.tier_header
         self.has_any = bool(table.key_generation or self._names or self._tiers or table.tiers)
 
+    def own(self, request: Request) -> tuple[str, str]:
+        """Return the hash of a request's key, and that key's tier; each "" where there is none."""
+        key = self._authenticator.known_hash(request)
+        return key, self._tiers.get(key, "")
+
     def assign(self, request: Request, lane: DispatchLane[ActiveRequest]) -> str:
         """Note a request's key, its client's name and its tier; return what is wrong with the tier it names: empty, as a rule."""
         key = request.key_hash = self._authenticator.known_hash(request)

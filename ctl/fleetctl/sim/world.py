@@ -79,7 +79,7 @@ class SimulatedWorld:
         self.dispatcher = (dispatcher_of or live_dispatcher)(self)
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
         self.traffic = TrafficBreakdown()
-        self._keys = NamedKeys(desired.profile.gateway)
+        self._keys = NamedKeys(desired.profile.gateway, desired.profile.tiers)
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
@@ -255,7 +255,9 @@ class SimulatedWorld:
         now_s = self.heap.now_s
         tokens = row.prompt_tokens
         prompt = PromptLoad(tokens, _NOTHING_CACHED)
-        needed = RequestTokens(tokens, tokens, tokens, row.output_tokens)
+        own_max = self._keys.own_max(row.client)
+        output_tokens = row.output_tokens if own_max is None else min(row.output_tokens, own_max)
+        needed = RequestTokens(tokens, tokens, tokens, output_tokens)
         lane = self._lane_of(row, needed)
         if isinstance(lane, Refusal):
             self.unrouted[lane.value] += 1

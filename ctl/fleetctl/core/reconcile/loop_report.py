@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.reason import ReasonCode
-from fleetctl.units import format_duration
+from fleetctl.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,10 +33,14 @@ def report_loops(
     reported = ReportLoops(
         lane=lane,
         code=ReasonCode.ANSWERS_LOOP,
-        reason=f"{window.looped} answers were found to repeat themselves in {format_duration(_SHOWN_S)}, in which "
-        f"{window.finished} requests finished; which: fleetctl requests --lane {lane}",
+        reason=f"{_found(window.looped)} in {format_duration(_SHOWN_S)}, in which {format_count(window.finished, 'request')} "
+        f"finished; which: fleetctl requests --lane {lane}",
         looped=window.looped,
         finished=window.finished,
         window_s=_SHOWN_S,
     )
     return replace(memory, looped_at=now), (reported,)
+
+
+def _found(looped: int) -> str:
+    return "1 answer was found to repeat itself" if looped == 1 else f"{looped} answers were found to repeat themselves"
