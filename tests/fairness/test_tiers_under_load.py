@@ -266,3 +266,22 @@ def test_the_lowest_tier_is_cut_and_shed_as_its_lane_says_but_for_its_floor():
     assert lowest is not None
     assert not under.degradation(lowest, 1.0).sheds_waiting
     assert under.degradation(lowest, 1.0).context_tokens == 4096
+
+
+@pytest.mark.parametrize(("served", "rank"), [(0.0, 0), (3.0, 0), (40.0, 2)])
+@pytest.mark.parametrize("sign", [1, -1, 0])
+def test_engines_pass_nobody_before_what_a_floor_is_to_have_served(served: float, rank: int, sign: int) -> None:
+    heap = EventHeap()
+    dispatcher = dispatcher_on(heap)
+    routes = replace(route("r1", concurrency_max=8), priority_sign=sign)
+    dispatcher.apply(replace(table(routes, lanes=(LANE,)), tiers=route_tiers(TIERS)))
+    lane = dispatcher.routes.lanes[LANE.name]
+    assert lane.tiers is not None
+    premium, _, free = lane.tiers.all
+    premium.served.add(60.0, 0.0)
+    free.served.add(served, 0.0)
+    exchange = HeapExchange(heap, dispatcher, lambda _: Fate(end_s=1.0))
+    request = exchange.request = ActiveRequest(exchange, lane, PromptLoad(10, {}), [], 0.0, is_stream=True, tier=free)
+    dispatcher.submit(request)
+    assert request.turn is not None
+    assert request.turn.rank == (rank if sign else 0)

@@ -154,8 +154,8 @@ class Exchange(ReceivedAnswer):
         body = self._body if self._is_counted else self._first_body
         if upstream.served_name and (table := self._dispatcher.routes.table) is not None:
             body = renamed(body, upstream.served_name, table.served_names)
-        if upstream.priority_sign and request.tier is not None:
-            body = with_priority(body, request.tier.rank, upstream.priority_sign)
+        if upstream.priority_sign and request.tier is not None and request.turn is not None:
+            body = with_priority(body, request.turn.rank, upstream.priority_sign)
         received = self._received
         head = wire.post(received.target, upstream.request_head, received.forwarded, len(body))
         connection.begin(self, head, body)

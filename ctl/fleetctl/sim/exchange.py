@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.core.admission.ladder import capped_tokens
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
-from fleetctl.core.dispatch.tier_notes import engine_rank
 from fleetctl.core.slo.endings import Ending
 from fleetctl.sim.gap_counter import GapCounter
 from fleetctl.sim.sequence import SimulatedSequence
@@ -83,7 +82,8 @@ class SimulatedExchange:
             self._due = world.heap.at(world.heap.now_s + _UNREACHABLE_S, self._unreachable)
             return
         if not self.made:
-            cap = capped_tokens(self.output_tokens, request.lane.degradation.max_tokens)
+            degradation = request.tier.degradation if request.tier is not None else request.lane.degradation
+            cap = capped_tokens(self.output_tokens, degradation.max_tokens)
             self.output_tokens = self.output_tokens if cap is None else max(1, cap)
         world.dispatcher.connected(request)
         counter = None
@@ -98,7 +98,7 @@ class SimulatedExchange:
             request.prompt.uncached(replica_id) + self.made,
             self.output_tokens - self.made,
             gap_counter=counter,
-            priority=engine_rank(request),
+            priority=request.turn.rank if request.turn is not None else 0,
         )
         if world.hop_s:
             self._due = world.heap.at(world.heap.now_s + world.hop_s, self._arrive)

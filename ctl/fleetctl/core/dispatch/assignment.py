@@ -61,7 +61,7 @@ class Assignment:
         request.dispatched_s = request.heard_s = now_s
         line, kv, beside = candidate.line, candidate.kv, candidate.in_flight
         ahead = candidate.prefill_tokens = candidate.prefill_tokens + tokens
-        request.turn = line.join(tokens, now_s, is_heard=request.is_stream, rank=engine_rank(request))
+        request.turn = line.join(tokens, now_s, is_heard=request.is_stream, rank=engine_rank(request, now_s))
         request.attempt = DispatchAttempt(
             request.attempt, candidate.id, now_s, line.count, ahead, tokens, beside, line.free_s, kv.free_tokens
         )

@@ -8,10 +8,16 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
 
 
-def engine_rank(request: ActiveRequest) -> int:
-    """Return what its replica orders it by, lower first: its tier's rank, where the engine was started to look at it."""
-    tier, replica = request.tier, request.replica
-    return tier.rank if tier is not None and replica is not None and replica.route.priority_sign else 0
+def engine_rank(request: ActiveRequest, now_s: float) -> int:
+    """Return what a replica is to order it by, lower first: its tier's rank, where the engine was started to look at it.
+
+    One of a tier that has less than its floor is of the highest: what is let in for the floor's sake is to be served, and an
+    engine that always takes higher ranks first would never come to it.
+    """
+    tier, tiers, replica = request.tier, request.lane.tiers, request.replica
+    if tier is None or tiers is None or replica is None or not replica.route.priority_sign:
+        return 0
+    return 0 if tiers.is_short(tier, now_s) else tier.rank
 
 
 def note_arrival(request: ActiveRequest, now_s: float) -> bool:

@@ -191,12 +191,12 @@ class LaneTiers:
         """Return which part of another tier's requests go before one of a tier that has so much more than its due."""
         if self.excess(other, now_s):
             return 0.0
-        is_short, is_other_short = self._is_short(tier, now_s), self._is_short(other, now_s)
+        is_short, is_other_short = self.is_short(tier, now_s), self.is_short(other, now_s)
         if is_short is not is_other_short:
             return 1.0 if is_other_short else 0.0
         return 1.0 if other.rank < tier.rank else excess
 
-    def _is_short(self, tier: LaneTier, now_s: float) -> bool:
+    def is_short(self, tier: LaneTier, now_s: float) -> bool:
         """Whether a tier had less than its floor lately."""
         return self.had(tier, now_s) < tier.spec.floor
 
