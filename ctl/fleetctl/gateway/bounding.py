@@ -54,7 +54,7 @@ class BoundsTable:
         own = (*self._keys.values(), *self._tiers.values())
         self._has_own_max = any(spec.max_tokens is not None for spec in own)
 
-    def foreseen(self, request: Request, found: MeasuredRequest, entitlements: Entitlements) -> MeasuredRequest:
+    def limited_by_key(self, request: Request, found: MeasuredRequest, entitlements: Entitlements) -> MeasuredRequest:
         """Return a request with no longer an answer than its key and that key's tier let it have: it enters a lane that holds it so."""
         if self._has_own_max and found.tokens.output:
             own = entitlements.own(request)

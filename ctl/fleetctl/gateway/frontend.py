@@ -222,7 +222,7 @@ class Frontend:
             failed = "this gateway serves nothing now"
             self.early.refuse(client, request, 503, failed, kind="server_error", refusal=refusal)
             return
-        found = self._bounds.foreseen(request, measure(parsed, routes), self._entitlements)
+        found = self._bounds.limited_by_key(request, measure(parsed, routes), self._entitlements)
         named = request.headers.get(b"x-fleetctl-lane")
         header = named.decode("latin-1") if named is not None else None
         lane = self.models.lane_of(request, found, routes, header)
