@@ -100,3 +100,14 @@ def test_preempted_streams_are_told_from_lost_prefixes() -> None:
 def test_every_cause_has_words() -> None:
     texts = {eviction_text(each) for cause in EvictionCause for each in lost(1, cause=cause, replica_before="short-1")}
     assert len(texts) == len(EvictionCause)
+
+
+def test_a_cache_that_was_never_read_as_full_says_what_filled_it_all_the_same() -> None:
+    [found] = lost(1)
+    text = eviction_text(msgspec.structs.replace(found, kv_usage=0.121, kv_until=found.kv_since))
+    assert "its KV at 12.1% at " in text
+    assert (
+        "(of requests alone), and since the turn before as many tokens came as it had free, filled by key acme's"
+        in text
+    )
+    assert "as many tokens" not in eviction_text(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.evictions.kv_record import KV_FULL
 from fleetctl.model.eviction import EvictionCause, EvictionKind
 from fleetctl.units import format_count, format_duration, format_fraction
 
@@ -21,7 +22,7 @@ def _what(found: Eviction) -> str:
         return f"{found.replica} preempted {format_count(found.preempted, 'stream')}{_kv(found)}{_filled(found)}"
     lost = f"{found.cached_tokens_before:,} cached tokens -> {found.cached_tokens:,}"
     what = f"turn {found.turn} of {found.conversation}: {lost}{_ttft(found)}, replica {found.replica}"
-    return what + (_kv(found) + _filled(found) if found.cause is EvictionCause.KV_PRESSURE else "")
+    return what + (_kv(found) + _came(found) + _filled(found) if found.cause is EvictionCause.KV_PRESSURE else "")
 
 
 def _ttft(found: Eviction) -> str:
@@ -40,6 +41,13 @@ def _kv(found: Eviction) -> str:
     if found.kv_since == found.kv_until:
         return f"{level} at {found.kv_since:%H:%M:%S}"
     return f"{level} between {found.kv_since:%H:%M:%S} and {found.kv_until:%H:%M:%S}"
+
+
+def _came(found: Eviction) -> str:
+    """Return why a cache that was never read as full is taken to have been: what no request uses any more, engines count as free."""
+    if found.kv_usage is None or found.kv_usage >= KV_FULL:
+        return ""
+    return " (of requests alone), and since the turn before as many tokens came as it had free"
 
 
 def _filled(found: Eviction) -> str:
