@@ -52,13 +52,14 @@ def served_in_order(engine: httpx.Client) -> list[str] | None:
     first = {
         "model": "tiny",
         "prompt": "the quick",
-        "max_tokens": 2000,
         "temperature": 0,
         "ignore_eos": True,
         "stream": True,
     }
     with ThreadPoolExecutor(2) as others, ExitStack() as taken:
-        streams = [taken.enter_context(engine.stream("POST", "/v1/completions", json=first)) for _ in range(SEQS_MAX)]
+        # Of different lengths: two slots that were free in one step would take both who wait at once.
+        bodies = [first | {"max_tokens": 2000 - 500 * number} for number in range(SEQS_MAX)]
+        streams = [taken.enter_context(engine.stream("POST", "/v1/completions", json=body)) for body in bodies]
         answers = [others.submit(complete, "low", 2)]
         waited = wait_for_waiting(engine, 1)
         answers.append(others.submit(complete, "high", 0))
