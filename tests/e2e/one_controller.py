@@ -95,10 +95,7 @@ def _beyond(found: list[str], lost: int) -> list[str]:
 def _not_right(fleet: Watched, within_s: float) -> list[str]:
     if fleet.is_right():
         return []
-    seen = fleet.status()
-    alive = [r["record"]["id"] for r in seen["replicas"] if r["record"]["state"] == "ready"]
-    found = f"{seen['condition']}, controllers {fleet.controllers()}, gateways {fleet.pids('gateway')}"
-    return [f"not right {within_s:g} s later: {found}, engines {fleet.engines()}, ready {alive}"]
+    return [f"not right {within_s:g} s later: {fleet.what_is_seen()}"]
 
 
 def try_once(

@@ -107,7 +107,7 @@ def test_another_user_is_refused_and_starts_nothing():
             _is_refused(fleet.run(*changing, env="cron-like"), f"{state} belongs to user {other.pw_uid}")
         os.chown(state, 0, 0)
         assert [*fleet.controllers(), *fleet.pids("gateway")] == before
-        assert fleet.is_right()
+        assert fleet.becomes_right(), fleet.what_is_seen()
 
 
 def _everybodys_python() -> str:

@@ -96,10 +96,10 @@ def test_a_fenced_controller_says_so_and_ends_with_its_own_code(watched):
         _, log = first.communicate(timeout=30)
         assert first.returncode == 14
         assert f"is over: process {second.pid} on " in log
-        until(watched.is_right, within_s=30, what="one controller")
+        until_right(watched, within_s=BESIDE_OTHERS_S)
         second.terminate()
         second.communicate(timeout=30)
-    until(watched.is_right, within_s=30, what="the gateway has started another")
+    until_right(watched, within_s=BESIDE_OTHERS_S)  # the gateway has started another
 
 
 JOB = """\
@@ -128,7 +128,8 @@ def test_a_real_cron_daemon_works_on_a_live_fleet_and_revives_a_dead_one(watched
     with cron.every_minute(f"/bin/sh {job}", watched.root) as daemon:
         with Witness(watched) as witness:
             until(done.exists, within_s=130, what="cron's first job")
-            assert watched.is_right(), watched.logs()
+            # A job that has just ended leaves two busy cores behind: one look may meet the gateway between two answers.
+            until_right(watched, within_s=BESIDE_OTHERS_S)
             assert witness.take() == []
         environment = (watched.root / "job-environment").read_text()
         assert "XDG_RUNTIME_DIR" not in environment
@@ -139,11 +140,17 @@ def test_a_real_cron_daemon_works_on_a_live_fleet_and_revives_a_dead_one(watched
                 os.kill(pid, signal.SIGKILL)
         first = len(done.read_text().split())
         until(lambda: len(done.read_text().split()) > first, within_s=130, what="cron's next job")
-        until(watched.is_right, within_s=10, what="the fleet revived by cron")
+        until_right(watched, within_s=BESIDE_OTHERS_S)  # revived by cron
         assert daemon.poll() is None
     assert "FAILED" not in (watched.root / "job-output").read_text()
     epochs = watched.epochs()
     assert epochs == sorted(epochs)
+
+
+def until_right(watched: Watched, *, within_s: float) -> None:
+    assert watched.becomes_right(within_s=within_s), (
+        f"not right within {within_s:g} s: {watched.what_is_seen()}\n{watched.logs()}"
+    )
 
 
 def until(holds: Callable[[], bool], *, within_s: float, what: str) -> None:

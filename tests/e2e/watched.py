@@ -22,7 +22,7 @@ import psutil
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode
-from fleetctl.core.conditions import ConditionType, fleet_condition
+from fleetctl.core.conditions import ConditionType, fleet_condition, fleet_conditions
 from fleetctl.files import write_whole
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.status import FleetStatus
@@ -166,6 +166,16 @@ class Watched:
                 return False
             SYSTEM_CLOCK.sleep_blocking(0.3)
         return True
+
+    def what_is_seen(self) -> str:
+        """Describe what `is_right` looks at, as it is now."""
+        seen = self.answer()
+        found = "no answer of its controller"
+        if seen is not None:
+            ready = [r.record.id for r in seen.replicas if r.record.state is ReplicaState.READY]
+            found = f"{'; '.join(f'{c.type}: {c.message}' for c in fleet_conditions(seen))}; ready {ready}"
+        controllers, gateways = self.controllers(), self.pids("gateway")
+        return f"{found}; controllers {controllers}, gateways {gateways}, engines {self.engines()}"
 
     def processes(self) -> list[psutil.Process]:
         """Every process that lives in these directories."""
