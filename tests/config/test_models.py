@@ -11,6 +11,7 @@ import pytest
 
 from fleetctl.codec import decode, encode
 from fleetctl.config.profile import parse_profile
+from fleetctl.core.plan.model_totals import model_totals
 from fleetctl.core.rollout.in_force import digests
 from fleetctl.errors import ConfigError
 from fleetctl.load.report import LoadSpec
@@ -94,6 +95,20 @@ def test_a_lane_is_planned_with_its_own_model_and_its_models_share_of_the_load()
     assert rps["short"] + rps["long"] == pytest.approx(0.7 * 40, rel=1e-6)
     weights = {lane.lane: lane.gpu_count for lane in plan.lanes}
     assert weights["batch"] > weights["short"], "the larger model takes more GPUs"
+
+
+def test_each_models_lanes_are_summed_up() -> None:
+    plan = key_effects.plan_or_refusal(profile(**{"lanes.batch.launch": {"tensor_parallel": 4}}))
+    assert not isinstance(plan, str), plan
+    totals = {each.model: each for each in model_totals(plan)}
+    assert {name: each.lanes for name, each in totals.items()} == {"small": ("short", "long"), "big": ("batch",)}
+    assert sum(totals["big"].gpus.values()) == 4 * plan.lane("batch").replicas
+    assert totals["big"].cost_usd_per_1m_tokens == pytest.approx(plan.lane("batch").cost_usd_per_1m_tokens)
+    small = [plan.lane(name) for name in ("short", "long")]
+    assert totals["small"].replicas == sum(lane.replicas for lane in small)
+    one_way, other = sorted(lane.cost_usd_per_1m_tokens for lane in small)
+    assert one_way < totals["small"].cost_usd_per_1m_tokens < other
+    assert sum(each.cost_usd_per_hour for each in totals.values()) == pytest.approx(plan.cost_usd_per_hour)
 
 
 def test_a_fleet_of_one_model_by_name_is_the_same_fleet() -> None:

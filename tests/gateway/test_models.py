@@ -139,6 +139,7 @@ async def test_another_model_stands_in_while_a_lane_refuses_for_load_and_the_ans
         found = rig.frontend.ended.find(TraceQuery(id="mine-2")).requests
         assert [(each.model, each.lane, each.refusal) for each in found] == [("big", "big-short", "breaker"), ("small", "small", "")]  # fmt: skip
         page = (await rig.get("/metrics")).body.decode()
+        assert 'fleetctl_gateway_lane_model_info{fleet="rig",lane="big-long",model="big"} 1' in page
         assert 'fleetctl_gateway_model_fallbacks_total{fleet="rig",model="big",served_by="small"}' in page
 
 
@@ -184,4 +185,5 @@ async def test_a_fleet_of_one_model_refuses_other_names_and_shows_no_header() ->
         assert (await rig.post(model="chat")).status == 200
         assert sent(rig, "r1") == ["m", "m"]
         assert (await rig.post(model="nope")).status == 404
-        assert "model_requests_total" not in (await rig.get("/metrics")).body.decode()
+        page = (await rig.get("/metrics")).body.decode()
+        assert not any(name in page for name in ("model_requests_total", "lane_model_info"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleetctl.model.ladder import LadderStep
@@ -78,3 +80,19 @@ def test_a_layout_leaves_out_the_columns_there_is_no_room_for():
     assert [column.title for column in table.within(Layout.NORMAL).columns] == ["A"]
     assert [column.title for column in table.within(Layout.WIDE).columns] == ["A", "B"]
     assert LadderStep.NORMAL.value in texts(lanes_table(busy(), TEXT, LANES_LIVE, is_stale=False), "step")
+
+
+def test_lanes_say_which_model_they_serve_where_they_serve_several():
+    status = busy()
+    long_name = "an-organisation/a-model-with-a-long-name"
+    names = [long_name, "small", "small"]
+    several = replace(status, lanes=tuple(map(lambda lane, name: replace(lane, model=name), status.lanes, names)))
+    for columns in (LANES_FIGURES, LANES_STATUS):
+        assert texts(lanes_table(several, TEXT, columns, is_stale=False), "model") == names
+    screen = Canvas(width=240, marks=UNICODE)
+    assert texts(lanes_table(several, screen, LANES_LIVE, is_stale=False), "model") == [
+        f"{long_name[:23]}…",
+        *names[1:],
+    ]
+    one = lanes_table(replace(status, lanes=several.lanes[1:]), TEXT, LANES_STATUS, is_stale=False)
+    assert "model" not in [column.key for column in one.columns]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.journal import JournalEntry
     from fleetctl.model.plan import LanePlan
+    from fleetctl.model.status import LaneStatus
     from fleetctl.operations.fleets import Explanation
 
 
@@ -77,21 +78,26 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
         if record.notice is not None and record.state.is_live:
             yield f"Notice   {notice_text(record.notice, now)}"
     elif found.lane is not None:
-        lane = found.lane
-        condition = lane_condition(lane)
-        yield f"{lane.name}: {condition.type}, {format_ready(lane.ready, lane.wanted)} ({lane.spot} on spot)"
-        if condition.message:
-            yield f"         {condition.message}"
-        if lane.budget is not None:
-            yield f"Budget   {format_budget(lane.budget)}"
-        if streams := stream_line(lane_streams(lane)):
-            yield f"Streams  {streams}"
-        for number, tier in enumerate(tier_lines(lane.traffic)):
-            yield f"{'' if number else 'Tiers':<8} {tier}"
+        yield from _lane_state(found.lane)
     else:
         yield f"{found.fleet if found.subject == FLEET else found.subject}:"
     if found.now:
         yield f"Now      {found.now}"
+
+
+def _lane_state(lane: LaneStatus) -> Iterator[str]:
+    condition = lane_condition(lane)
+    yield f"{lane.name}: {condition.type}, {format_ready(lane.ready, lane.wanted)} ({lane.spot} on spot)"
+    if condition.message:
+        yield f"         {condition.message}"
+    if lane.model:
+        yield f"Model    {lane.model}"
+    if lane.budget is not None:
+        yield f"Budget   {format_budget(lane.budget)}"
+    if streams := stream_line(lane_streams(lane)):
+        yield f"Streams  {streams}"
+    for number, tier in enumerate(tier_lines(lane.traffic)):
+        yield f"{'' if number else 'Tiers':<8} {tier}"
 
 
 def _decision(entry: JournalEntry, now: datetime) -> Iterator[str]:

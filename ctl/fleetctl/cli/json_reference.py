@@ -173,6 +173,7 @@ _MODULES = (
     "fleetctl.core.conditions",
     "fleetctl.core.diagnosis.findings",
     "fleetctl.core.diagnosis.request",
+    "fleetctl.core.plan.model_totals",
     "fleetctl.config.faults",
     "fleetctl.load.report",
     "fleetctl.sim.result",
@@ -250,6 +251,7 @@ _ADDED: dict[str, dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "LaneStatus": _CONDITIONS,
     "Replica": {"zone": ("string", "of its node, where the provider says", ())},
     "Plan": {
+        "models": (f"list of {_link('ModelTotals')}", "what each takes over all of its lanes", ("ModelTotals",)),
         "pending": (_link("PendingAnswer"), "what `up` would change", ("PendingAnswer",)),
         "preflight": (f"list of {_link('Finding')}", "what the provider finds beforehand", ("Finding",)),
         "explanation": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, lines, section
+from fleetctl.core.plan.model_totals import model_totals
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_count, format_duration, format_rps, format_usd
 from fleetctl.views.figures import format_replica_gpus
@@ -48,6 +49,7 @@ def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
     return (
         lines(f"Plan for {plan.fleet}: {_models(profile, plan)}, sizing {plan.sizing}"),
         _replicas(plan),
+        _totals(plan),
         _forecast(profile, plan),
         lines(_cost(plan)),
     )
@@ -140,6 +142,21 @@ def _replicas(plan: Plan) -> OutputSection:
         for lane in plan.lanes
     )  # fmt: skip
     return section(text_table("LANE >REPLICAS >SPOT GPUS ENGINE >PEAK_RPS BOUND_BY >$/H >$/1M +OFFERING", rows))
+
+
+def _totals(plan: Plan) -> OutputSection:
+    """Return what each model takes over all of its lanes; nothing of a fleet of one, whose totals are the plan's."""
+    totals = model_totals(plan)
+    rows = (
+        (
+            each.model, ", ".join(each.lanes), ", ".join(each.engines), str(each.replicas),
+            ", ".join(f"{count} x {gpu}" for gpu, count in each.gpus.items()), format_rps(each.rps),
+            format_usd(each.cost_usd_per_hour), format_usd(each.cost_usd_per_1m_tokens),
+        )
+        for each in totals
+    )  # fmt: skip
+    table = text_table("MODEL LANES ENGINES >REPLICAS GPUS >PEAK_RPS >$/H >$/1M", rows)
+    return section(table, title="Models, over all of their lanes") if len(totals) > 1 else lines()
 
 
 def _forecast(profile: Profile, plan: Plan) -> OutputSection:

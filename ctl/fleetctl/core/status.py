@@ -146,6 +146,7 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
     pressure = known.decision.inputs.get(spec.name, {}).get("pressure") if known.decision else None
     return LaneStatus(
         name=spec.name,
+        model=spec.model or known.desired.profile.model.name,
         slo=spec.slo,
         wanted=wanted_replicas(known.desired, spec, memory),
         ready=sum(r.state is ReplicaState.READY for r in live),

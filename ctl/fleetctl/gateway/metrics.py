@@ -106,7 +106,7 @@ def exposition(
     tier_families(page, routes.lanes, dispatcher.clock())
     client_families(page, gauges.clients)
     if gauges.models is not None:
-        model_families(page, gauges.models)
+        model_families(page, gauges.models, (lane.route for lane in routes.lanes.values()))
     if workflows is not None:
         workflow_families(page, workflows.tracker, dispatcher.clock())
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)

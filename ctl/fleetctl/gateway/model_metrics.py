@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fleetctl.gateway.model_names import ModelNames
+    from fleetctl.model.gateway import RouteLane
     from fleetctl.telemetry.page import MetricsPage
 
 
-def model_families(page: MetricsPage, names: ModelNames) -> None:
-    """Write who was to serve what; nothing of a fleet with one model."""
+def model_families(page: MetricsPage, names: ModelNames, lanes: Iterable[RouteLane]) -> None:
+    """Write which lane serves which model, and who was to serve what; nothing of a fleet with one model."""
     if not names.requests:
         return
+    page.family(
+        "lane_model_info",
+        "gauge",
+        "1 for the model that a lane serves: joins a lane's figures to it.",
+        [({"lane": lane.name, "model": lane.model}, 1) for lane in lanes if lane.model],
+    )
     page.family(
         "model_requests_total",
         "counter",

@@ -68,6 +68,8 @@ class ModelNames:
             alias = ModelName(own.model, model.name, own.fallback, own.refused)
             for name in (*model.aliases, model.root):
                 known.setdefault(name, alias)
+            if own.model:  # a counter is there from zero on, or Prometheus misses its first requests
+                self.requests[own.model] += 0
         self._by_name = known
         self._unnamed = known[table.models[0].name] if known else _ANY
         self._by_raw = {msgspec.json.encode(name): found for name, found in known.items()}

@@ -35,6 +35,7 @@ class LaneStatus:
     on_demand: int
     live: int  # every replica that holds a node
     step: LadderStep
+    model: str = ""  # that it serves, by the name clients use; empty: of an earlier version
     # "5m", "30m", "1h", "6h", "3d" -> burn rate; a missing key: no request in it
     burn: dict[str, float] = field(default_factory=dict)
     burn_alert: bool = False  # it has burned fast enough for long enough to page somebody: fast-burn fires

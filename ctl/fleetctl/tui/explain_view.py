@@ -27,6 +27,8 @@ _BLANK: StyledLine = (("", Tone.PLAIN),)
 def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[StyledLine, ...]:
     """Return what is so now, what was planned, and the decisions that led here, newest first."""
     lines: list[StyledLine] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
+    if found.lane is not None and found.lane.model:
+        lines += [(("model    ", Tone.DIM), (found.lane.model, Tone.PLAIN)), _BLANK]
     if found.lane is not None and found.lane.budget is not None:
         lines += [(("budget   ", Tone.DIM), (format_budget(found.lane.budget, zone=zone), Tone.PLAIN)), _BLANK]
     if found.lane is not None and (streams := stream_line(lane_streams(found.lane))):

@@ -24,7 +24,7 @@ from fleetctl.views.figures import (
     unknown_cell,
 )
 from fleetctl.views.streams import NO_STREAMS, gap_cell, stalled_cell, unit_cell
-from fleetctl.views.table import NOTHING, Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
+from fleetctl.views.table import NOTHING, Align, Cell, Column, Layout, Span, Table, Tone, cell, cut, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
     from fleetctl.model.stream import StreamFigures
 
+_MODEL_WIDTH_MAX = 24  # on a screen; hub ids are up to 96 characters long
 _UNTIMED = (Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK)
 
 
@@ -60,9 +61,11 @@ class LaneRow:
 
 
 def lanes_table(status: FleetStatus, canvas: Canvas, columns: Sequence[Column[LaneRow]], *, is_stale: bool) -> Table:
-    """Return the lanes in the profile's order."""
+    """Return the lanes in the profile's order; which model each serves only where they serve several."""
+    has_several = len({lane.model for lane in status.lanes}) > 1
+    shown = [column for column in columns if has_several or column.key != MODEL.key]
     rows = (LaneRow(lane=lane, canvas=canvas, is_stale=is_stale) for lane in status.lanes)
-    return fill(columns, rows, key=lambda row: row.lane.name).within(canvas.layout)
+    return fill(shown, rows, key=lambda row: row.lane.name).within(canvas.layout)
 
 
 def _latency(*metrics: Metric) -> Callable[[LaneRow], Cell]:
@@ -198,6 +201,11 @@ def _headline(row: LaneRow) -> Cell:
     return cell(text, Tone.BAD if found.is_missed else Tone.PLAIN)
 
 
+def _model(row: LaneRow) -> Cell:
+    named = cell(row.lane.model)
+    return cut(named, _MODEL_WIDTH_MAX, ellipsis=row.canvas.marks.ellipsis) if row.canvas.bar_width else named
+
+
 def _ready(row: LaneRow) -> Cell:
     return cell(str(row.lane.ready), Tone.WARN if row.lane.ready < row.lane.wanted else Tone.PLAIN)
 
@@ -212,6 +220,7 @@ def _message(row: LaneRow) -> Cell:
 
 
 LANE = Column[LaneRow](key="lane", title="LANE", cell=lambda row: cell(row.lane.name, Tone.STRONG))
+MODEL = Column[LaneRow](key="model", title="MODEL", cell=_model, since=Layout.WIDE)
 CONDITION = Column[LaneRow](key="condition", title="STATUS", cell=lambda row: condition_cell(lane_condition(row.lane)))
 HEADLINE = Column[LaneRow](key="headline", title="TAIL/SLO", cell=_headline)
 TTFT = Column[LaneRow](
@@ -288,7 +297,7 @@ STALLED = Column[LaneRow](key="stalled", title="STALLED", cell=_stalled, align=A
 
 # What each face shows, in order.
 LANES_LIVE: tuple[Column[LaneRow], ...] = (
-    LANE, TTFT, ITL,
+    LANE, MODEL, TTFT, ITL,
     replace(STALLED, key="stalled_briefly", title="STALL", since=Layout.COMPACT, until=Layout.COMPACT), replace(STALLED, since=Layout.NORMAL),
     QUEUE_WAIT, RATES, SHED,
     replace(BURN_5M, title="BURN", since=Layout.COMPACT, until=Layout.COMPACT), replace(BURN, since=Layout.NORMAL),
@@ -296,12 +305,12 @@ LANES_LIVE: tuple[Column[LaneRow], ...] = (
     IN_FLIGHT, QUEUED, TTFT_PERCENTILES[0], replace(GAPS[2], title="GAP P99"), CHUNK, PRESSURE, WHY,
 )  # fmt: skip
 LANES_STATUS: tuple[Column[LaneRow], ...] = (
-    LANE, CONDITION, WANTED, replace(READY, title="READY"), SPOT, HEADLINE, replace(STALLED, since=Layout.NORMAL),
+    LANE, replace(MODEL, since=Layout.COMPACT), CONDITION, WANTED, replace(READY, title="READY"), SPOT, HEADLINE, replace(STALLED, since=Layout.NORMAL),
     replace(QUEUED, title="QUEUE", since=Layout.NORMAL), STEP,
     MESSAGE,
 )  # fmt: skip
 LANES_FIGURES: tuple[Column[LaneRow], ...] = (
-    LANE, CONDITION, OFFERED, GOOD, replace(SHED, title="REFUSED"), *TTFT_PERCENTILES[:2], TTFT, *ITL_PERCENTILES[:2], ITL,
+    LANE, replace(MODEL, since=Layout.COMPACT), CONDITION, OFFERED, GOOD, replace(SHED, title="REFUSED"), *TTFT_PERCENTILES[:2], TTFT, *ITL_PERCENTILES[:2], ITL,
     *GAPS, CHUNK, replace(STALLED, since=Layout.NORMAL),
     *WAIT_PERCENTILES[:2], replace(QUEUE_WAIT, title="WAIT"), replace(QUEUED, title="QUEUE", since=Layout.NORMAL), *E2E_PERCENTILES, BURN_5M, BURN_1H, BUDGET,
     replace(STEP, since=Layout.WIDE),
