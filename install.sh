@@ -258,6 +258,8 @@ do_test() {
     apt_install git=git
     # Where there is a systemd to be had, rendered units are put before its own parser.
     ! command -v apt-get >/dev/null 2>&1 || apt_install systemd=systemd-analyze
+    # Where there is a Kubernetes control plane to be had, the tests' pods get certificates and addresses of their own.
+    [ -z "${KUBEBUILDER_ASSETS:-}" ] || ! command -v apt-get >/dev/null 2>&1 || apt_install iproute2=ip openssl=openssl
     install_cron
     # A test builds the compiled wheel and holds its decisions beside the sources'.
     ! command -v apt-get >/dev/null 2>&1 || ensure_compiler

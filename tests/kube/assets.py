@@ -1,0 +1,65 @@
+"""Where the binaries of a control plane lie: KUBEBUILDER_ASSETS, else a cached envtest release, else nowhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+VARIABLE = "KUBEBUILDER_ASSETS"
+# setup-envtest keeps releases here; they hold etcd, kube-apiserver and kubectl, and whatever was put beside them.
+_CACHES = (
+    Path("~/.local/share/kubebuilder-envtest/k8s"),
+    Path("~/Library/Application Support/io.kubebuilder.envtest/k8s"),
+    Path("/usr/local/kubebuilder/bin"),
+)
+_HOW = (
+    f"set {VARIABLE} to a directory with {', '.join(COMPONENTS)} (`setup-envtest use 1.36 -p path` brings the first two; "
+    "the others: https://dl.k8s.io/release/v1.36.2/bin/linux/amd64/NAME, put beside them)"
+)
+
+
+def control_plane_assets() -> Path:
+    """Return the directory of the binaries, or skip with how to get them; where the variable names one, fail instead."""
+    named = os.environ.get(VARIABLE, "")
+    if named:
+        missing = _missing(Path(named))
+        assert not missing, f"{VARIABLE}={named} has no {', '.join(missing)}"
+        problem = _why_not_here()
+        assert not problem, problem
+        return Path(named)
+    found = next((directory for directory in _cached() if not _missing(directory)), None)
+    if found is None:
+        pytest.skip(f"no Kubernetes control plane here: {_HOW}")
+    if problem := _why_not_here():
+        pytest.skip(problem)
+    return found
+
+
+def _cached() -> list[Path]:
+    roots = [path.expanduser() for path in _CACHES]
+    return [each for root in roots if root.is_dir() for each in (root, *sorted(root.iterdir(), reverse=True))]
+
+
+def _missing(directory: Path) -> list[str]:
+    return [name for name in COMPONENTS if not os.access(directory / name, os.X_OK)]
+
+
+def _why_not_here() -> str:
+    """Return what keeps pods from having addresses of their own here; empty: nothing."""
+    if shutil.which("openssl") is None:
+        return "the tests' cluster makes its certificates with openssl, which is not installed"
+    if shutil.which("ip") is None:
+        return "the tests' pods get addresses by the command ip (package iproute2), which is not installed"
+    probe = ["ip", "addr", "add", "10.200.255.255/32", "dev", "lo"]
+    tried = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if tried.returncode and "File exists" not in tried.stderr:
+        return (
+            f"the tests' pods need addresses on the loopback device, which only root may give: {tried.stderr.strip()}"
+        )
+    subprocess.run(["ip", "addr", "del", *probe[3:]], capture_output=True, check=False)  # noqa: S607  # whichever is first
+    return ""

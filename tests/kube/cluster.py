@@ -1,0 +1,92 @@
+"""A cluster for tests: a real control plane, the tests' kubelet, and what tests do to it through the official client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubernetes import client, config
+
+from fleetctl.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_ROOT = Path(__file__).resolve().parents[2]
+SPOT = {"karpenter.sh/capacity-type": "spot"}
+GPU = "NVIDIA-L40S"
+
+
+@dataclass
+class TestCluster:
+    """A running cluster."""
+
+    __test__ = False
+
+    kubeconfig: Path
+    directory: Path
+    api: Any  # kubernetes.client.ApiClient
+    process: subprocess.Popen[str]
+
+    @property
+    def core(self) -> Any:
+        return client.CoreV1Api(self.api)
+
+    def namespace(self, name: str) -> str:
+        """Create a namespace, and wait until pods can be made in it."""
+        self.core.create_namespace({"metadata": {"name": name}})
+        until(lambda: self._has_account(name), f"namespace {name} has its service account")
+        return name
+
+    def node(self, name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, zone: str = "zone-a") -> None:
+        """Create a node with GPUs, and wait until it takes pods."""
+        capacity = {"cpu": "64", "memory": "512Gi", "pods": "200", "nvidia.com/gpu": str(gpus)}
+        shown = {
+            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+            "topology.kubernetes.io/zone": zone, "nvidia.com/gpu.product": GPU, **(labels or {}),
+        }  # fmt: skip
+        status = {"capacity": capacity, "allocatable": capacity}
+        self.core.create_node({"metadata": {"name": name, "labels": shown}, "status": status})
+        until(lambda: not self.core.read_node(name).spec.taints, f"node {name} takes pods")
+
+    def names(self, namespace: str) -> list[str]:
+        return [pod.metadata.name for pod in self.core.list_namespaced_pod(namespace).items]
+
+    def _has_account(self, namespace: str) -> bool:
+        accounts = self.core.list_namespaced_service_account(namespace).items
+        return any(each.metadata.name == "default" for each in accounts)
+
+
+@contextmanager
+def running_cluster(assets: Path) -> Iterator[TestCluster]:
+    """Start a cluster and end it; what it started ends too when this process is killed."""
+    directory = Path(tempfile.mkdtemp(prefix="kube-"))
+    with (directory / "cluster.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kube", str(assets), str(directory)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=_ROOT,
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"the cluster did not start: {(directory / 'cluster.log').read_text()[-3000:]}"
+        kubeconfig = Path(json.loads(line)["kubeconfig"])
+        with config.new_client_from_config(str(kubeconfig)) as api:
+            yield TestCluster(kubeconfig, directory, api, process)
+    finally:
+        # Its input ends: it removes everything, its directory included.
+        process.communicate(timeout=60)
+
+
+def until(is_so: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
+    """Wait until something is so."""
+    end_s = SYSTEM_CLOCK.monotonic_s() + within_s
+    while not is_so():
+        assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not so in {within_s:g} s: {what}"
+        SYSTEM_CLOCK.sleep_blocking(0.1)
