@@ -6,6 +6,7 @@ from fleetctl.cli.ends import OverrideFreeze
 from fleetctl.cli.options import Detach, DryRun, Fleet, Quiet, Timeout, Yes
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
+from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import DamagedStateError, DiskFullError
 from fleetctl.operations import fleets, lifecycle, unlawful_names
 from fleetctl.operations.lookup import chosen_fleet, fleet_names, known_fleet
@@ -132,8 +133,15 @@ def _end_unrecorded(site: Site, name: str, progress: Progress, fault: DiskFullEr
 
 def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) -> None:
     """Wait until nothing of the fleet is left."""
+    has_cautioned = False
     try:
         for seen in lifecycle.follow_down(site, name, timeout_s=timeout_s):
+            if seen.controller_failing_since is not None and not has_cautioned:
+                has_cautioned = True
+                progress.caution(
+                    f"{fleet_condition(seen).message}; until that ends nothing goes, and it is tried on; "
+                    f"all it wrote: fleetctl logs controller --fleet {name}"
+                )
             live = [r.record for r in seen.replicas if r.record.state.is_live]
             busy = sum(r.in_flight for r in seen.replicas)
             progress.update(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))

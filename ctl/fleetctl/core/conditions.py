@@ -90,7 +90,7 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
     if not status.controller_alive:
         return (_without_controller(status),)
     if status.controller_failing_since is not None:
-        return (_failing(status, status.controller_failing_since),)
+        return (_failing(status),)
     lanes = [(lane.name, found) for lane in status.lanes for found in lane_conditions(lane)]
     named = [replace(found, message=f"{name}: {found.message}" if found.message else "") for name, found in lanes]
     if status.store_condition is not None:
@@ -230,8 +230,14 @@ def _without_controller(status: FleetStatus) -> Condition:
     )
 
 
-def _failing(status: FleetStatus, since: datetime) -> Condition:
-    message = f"{status.reason}; so do all{_since(since, status.at)}: nobody looks after the fleet; shown is what was last seen"
+def _failure(status: FleetStatus) -> str:
+    """Return what is the case with a controller whose every tick fails; empty where they do not."""
+    since = status.controller_failing_since
+    return "" if since is None else f"{status.reason}; so do all{_since(since, status.at)}"
+
+
+def _failing(status: FleetStatus) -> Condition:
+    message = f"{_failure(status)}: nobody looks after the fleet; shown is what was last seen"
     return _condition(ConditionType.STALE, ConditionReason.CONTROLLER_FAILING, message)
 
 
@@ -255,7 +261,7 @@ def _over_caps(status: FleetStatus) -> Iterator[Condition]:
 def _going_down(status: FleetStatus) -> Condition:
     live = sum(lane.live for lane in status.lanes)
     if live or status.gateway_alive:
-        message = "; ".join(filter(None, (f"{live} replicas still hold a node", _absence(status))))
+        message = "; ".join(filter(None, (f"{live} replicas still hold a node", _absence(status), _failure(status))))
         return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
     if status.shared_left:
         message = f"{status.shared_left} shared resources are not torn down yet"
