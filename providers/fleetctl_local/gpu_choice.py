@@ -70,7 +70,8 @@ def _apart(there: GpuReading, one: Gpu, other: Gpu) -> int:
 
 
 def _too_few(count: int, there: GpuReading, free: Sequence[Gpu], taken: Collection[str]) -> str:
-    text = f"{count} GPUs are needed, and {len(free)} of this machine's {len(there.gpus)} are free"
+    needed = "1 GPU is" if count == 1 else f"{count} GPUs are"
+    text = f"{needed} needed, and {len(free)} of this machine's {len(there.gpus)} are free"
     if count > 1 and any(gpu.is_mig for gpu in free):
         text += ", MIG instances among them, of which an engine can use one"
     crowded = [gpu.use() for gpu in there.gpus if gpu not in free and gpu.uuid not in taken]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import CapacityError
 from fleetctl.model.preflight import Finding, Verdict
-from fleetctl_local.gpu_choice import pick_gpus
+from fleetctl_local.gpu_choice import is_roomy, pick_gpus
 from fleetctl_local.gpus import VISIBLE_GPUS
 
 if TYPE_CHECKING:
@@ -17,19 +17,27 @@ if TYPE_CHECKING:
     from fleetctl_local.gpus import GpuReading
 
 _NAME = "GPUs"
+_MEND_DRIVER = (
+    "`nvidia-smi` has to list them for this user: look at /dev/nvidia* and the driver; containers need --gpus all"
+)
+_IDLE = 0.1  # of a GPU's memory: a display, and what the driver keeps for itself
 
 
 def judge(nodes: tuple[PlannedNodes, ...], *, gpus: GpuReading, taken: Mapping[str, str]) -> Finding:
     """Return the finding about GPUs; `taken` says whose one is, by its uuid."""
     needed = sum(each.gpu_count * each.to_create for each in nodes)
-    shown = _shown(gpus, taken)
+    shown = _shown(gpus, taken, max((each.gpu_memory_fraction for each in nodes), default=0.0))
+    if gpus.problem and not gpus.gpus and not nodes:
+        # Somebody looks at the machine, and no fleet says that it needs none of them.
+        return Finding(name=_NAME, verdict=Verdict.WARN, detail=shown, hint=_MEND_DRIVER)
     if not needed:
-        return Finding(name=_NAME, verdict=Verdict.OK, detail=f"{shown}; none needed")
-    wanted = f"{shown}, and {needed} are to be pinned"
+        return Finding(name=_NAME, verdict=Verdict.OK, detail="; ".join([shown, *_others(gpus, taken), "none needed"]))
+    wanted = f"{shown}, and {needed} {'is' if needed == 1 else 'are'} to be pinned"
     if not gpus.gpus:
         # Whether an engine runs without is its own affair: some are built for the CPU.
         found = f"{wanted}: engines get none"
         hint = "an engine that needs them ends at its start: use the emulator, or a machine with GPUs"
+        hint = f"{_MEND_DRIVER}; {hint}" if gpus.problem else hint
         return Finding(name=_NAME, verdict=Verdict.WARN, detail=found, hint=hint)
     try:
         pinned = _assigned(nodes, gpus, taken)
@@ -56,8 +64,13 @@ def _assigned(nodes: tuple[PlannedNodes, ...], gpus: GpuReading, taken: Mapping[
     return pinned
 
 
-def _shown(gpus: GpuReading, taken: Mapping[str, str]) -> str:
-    free = [gpu for gpu in gpus.gpus if gpu.uuid not in taken]
+def _others(gpus: GpuReading, taken: Mapping[str, str]) -> list[str]:
+    """Return what other programs have of GPUs that no replica has."""
+    return [gpu.use() for gpu in gpus.gpus if gpu.uuid not in taken and gpu.used_bytes > _IDLE * gpu.memory_bytes]
+
+
+def _shown(gpus: GpuReading, taken: Mapping[str, str], memory_fraction: float) -> str:
+    free = [gpu for gpu in gpus.gpus if gpu.uuid not in taken and is_roomy(gpu, memory_fraction)]
     shown = f"{len(free)} of {len(gpus.gpus)} free" if gpus.gpus else "none on this machine"
     visible = os.environ.get(VISIBLE_GPUS)
     notes = [f"{VISIBLE_GPUS}={visible}"] if visible is not None else []

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pynvml
 import pytest
+import yaml
 
 from fleetctl import codec
-from fleetctl.testing.nvml import FakeNvmlLibrary, GpuMachine, gpu_machine, installed
+from fleetctl.testing.nvml import FakeGpu, FakeNvmlLibrary, GpuMachine, gpu_machine, installed
 from fleetctl_local.gpus import VISIBLE_GPUS
 
 if TYPE_CHECKING:
@@ -143,6 +145,67 @@ def test_init_here_names_an_engine_of_this_environment_by_its_path(
     assert ran.code == 0, ran.err
     assert f"engine: {{kind: vllm, executable: {tmp_path / 'vllm'}}}" in Path("p.yaml").read_text()
     assert on(gpu_machine(1), fleetctl, "validate", "p.yaml").code == 0
+
+
+T4: dict[str, Any] = {
+    "name": "Tesla T4", "memory_bytes": 15360 * 2**20, "memory_bus_bits": 256, "memory_mhz": 5001, "cores": 2560,
+    "capability": (7, 5), "sm_mhz": 1590,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("figures", [{}, RTX_4090, T4], ids=["H100", "RTX 4090", "T4"])
+def test_init_here_takes_a_model_that_answers_in_a_format_that_the_gpu_computes_in(
+    fleetctl: Callable[..., Ran], figures: dict[str, Any]
+) -> None:
+    assert on(gpu_machine(1, **figures), fleetctl, "init", "--here", "p.yaml").code == 0
+    model = yaml.safe_load(Path("p.yaml").read_text())["model"]
+    assert "Instruct" in model["id"] or "Qwen3" in model["id"]  # no base model: it has no chat template
+    assert (model["quantization"] == "fp16") is (figures is T4)  # bfloat16 needs Ampere
+
+
+def test_init_here_takes_the_gpus_that_other_programs_leave(fleetctl: Callable[..., Ran]) -> None:
+    machine = gpu_machine(2)
+    machine.gpus[0].used_bytes = 60 * 2**30
+    assert on(machine, fleetctl, "init", "--here", "p.yaml").code == 0
+    plan = on(machine, fleetctl, "plan", "p.yaml", "-o", "json")
+    assert planned(plan).keys() == {"all"}
+    preflight = codec.decode(dict[str, Any], plan.out.encode())["preflight"]
+    assert "GPUs" not in {each["name"] for each in preflight if each["verdict"] == "fail"}
+    machine.gpus[1].used_bytes = 60 * 2**30
+    ran = on(machine, fleetctl, "init", "--here", "-")
+    assert "`fleetctl up` would be refused now: GPUs: 0 of 2 free" in ran.err
+
+
+def test_init_here_names_the_kinds_of_gpus_that_it_leaves_alone(fleetctl: Callable[..., Ran]) -> None:
+    machine = gpu_machine(4)
+    machine.gpus[2:] = [FakeGpu(uuid=f"GPU-other-{number}", **RTX_4090) for number in range(2)]
+    ran = on(machine, fleetctl, "init", "--here", "p.yaml")
+    assert "found 2x H100, 79.6GiB each" in ran.err
+    assert "found 2x GeForce-RTX-4090 too, left alone" in ran.err
+    assert {lane["gpu"] for lane in planned(on(machine, fleetctl, "plan", "p.yaml", "-o", "json")).values()} == {"H100"}
+
+
+def test_a_driver_that_does_not_answer_is_no_machine_without_gpus(fleetctl: Callable[..., Ran]) -> None:
+    machine = gpu_machine(2)
+    machine.error = pynvml.NVML_ERROR_NO_PERMISSION
+    ran = on(machine, fleetctl, "init", "--here", "p.yaml")
+    assert "NVML: Insufficient Permissions" in ran.err
+    assert "look at /dev/nvidia*" in ran.err
+    doctor = on(machine, fleetctl, "doctor")
+    assert any(line.startswith("warn") and "local: GPUs" in line for line in doctor.out.splitlines())
+
+
+def test_what_init_here_writes_needs_no_spare_gpu_for_a_rollout(fleetctl: Callable[..., Ran]) -> None:
+    assert on(gpu_machine(2), fleetctl, "init", "--here", "p.yaml").code == 0
+    ran = on(gpu_machine(2), fleetctl, "plan", "p.yaml")
+    assert "max_unavailable lets 1 replica leave first" in ran.err
+    assert "the rollout fails" not in ran.err
+
+
+def test_what_is_to_be_done_before_a_start_is_shown_whole(fleetctl: Callable[..., Ran]) -> None:
+    ran = on(gpu_machine(2), fleetctl, "plan", profile())
+    (hint,) = (line for line in ran.out.splitlines() if "to do: accept its licence" in line)
+    assert hint.endswith("control.start_timeout")
 
 
 def test_init_here_without_a_gpu_says_so_and_writes_emulated_engines(fleetctl: Callable[..., Ran]) -> None:

@@ -371,7 +371,7 @@ async def test_gpus_are_pinned_to_each_node_and_free_again_when_it_has_ended(own
     assert len({node.machine_id for node in (pair, one, none)}) == 1
     await logged(log_of("short-1"), "gpus 0,1")
     await logged(log_of("short-2"), "gpus 2")
-    with pytest.raises(CapacityError, match="1 GPUs are needed, and 0 of this machine's 3 are free"):
+    with pytest.raises(CapacityError, match="1 GPU is needed, and 0 of this machine's 3 are free"):
         await create(local, order(owner, "t-4", replica_id="short-4", gpu_count=1))
     await local.stop(one.id, grace_s=5)
     await eventually(lambda: not tagged_pids(owner, {"FLEETCTL_REPLICA": "short-2"}))

@@ -78,7 +78,7 @@ async def test_each_engine_process_sees_its_own_gpus_and_no_others(owner: str) -
     nodes = await created(provider, order(owner, "r1"), order(owner, "r2", gpu_count=2), order(owner, "r3"))
     assert [node.gpu_indices for node in nodes] == [(0,), (1, 2), (3,)]
     assert [visible_gpus(owner, f"r{n}") for n in (1, 2, 3)] == ["0", "1,2", "3"]
-    with pytest.raises(CapacityError, match="1 GPUs are needed, and 0 of this machine's 4 are free"):
+    with pytest.raises(CapacityError, match="1 GPU is needed, and 0 of this machine's 4 are free"):
         await created(provider, order(owner, "r4"))
 
 

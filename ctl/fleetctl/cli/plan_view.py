@@ -11,7 +11,7 @@ from fleetctl.units import format_count, format_duration, format_rps, format_usd
 from fleetctl.views.figures import format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
-from fleetctl.views.preflight import findings_table
+from fleetctl.views.preflight import findings_lines
 from fleetctl.views.table import NOTHING, text_table
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _models(profile: Profile, plan: Plan) -> str:
 
 def preflight_section(provider: str, findings: tuple[Finding, ...]) -> OutputSection:
     """Return what the provider finds wanting beforehand; nothing where all is well."""
-    shown = findings_table(findings)
-    return section(shown, title=f"Preflight of provider {provider}") if shown.rows else lines()
+    shown = findings_lines(findings)
+    return lines(*shown, title=f"Preflight of provider {provider}") if shown else lines()
 
 
 def pending_section(fleet: str, pending: PendingChanges) -> OutputSection:

@@ -42,6 +42,8 @@ def init(
         write("".join(f"{known}\n" for known in packaged_profiles()))
         return
     progress = Progress(quiet=quiet)
+    if file != _STDOUT and not force and Path(file).exists():
+        raise _exists(file)  # before the machine is looked at
     if here:
         from fleetctl.operations.here import profile_here
 
@@ -58,10 +60,14 @@ def init(
         with Path(file).open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise ConfigError(f"{file} exists", hint="name another file, or pass --force to overwrite it") from None
+        raise _exists(file) from None
     except OSError as exc:
         raise ConfigError(f"{file} cannot be written: {exc.strerror}") from exc
     progress.note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
+
+
+def _exists(file: str) -> ConfigError:
+    return ConfigError(f"{file} exists", hint="name another file, or pass --force to overwrite it")
 
 
 def validate(ctx: typer.Context, profile: ProfileName, output: Output = Format.TABLE) -> None:

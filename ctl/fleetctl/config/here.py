@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fleetctl.model.catalogue import Precision
+from fleetctl.units import format_bytes
+
+_FETCH_BYTES_PER_S = 50e6  # a line of half a gigabit
+_START_MIN, _START_STEP_MIN = 10, 10  # of a start whose weights are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,8 @@ class HereChoices:
     peak_rps: float
     two_lanes: bool
     replicas: int  # of one lane at most
+    has_spare: bool  # there is a GPU that no lane has at first
+    fetched_bytes: float  # of weights, that the first start gets from the hub
 
 
 def here_profile(name: str, chosen: HereChoices) -> str:
@@ -39,7 +46,7 @@ apiVersion: fleetctl/v1
 name: {name}
 
 # {chosen.model_text}
-# Gated models need `huggingface-cli login`, or `launch: {{env: {{HF_TOKEN: env:HF_TOKEN}}}}` in each lane.
+# Gated models need `hf auth login`, or `launch: {{env: {{HF_TOKEN: env:HF_TOKEN}}}}` in each lane.
 model: {{id: {chosen.model}, quantization: {chosen.precision.value}}}
 # {chosen.engine_text}
 engine: {engine}
@@ -58,7 +65,21 @@ slo: {{objective: 99%, window: 7d}}
 # What is there may be used: a replica that finds no free GPU is not started, and says so. An hour of a GPU costs $0
 # unless you say what it costs you: gpu_per_hour: $2.10.
 capacity: {{{gpus}spot: none}}
-gateway: {{host: 127.0.0.1, port: 8080}}
+{_control(chosen)}gateway: {{host: 127.0.0.1, port: 8080}}
+"""
+
+
+def _control(chosen: HereChoices) -> str:
+    slow_s = chosen.fetched_bytes / _FETCH_BYTES_PER_S
+    start_min = _START_STEP_MIN * math.ceil((_START_MIN + slow_s / 60) / _START_STEP_MIN)
+    fetched = format_bytes(chosen.fetched_bytes)
+    first = f"# The first start fetches {fetched} of weights where they are not on this machine yet: time for that at 50 MB/s."
+    if chosen.has_spare:
+        return f"{first}\ncontrol: {{start_timeout: {start_min}m}}\n"
+    return f"""\
+{first}
+# No GPU is left to start a replacement on, so a changed profile stops a replica first: its lane serves nobody meanwhile.
+control: {{start_timeout: {start_min}m, rollout: {{max_unavailable: 1}}}}
 """
 
 

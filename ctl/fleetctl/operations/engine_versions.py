@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fleetctl.errors import KeyPath
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.operations.site import Site
-    from fleetctl.ports.engine import VersionSource
+    from fleetctl.ports.engine import Engine, VersionSource
 
 _ANSWER_S = 30.0
 _SHEBANG_BYTES_MAX = 512
@@ -57,16 +57,15 @@ def program_findings(site: Site, profile: Profile) -> Iterator[Finding]:
     if not site.providers(profile.provider).capabilities.runs_here:
         return
     for (kind, _), lane in {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}.items():
-        if why := _missing(site, lane):
+        if why := missing_program(site.engines(kind), lane.engine_executable):
             variable = site.engines(kind).program_env
             hint = f"install it, or name it: {variable}=PATH, or engine: {{kind: {kind}, executable: PATH}}"
             yield Finding(name=kind, verdict=Verdict.FAIL, detail=why, hint=hint)
 
 
-def _missing(site: Site, lane: LaneSpec) -> str:
-    """Return why a lane's engine cannot be started here; empty: its program is there."""
-    engine = site.engines(lane.engine)
-    named = lane.engine_executable or engine.program
+def missing_program(engine: Engine, executable: str = "") -> str:
+    """Return why an engine cannot be started here, by its own program or by `executable`; empty: what it needs is there."""
+    named = executable or engine.program
     if not named:
         return ""
     program = shutil.which(named)

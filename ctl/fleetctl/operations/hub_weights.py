@@ -23,6 +23,11 @@ _NAME = "weights"
 _GATED = ("meta-llama/", "google/gemma")
 
 
+def is_gated(model_id: str) -> bool:
+    """Whether a model's publisher is known to ask for its licence to be accepted before it is fetched."""
+    return model_id.startswith(_GATED)
+
+
 def cached_file(model_id: str, name: str, environment: Mapping[str, str]) -> Path | None:
     """Return a file of a model that some engine or `hf download` has fetched to this machine; None: it is not there."""
     found = sorted(_snapshots(model_id, environment).glob(f"*/{name}"), key=lambda path: path.stat().st_mtime)
@@ -50,11 +55,12 @@ def weights_findings(site: Site, profile: Profile, plan: Plan) -> Iterator[Findi
 
 def _absent(planned: LanePlan, plan: Plan, environment: Mapping[str, str], *, has_token: bool) -> Finding:
     model, card = planned.launch.model, plan.card_of(planned)
-    size = f", {format_bytes(weight_bytes(card, planned.launch.quantization))} by its card" if card is not None else ""
+    # What has 16 bits on the hub is fetched so, whatever the engine makes of it.
+    size = f", {format_bytes(weight_bytes(card, card.native_precision))} by its card" if card is not None else ""
     where = _snapshots(model, environment).parent.parent
     detail = f"{model} is not in {where}: its engines fetch it before they are ready{size}"
     hint = f"fetch it beforehand (hf download {model}), or give it time: control.start_timeout"
-    if model.startswith(_GATED) and not has_token and not (_home(environment) / "token").is_file():
+    if is_gated(model) and not has_token and not (_home(environment) / "token").is_file():
         detail += "; it is gated, and no token is given"
         hint = (
             f"accept its licence at https://huggingface.co/{model}, then `hf auth login`, or in each lane "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import paths, plugins
 from fleetctl.operations import checks
+from fleetctl.operations.engine_versions import missing_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,8 +143,11 @@ def _program(engine: Engine) -> Check:
     if found is None and os.environ.get(engine.program_env):
         hint = "point it at a program that can be run"
         return checks.fail(engine.name, f"{engine.program_env} names {engine.program}, which cannot be run", hint)
-    missing = f"{engine.program} not found; only `engine: {engine.name}` needs it (or {engine.program_env}=PATH)"
-    return checks.ok(engine.name, f"started with {found}" if found else missing)
+    why = missing_program(engine)
+    if not why:
+        return checks.ok(engine.name, f"started with {found}")
+    missing = why if found else f"{engine.program} not found"
+    return checks.ok(engine.name, f"{missing}; only `engine: {engine.name}` needs it (or {engine.program_env}=PATH)")
 
 
 def _terminal() -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.preflight import Verdict
-from fleetctl.views.table import Cell, Table, Tone, cell, text_table
+from fleetctl.views.table import Cell, Tone, cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,14 +20,19 @@ def verdict_cell(verdict: Verdict) -> Cell:
     return cell(verdict.value, _TONES[verdict])
 
 
-def findings_table(findings: Iterable[Finding]) -> Table:
-    """Return what there is to know or to mend: a row for each finding that is not OK."""
-    rows = [
-        (verdict_cell(finding.verdict), finding.name, finding.detail, finding.hint)
-        for finding in findings
-        if finding.verdict is not Verdict.OK
-    ]
-    return text_table("VERDICT CHECK FOUND TO_DO", rows)
+def findings_lines(findings: Iterable[Finding]) -> tuple[Cell, ...]:
+    """Return what there is to know or to mend: whole lines, for a table would be cut where they say what to do."""
+    found: list[Cell] = []
+    for finding in findings:
+        if finding.verdict is not Verdict.OK:
+            found.append(_line(finding))
+            found += [cell(f"      to do: {finding.hint}")] if finding.hint else []
+    return tuple(found)
+
+
+def _line(finding: Finding) -> Cell:
+    verdict = f"{finding.verdict.value:<5} "
+    return Cell(((verdict, _TONES[finding.verdict]), (f"{finding.name}: {finding.detail}", Tone.PLAIN)))
 
 
 def finding_line(finding: Finding) -> str:
