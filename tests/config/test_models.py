@@ -152,9 +152,27 @@ async def test_an_engine_without_adapters_is_refused_by_name() -> None:
         await plan_profile(plugins_site(), profile(**changes))
 
 
-def test_a_simulation_of_several_models_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a simulation plays a fleet of one model, and sample has 2"):
-        simulate_profile(plugins_site(), profile(), SimulationRequest(load=LoadSpec(url="")))
+def test_a_simulation_goes_by_the_models_that_rows_name_and_refuses_others_by_line(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    rows = ["arrival_s,prompt_tokens,output_tokens,model", "0,100,5,mini", "1,900,5,small", "2,100,5,legal"]
+    trace.write_text("\n".join(rows))
+    request = SimulationRequest(load=LoadSpec(url="", trace=str(trace)))
+    found = simulate_profile(plugins_site(), profile(), request)
+    assert {(each.model, each.lane, each.offered) for each in found.comparison} == {("small", "short", 1), ("small", "long", 1), ("big", "batch", 1)}  # fmt: skip
+    trace.write_text("\n".join([*rows, "3,100,5,mimi"]))
+    with pytest.raises(ConfigError, match=r"t.csv:5: no model 'mimi' \(did you mean 'mini'\?\)"):
+        simulate_profile(plugins_site(), profile(), request)
+
+
+async def test_a_trace_says_how_much_of_the_load_is_each_models(tmp_path: Path) -> None:
+    rows = [
+        f"{number},{100 + 900 * (number % 2)},20,{'gpt-4o' if number % 4 == 0 else 'mini'}" for number in range(400)
+    ]
+    trace = tmp_path / "t.csv"
+    trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,model", *rows]))
+    plan = await plan_profile(plugins_site(), profile(**{"workload.trace": str(trace)}))
+    rps = {lane.lane: lane.rps / 40 for lane in plan.lanes}
+    assert rps == pytest.approx({"batch": 0.25, "short": 0.25, "long": 0.5}, abs=0.01)
 
 
 def test_a_model_behind_unlike_engines_is_checked_by_the_gateway_and_what_one_lacks_is_refused_in_all() -> None:

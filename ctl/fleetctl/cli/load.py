@@ -20,7 +20,7 @@ TraceFile = Annotated[
     typer.Option(
         "--trace",
         metavar="FILE",
-        help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier,workflow,after ...].",
+        help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier,model,workflow,after ...].",
     ),
 ]
 BatchShare = Annotated[
@@ -29,6 +29,12 @@ BatchShare = Annotated[
 ClientKeys = Annotated[
     list[str] | None,
     typer.Option("--key", metavar="CLIENT=REF", help="A key of a trace's client alone, like search=env:SEARCH_KEY."),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="Ask for this in every request; left out: as the trace says, else by the models' shares."
+    ),
 ]
 CheckSlo = Annotated[
     bool,
@@ -53,7 +59,7 @@ def load(
     lane: Annotated[str, typer.Option("--lane", help="Name this lane in every request.")] = "",
     tier: Annotated[str, typer.Option("--tier", help="Name this tier in every request.")] = "",
     batch_share: BatchShare = "",
-    model: Annotated[str, typer.Option("--model", help="What to ask for; left out: what is served.")] = "",
+    model: Model = "",
     api_key: Annotated[str, typer.Option("--api-key", metavar="REF", help="env:NAME or file:PATH.")] = "",
     key: ClientKeys = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and prompts.")] = 0,
@@ -85,7 +91,7 @@ def load(
         tier=tier,
         keys=base.keys | traffic.client_keys(key or ()),
         batch_share=parse_fraction(batch_share) if batch_share else None,
-        model=model or base.model,
+        model=model,
         api_key=api_key or base.api_key,
         seed=seed,
         drain_timeout_s=parse_duration_s(drain_timeout),

@@ -51,7 +51,7 @@ def progress_line(policy: str, seed: int, share: float) -> str:
 
 def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
     """Return the report: every policy's lanes, below each other or side by side, and what was decided."""
-    shown = _beside(report) if side_by_side else section(text_table(_LANES, [_row(each) for each in report.comparison]))
+    shown = _beside(report) if side_by_side else _lanes(report)
     run = report.runs[0]
     head = (
         f"{report.fleet}, requests from {report.source}: {run.requests} in {format_duration(run.duration_s)} "
@@ -60,7 +60,15 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
     policies = tuple(dict.fromkeys(each.policy for each in report.runs))
     played = [section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else []
     missed = lines(*missed_promises(promised_parts(report)))
-    sections = (lines(head), shown, *_traffic(report), *played, missed, _decisions(report, policies))
+    sections = (
+        lines(head),
+        shown,
+        lines(*_fallbacks(report)),
+        *_traffic(report),
+        *played,
+        missed,
+        _decisions(report, policies),
+    )
     return View(value=to_plain(report), names=policies, sections=sections)
 
 
@@ -74,6 +82,23 @@ def _traffic(report: SimulationReport) -> Iterator[OutputSection]:
 
 def _part(each: PolicyTraffic) -> tuple[str | Cell, ...]:
     return (each.policy, each.name or NOTHING, *traffic_cells(each))
+
+
+def _lanes(report: SimulationReport) -> OutputSection:
+    has_several = any(each.model for each in report.comparison)
+    rows = [
+        (*row[:2], each.model, *row[2:]) if has_several else row for each in report.comparison for row in (_row(each),)
+    ]
+    return section(text_table(_LANES.replace("LANE", "LANE MODEL", 1) if has_several else _LANES, rows))
+
+
+def _fallbacks(report: SimulationReport) -> Iterator[str]:
+    """Yield which model stood in for which, over all seeds."""
+    counts = Counter[tuple[str, str, str]]()
+    for run in report.runs:
+        counts.update({(run.policy, each.model, each.served_by): each.requests for each in run.fallbacks})
+    for (policy, model, served_by), count in counts.items():
+        yield f"{policy}: {served_by} stood in for {model} {count} times"
 
 
 def _row(lane: PolicyLane) -> tuple[str, ...]:

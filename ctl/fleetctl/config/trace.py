@@ -33,6 +33,7 @@ class TraceRow:
     output_tokens: int
     client: str = ""  # whose it is; empty: the trace does not say, as for the next
     tier: str = ""
+    model: str = ""  # any name of a model's
     prefix_group: str = ""
     cached_prefix_tokens: int = 0  # of the prompt, shared with earlier requests of the group
     lane: str | None = None
@@ -51,8 +52,8 @@ class TraceSummary:
     output_tokens: Distribution
 
 
-def read_rows(path: Path, *, tiers: Collection[str] = ()) -> Iterator[TraceRow]:
-    """Yield the rows in order, holding one at a time; of `tiers`, where there are any, each row's must be one.
+def read_rows(path: Path, *, tiers: Collection[str] = (), models: Collection[str] = ()) -> Iterator[TraceRow]:
+    """Yield the rows in order, holding one at a time; of `tiers` and `models`, where there are any, each row's must be one.
 
     Raises ConfigError naming file and line, NotFoundError.
     """
@@ -64,12 +65,15 @@ def read_rows(path: Path, *, tiers: Collection[str] = ()) -> Iterator[TraceRow]:
                 f"{where}: arrival_s {row.arrival_s:g} is before the row above ({before_s:g})",
                 hint="sort the trace by arrival_s",
             )
-        if tiers and row.tier and row.tier not in tiers:
-            raise ConfigError(
-                f"{where}: no tier {row.tier!r}{suggest(row.tier, tiers)}", hint=f"there are {', '.join(tiers)}"
-            )
+        _check_known("tier", row.tier, tiers, where)
+        _check_known("model", row.model, models, where)
         before_s = row.arrival_s
         yield row
+
+
+def _check_known(what: str, name: str, known: Collection[str], where: str) -> None:
+    if known and name and name not in known:
+        raise ConfigError(f"{where}: no {what} {name!r}{suggest(name, known)}", hint=f"there are {', '.join(known)}")
 
 
 def summarize(path: Path) -> TraceSummary:
@@ -118,6 +122,7 @@ def _row(text: dict[str, str], where: str) -> TraceRow:
         output_tokens=_tokens(text["output_tokens"], "output_tokens", where, at_least=0),
         client=_name(text.get("client", ""), "client", where),
         tier=_name(text.get("tier", ""), "tier", where),
+        model=_name(text.get("model", ""), "model", where),
         prefix_group=text.get("prefix_group", ""),
         cached_prefix_tokens=_tokens(
             text.get("cached_prefix_tokens_inf") or "0", "cached_prefix_tokens_inf", where, at_least=0

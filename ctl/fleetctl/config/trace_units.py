@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def read_units(
-    path: Path, *, tiers: Collection[str] = (), kinds: Collection[str] = ()
+    path: Path, *, tiers: Collection[str] = (), kinds: Collection[str] = (), models: Collection[str] = ()
 ) -> Iterator[tuple[TraceRow, ...]]:
     """Yield each request alone, and the rows of each workflow together, in the file's order; one unit is held at a time.
 
-    Of `tiers` and of `kinds` (of workflows), where there are any, each that is named must be one. Raises ConfigError naming file
+    Of `tiers`, of `models` and of `kinds` (of workflows), where there are any, each that is named must be one. Raises ConfigError naming file
     and line, also where a workflow's rows do not stand together or are two clients', NotFoundError.
     """
     unit: list[TraceRow] = []
     begun: dict[str, str] = {}  # workflow -> where it began
-    for row in read_rows(path, tiers=tiers):
+    for row in read_rows(path, tiers=tiers, models=models):
         call = row.call
         if unit and (call is None or unit[0].call is None or call.workflow != unit[0].call.workflow):
             yield tuple(unit)

@@ -91,7 +91,7 @@ class Exchange(ReceivedAnswer):
             tokens=measured.tokens, is_lane_named=b"x-fleetctl-lane" in received.headers, client=client_key,
             bounds=received.bounds, tier=received.tier, retry_mark=received.retry_mark,
         )  # fmt: skip
-        request, headers = self.request, self._received.headers
+        request, headers = self.request, received.headers
         if lane.route.coalesce is not None and isinstance(request.stopwatch, PacedStopwatch):
             self._pacer = StreamPacer(lane.route.coalesce, self._client, request.stopwatch, dispatcher.clock)
             self._sink = self._response.sink = self._pacer
@@ -100,14 +100,15 @@ class Exchange(ReceivedAnswer):
             request.id = ended.ids.next_id()
         else:  # an engine is given what the answer says, never an unlawful id
             request.id = ended.ids.id_of(named)
-            self._received.forwarded += b"x-request-id: %b\r\n" % request.id
+            received.forwarded += b"x-request-id: %b\r\n" % request.id
         self._response.request_id = request.id
         request.traceparent = headers.get(TRACEPARENT)
-        request.conversation = conversation_of(self._received, parsed)
-        request.client_name, request.degraded = self._received.client_name, self._response.degraded
-        request.limited = self._response.limited = self._received.limited
+        request.conversation = conversation_of(received, parsed)
+        request.client_name, request.degraded = received.client_name, self._response.degraded
+        request.limited = self._response.limited = received.limited
+        request.in_place_of = received.in_place_of
         if ended.workflows is not None:
-            ended.workflows.begin(request, self._received)
+            ended.workflows.begin(request, received)
         self._client.exchange = self
         dispatcher.submit(self.request)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.model_names import models_by_name
 from fleetctl.gateway.degrade import with_model
 from fleetctl.gateway.exchange import CHAT_PATH
 from fleetctl.gateway.request_checks import WrongRequest, find_wrong
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.routes import RoutingState
     from fleetctl.gateway.measure import MeasuredRequest
     from fleetctl.gateway.requests import Request
-    from fleetctl.model.gateway import RoutingTable
+    from fleetctl.model.gateway import RouteModel, RoutingTable
 
 
 # No cycle passes through one.
@@ -58,18 +59,14 @@ class ModelNames:
 
     def apply(self, table: RoutingTable) -> None:
         """Take over a table's."""
+        rows = {model.name: model for model in table.models}
         known: dict[str, ModelName] = {}
-        for model in table.models:
-            name = "" if len(table.models) == 1 else model.name
-            own = ModelName(name, "", model.fallback, model.refused) if name or model.refused is not None else _ANY
-            known |= dict.fromkeys((model.name, *model.adapters), own)
-        for model in table.models:
-            own = known[model.name]
-            alias = ModelName(own.model, model.name, own.fallback, own.refused)
-            for name in (*model.aliases, model.root):
-                known.setdefault(name, alias)
-            if own.model:  # a counter is there from zero on, or Prometheus misses its first requests
-                self.requests[own.model] += 0
+        for name, model in models_by_name(table.models).items():
+            known[name] = _meaning(name, rows[model], is_only=len(rows) == 1)
+        for model in (
+            rows if len(rows) > 1 else ()
+        ):  # a counter is there from zero on, or Prometheus misses its first requests
+            self.requests[model] += 0
         self._by_name = known
         self._unnamed = known[table.models[0].name] if known else _ANY
         self._by_raw = {msgspec.json.encode(name): found for name, found in known.items()}
@@ -132,6 +129,7 @@ class ModelNames:
                 stand_in.in_place_of.encode(),
             )
             request.clear()
+            request.in_place_of = stand_in.in_place_of
             self.stood_in[stand_in.in_place_of, stand_in.model] += 1
         else:
             if named.sent:
@@ -145,6 +143,14 @@ class ModelNames:
             in_place_of = stand_in.in_place_of if stand_in is not None else named.model
             request.fallback = StandIn(named.fallback, in_place_of, request.body)
         request.falls_back = False
+
+
+def _meaning(name: str, row: RouteModel, *, is_only: bool) -> ModelName:
+    """Return what one of a model's names stands for."""
+    is_own = name == row.name or name in row.adapters
+    if is_only and is_own and row.refused is None:
+        return _ANY
+    return ModelName("" if is_only else row.name, "" if is_own else row.name, row.fallback, row.refused)
 
 
 _UNNAMED = frozenset((b"", b"null", b'""'))

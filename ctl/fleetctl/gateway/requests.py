@@ -51,6 +51,7 @@ class Request(msgspec.Struct, gc=False):
     retry_mark: RetryMark | None = None  # where its tier has a retry budget
     model: str = ""  # that it is to be served by; "": by whichever the lane has
     model_lines: bytes = b""  # the headers that say so; empty: the fleet has one
+    in_place_of: str = ""  # the model it was for, where that one stands in; "": it is for that one
     fallback: Any = None  # the StandIn for its model; None: there is none
     falls_back: bool = False  # and is to serve it now
     wrong: Any = None  # a WrongRequest: why no engine is sent it; None: nothing is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetctl.load.calls import PlayedWorkflows
-from fleetctl.model.profile import Distribution, WorkloadSpec
+from fleetctl.model.profile import Distribution, ModelSpec, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.tiers import TierSpec
@@ -33,7 +33,9 @@ class LoadSpec:
     speed: float = 1.0  # 2.0: arrivals come twice as fast
     rps: float | None = None  # a trace faster than this is thinned to it; generated load has this rate
     batch_share: float | None = None  # of requests sent with the batch hint; None: as the workload says
-    model: str = ""  # empty: the first of /v1/models
+    model: str = ""  # of every request; empty: as the trace says, else by `models`, else the first of /v1/models
+    models: tuple[ModelSpec, ...] = ()  # the profile's: a trace may name no others; none: it may name any
+    lane_models: dict[str, str] = field(default_factory=dict)  # by lane, where the fleet has several
     api_key: str = ""  # a reference, env:NAME or file:PATH
     keys: dict[str, str] = field(default_factory=dict)  # by the client of a trace's rows: its own, as a reference
     tier: str = ""  # sent as x-fleetctl-tier; empty: the trace's tier column, or none

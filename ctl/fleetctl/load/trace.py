@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from fleetctl.config.call_rows import call_name, kind_of, linked
 from fleetctl.config.trace import TraceRow, summarize
 from fleetctl.config.trace_units import read_units
+from fleetctl.core.model_names import models_by_name
 from fleetctl.errors import ConfigError
 from fleetctl.load.calls import TraceCall
+from fleetctl.load.models import TrafficModels
 
 if TYPE_CHECKING:
     import random
@@ -38,6 +40,7 @@ class Arrival:
     lane: str = ""
     client: str = ""  # whose it is; empty: nobody's in particular
     tier: str = ""  # that it names; empty: none
+    model: str = ""  # the same
     prefix_group: str = ""
     prefix_tokens: int = 0  # of the prompt, the same for the whole group
     # Of a recorded request, whose `prompt_tokens` are those that were not cached:
@@ -56,6 +59,7 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
     """
     duration_s = arrival_duration_s(spec)
     rows = _replayed(spec, rng) if spec.trace else ((row, None) for row in _generated(spec.workload, spec, rng))
+    models = TrafficModels(spec)
     share = spec.workload.batch_share if spec.batch_share is None else spec.batch_share
     for row, call in rows:
         if duration_s is not None and row.arrival_s >= duration_s:
@@ -63,7 +67,7 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
             return
         is_batch = rng.random() < share
         streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)
-        yield _arrival(row, call, is_batch=is_batch, streams=streams)
+        yield _arrival(row, call, model=models.of(row, rng), is_batch=is_batch, streams=streams)
 
 
 def arrival_duration_s(spec: LoadSpec) -> float | None:
@@ -86,7 +90,7 @@ def check_spec(spec: LoadSpec) -> None:
         raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
 
 
-def _arrival(row: TraceRow, call: TraceCall | None, *, is_batch: bool, streams: bool) -> Arrival:
+def _arrival(row: TraceRow, call: TraceCall | None, *, model: str, is_batch: bool, streams: bool) -> Arrival:
     return Arrival(
         at_s=row.arrival_s,
         prompt_tokens=row.prompt_tokens,
@@ -96,6 +100,7 @@ def _arrival(row: TraceRow, call: TraceCall | None, *, is_batch: bool, streams: 
         lane=row.lane or "",
         client=row.client,
         tier=row.tier,
+        model=model,
         prefix_group=row.prefix_group,
         prefix_tokens=row.cached_prefix_tokens,
         call=call,
@@ -107,10 +112,11 @@ def _replayed(spec: LoadSpec, rng: random.Random) -> Iterator[tuple[TraceRow, Tr
     path = Path(spec.trace)
     keep = _share_to_keep(spec, path)
     tiers, kinds = [tier.name for tier in spec.tiers], [kind.name for kind in spec.kinds]
+    models = () if spec.model else models_by_name(spec.models)
     lap, lap_start_s = 1, 0.0
     while True:
         last_s = None
-        for unit in read_units(path, tiers=tiers, kinds=kinds):
+        for unit in read_units(path, tiers=tiers, kinds=kinds, models=models):
             began_s = unit[0].arrival_s
             if began_s < spec.offset_s:
                 continue

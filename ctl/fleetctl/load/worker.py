@@ -79,7 +79,9 @@ class LoadRun:
             connector=connector, headers=headers, timeout=timeout, auto_decompress=False, read_bufsize=2**18
         ) as session:
             self._session = session
-            model = self._model = spec.model or await _first_model(session, spec.url)
+            names = [spec.model] if spec.model else [each.name for each in spec.models]
+            names = names or [await _first_model(session, spec.url)]
+            self._model, model = names[0], ", ".join(names)
             self._start_s = self._ticked_s = self._last_answer_s = self._clock.monotonic_s()
             self._accounts = _accounts(spec, self._start_s)
             ticker = asyncio.create_task(self._tick())
@@ -116,7 +118,7 @@ class LoadRun:
             if arrival.call is not None:
                 self._workflows.failed(arrival, "overflow")
             return
-        body = request_body(arrival, model=self._model, text=self._prompts.text(arrival))
+        body = request_body(arrival, model=arrival.model or self._model, text=self._prompts.text(arrival))
         headers = _headers(arrival, self._spec) | self._keys.get(arrival.client, {})
         if arrival.call is not None:
             headers |= call_headers(arrival.call, self._workflows.parent(arrival))

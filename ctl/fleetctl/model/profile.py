@@ -65,6 +65,11 @@ class ModelSpec:
         """Return the name clients use, and lanes."""
         return self.served_name or self.id
 
+    @property
+    def root(self) -> str:
+        """Return the hub id, as /v1/models calls it."""
+        return self.id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsSpec:
@@ -355,6 +360,11 @@ class Profile:
     def names_models(self) -> bool:
         """Whether it describes its models by name, and each lane says which it serves."""
         return bool(self.lanes[0].model)
+
+    @property
+    def lane_models(self) -> dict[str, str]:
+        """Return the model of each lane by name, where the fleet has several; else nothing."""
+        return {lane.name: lane.model for lane in self.lanes} if self.other_models else {}
 
     def model_of(self, lane: LaneSpec) -> ModelSpec:
         """Return the model that a lane serves. Raises KeyError for a name there is not."""

@@ -271,6 +271,12 @@ def _renamed(case: _Case, replay: ReplayedPeriod) -> Iterator[str]:
             f"{case.name}: {format_count(count, 'request')} named a lane that it has not ({', '.join(unknown)}), which it would refuse: "
             "here its own rules choose theirs, as for clients that name none"
         )
+    if missing := replay.unknown_models(case.desired.profile):
+        named = ", ".join(sorted(name or "(none)" for name in missing))
+        yield (
+            f"{case.name}: {format_count(missing.total(), 'request')} were for a model that it has not ({named}): here they are for its "
+            f"first, {case.desired.profile.model.name}, or that of the lane they name"
+        )
     tiers = {tier.name for tier in case.desired.profile.tiers}
     gone = Counter(each.tier for each in replay.arrivals if tiers and each.tier and each.tier not in tiers)
     if gone:

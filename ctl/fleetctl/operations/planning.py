@@ -12,6 +12,7 @@ from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
+from fleetctl.core.model_names import models_by_name
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
@@ -159,4 +160,6 @@ def _check_positive(name: str, value: float | None) -> None:
 def _trace_rows(profile: Profile) -> list[TraceRow] | None:
     if not profile.workload.trace:
         return None
-    return [(row.arrival_s, row.prompt_tokens, row.output_tokens) for row in read_rows(Path(profile.workload.trace))]
+    own = models_by_name(profile.models) if profile.other_models else {}
+    rows = read_rows(Path(profile.workload.trace), models=own)
+    return [(row.arrival_s, row.prompt_tokens, row.output_tokens, own.get(row.model, "")) for row in rows]

@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.admission.refusal import Refusal
+from fleetctl.core.model_names import models_by_name
 from fleetctl.load.trace import Arrival
 from fleetctl.model.catalogue import Market
 from fleetctl.model.profile import LaneMatch
@@ -15,13 +17,16 @@ from fleetctl.operations.simulation import paced
 from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from fleetctl.model.profile import Profile
     from fleetctl.model.recording import RecordedRequest
     from fleetctl.model.replica import Replica
     from fleetctl.recordings.period import RecordedPeriod
+
+
+LaneTakes = tuple[str, LaneMatch, str]  # a lane, which requests it takes, and of which model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,28 +36,39 @@ class ReplayedPeriod:
     arrivals: tuple[Arrival, ...]
     lengths_drawn: int  # answers whose length nobody knows, as they were refused, cut or capped
     begun_with: dict[str, int]  # lane -> replicas in rotation as it began
-    matches: tuple[tuple[str, LaneMatch], ...]  # the recorded profile's lanes, and what each takes
+    matches: tuple[LaneTakes, ...]  # the recorded profile's lanes, and what each takes
     boots_s: dict[str, tuple[float, ...]]  # lane -> from order to rotation, of those that came into it, in that order
     disturbances: tuple[Disturbance, ...]  # nodes taken and engines that died, to the oldest of their lane
 
     def arrivals_of(self, profile: Profile) -> tuple[Iterator[Arrival], tuple[str, ...]]:
-        """Return what a profile is offered, and the lanes that clients named and it has not: it chooses theirs itself."""
+        """Return what a profile is offered, and the lanes that clients named and it has not: it chooses theirs itself.
+
+        Requests for a model that it has not are for its first, or for that of the lane they name.
+        """
         known = {lane.name for lane in profile.lanes}
         unknown = tuple(sorted({each.lane for each in self.arrivals if each.lane} - known))
         if lane_matches(profile) == self.matches:
             return iter(self.arrivals), unknown
-        return (self._chosen_by_rules(each, unknown) for each in self.arrivals), unknown
+        models = models_by_name(profile.models)
+        return (self._chosen_by_rules(each, unknown, models) for each in self.arrivals), unknown
 
-    def _chosen_by_rules(self, arrival: Arrival, unknown: tuple[str, ...]) -> Arrival:
+    def unknown_models(self, profile: Profile) -> Counter[str]:
+        """Return how many requests were for each model that a profile has not; none under a profile of one, which has all."""
+        known = models_by_name(profile.models)
+        missing = Counter(each.model for each in self.arrivals if each.model not in known)
+        return missing if profile.other_models else Counter()
+
+    def _chosen_by_rules(self, arrival: Arrival, unknown: tuple[str, ...], models: Mapping[str, str]) -> Arrival:
+        model = arrival.model if arrival.model in models else ""
         if arrival.lane not in unknown:
-            return replace(arrival, lane_entered="")
-        is_batch = any(name == arrival.lane and match.batch for name, match in self.matches)
-        return replace(arrival, lane="", lane_entered="", batch=is_batch)
+            return replace(arrival, lane_entered="", model=model)
+        is_batch = any(name == arrival.lane and match.batch for name, match, _ in self.matches)
+        return replace(arrival, lane="", lane_entered="", batch=is_batch, model=model)
 
 
-def lane_matches(profile: Profile) -> tuple[tuple[str, LaneMatch], ...]:
+def lane_matches(profile: Profile) -> tuple[LaneTakes, ...]:
     """Return a profile's lanes in their order, and which requests each takes."""
-    return tuple((lane.name, lane.match) for lane in profile.lanes)
+    return tuple((lane.name, lane.match, profile.lane_models.get(lane.name, "")) for lane in profile.lanes)
 
 
 def replayed(period: RecordedPeriod) -> ReplayedPeriod:
@@ -124,11 +140,16 @@ def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
     is_batch = {lane.name: lane.match.batch for lane in profile.lanes}
     named_tier = _naming_of_tiers(profile)
     served_lanes = {name: records[-1].lane for name, records in period.replicas.items() if records}
+    fallbacks = {model.name: model.fallback for model in profile.models}
     for request in period.requests:
+        if fallbacks.get(request.model) and request.refusal and Refusal(request.refusal).is_shortage:
+            continue  # what stood in is recorded too, with the length of the answer
+        is_own = not request.in_place_of
         yield Arrival(
             at_s=_since_s(period, request.at),
             client=request.client,
             tier=named_tier(request),
+            model=request.in_place_of or request.model,
             # Simulated engines have no prefix cache: what was cached was no work.
             prompt_tokens=max(1, request.prompt_tokens - request.cached_tokens),
             cached_tokens=request.cached_tokens,
@@ -138,8 +159,8 @@ def _arrivals(period: RecordedPeriod, lengths: _Lengths) -> Iterator[Arrival]:
             stream=request.is_stream,
             # Nobody else enters such a lane unnamed.
             batch=is_batch.get(request.lane, False) and not request.is_lane_named,
-            lane=request.lane if request.is_lane_named else "",
-            lane_entered="" if request.is_lane_named else request.lane if request.lane in is_batch else "",
+            lane=request.lane if request.is_lane_named and is_own else "",
+            lane_entered=request.lane if is_own and not request.is_lane_named and request.lane in is_batch else "",
         )
 
 

@@ -98,6 +98,7 @@ class PolicyLane:
     cost_usd: float
     reversals: float
     over_slo_s: float
+    model: str = ""  # that the lane serves, by name; empty: the fleet has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +117,6 @@ class SimulationReport:
     workflows: tuple[PolicyWorkflows, ...] = ()  # where the trace has any
 
 
-def _check_one_model(profile: Profile) -> None:
-    """Raise ConfigError for a fleet of several: requests of a trace do not say which they are for."""
-    if len(profile.models) > 1:
-        raise ConfigError(
-            f"a simulation plays a fleet of one model, and {profile.name} has {len(profile.models)}",
-            hint="simulate each model with a profile of its own lanes",
-            key=("models",),
-        )
-
-
 def simulate_profile(
     site: Site,
     profile: Profile,
@@ -139,11 +130,13 @@ def simulate_profile(
     Raises ConfigError for what cannot be read or be, NotFoundError, and whatever planning raises.
     """
     policies = known_policies(request.policies or (profile.control.policy,))
-    _check_one_model(profile)
     if not 1 <= request.seeds <= SEEDS_MAX:
         raise ConfigError(f"--seeds is from 1 to {SEEDS_MAX}, not {request.seeds}")
     kinds = profile.workflows.kinds if profile.workflows is not None else ()
-    load = replace(request.load, workload=profile.workload, tiers=profile.tiers, kinds=kinds)
+    load = replace(
+        request.load, workload=profile.workload, tiers=profile.tiers, kinds=kinds, models=profile.models,
+        lane_models=profile.lane_models,
+    )  # fmt: skip
     check_spec(load)
     spec, start = _spec(profile, request), _start(profile, request)
     duration_s = _duration_s(load)
@@ -174,7 +167,7 @@ def simulate_profile(
         spot=request.spot,
         objective=profile.objective.fraction,
         runs=tuple(runs),
-        comparison=tuple(_compared(runs)),
+        comparison=tuple(replace(each, model=profile.lane_models.get(each.lane, "")) for each in _compared(runs)),
         tiers=tiers_of(runs),
         clients=clients_of(runs),
         workflows=tuple(workflows_compared(runs)),

@@ -173,7 +173,8 @@ def fleet_spec(profile: Profile) -> LoadSpec:
     return LoadSpec(
         url=profile.gateway.url,
         workload=profile.workload,
-        model=profile.model.name,
+        models=profile.models,
+        lane_models=profile.lane_models,
         api_key=anybodys,
         keys={name: reference for reference, name in names.items()},
         tiers=profile.tiers,

@@ -128,6 +128,8 @@ def recorded(trace: RequestTrace) -> RecordedRequest:
         client=trace.client,
         is_lane_named=trace.is_lane_named,
         tier=trace.tier,
+        model=trace.model,
+        in_place_of=trace.in_place_of,
         is_stream=trace.is_stream,
         prompt_tokens=trace.prompt_tokens,
         cached_tokens=trace.cached_tokens,

@@ -45,6 +45,15 @@ class LaneResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFallback:
+    """How often a model stood in for another one, whose lane had no replica or refused the request for load."""
+
+    model: str
+    served_by: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
     """One run of one policy over one trace."""
 
@@ -63,6 +72,7 @@ class SimulationResult:
     tiers: tuple[TrafficFigures, ...] = ()  # of all lanes, in the profile's order; none where no request had one
     clients: tuple[TrafficFigures, ...] = ()  # those that offered the most, then the rest together; the same
     workflows: tuple[PlayedWorkflows, ...] = ()  # by kind, where the trace has any
+    fallbacks: tuple[ModelFallback, ...] = ()  # none: no model stood in for another
 
     def lane(self, name: str) -> LaneResult:
         """Return a lane's figures. Raises KeyError."""

@@ -53,6 +53,7 @@ def summarize_world(world: SimulatedWorld, policy: str) -> SimulationResult:
         tiers=world.traffic.by_tier([tier.name for tier in profile.tiers], promised.judged),
         clients=world.traffic.by_client(),
         workflows=world.workflows.figures(world.heap.now_s, confidence=COUNTS_ALONE),
+        fallbacks=world.models.fallbacks(),
     )
 
 

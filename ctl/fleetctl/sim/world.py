@@ -29,6 +29,7 @@ from fleetctl.sim.disturb import Disturber
 from fleetctl.sim.event_heap import EventHeap
 from fleetctl.sim.exchange import SimulatedExchange
 from fleetctl.sim.instance import engine_instance
+from fleetctl.sim.models import SimulatedModels
 from fleetctl.sim.named_keys import NamedKeys
 from fleetctl.sim.observer import SimulatedObserver
 from fleetctl.sim.provider import SimulatedProvider
@@ -80,6 +81,7 @@ class SimulatedWorld:
         self.recorders = {lane.name: LaneRecorder() for lane in desired.profile.lanes}
         self.traffic = TrafficBreakdown()
         self._keys = NamedKeys(desired.profile.gateway, desired.profile.tiers)
+        self.models = SimulatedModels(desired.profile)
         self.requests = 0
         self.arrivals_s = 0.0  # for how long they came, once they do not come any more
         self._counts_replicas = True
@@ -192,6 +194,9 @@ class SimulatedWorld:
         self._checker.refused(request, refusal, self.heap.now_s)
         recorder.bucket(request.stopwatch.started_s, self.spec.bucket_s).refused += 1
         row, now_s = exchange.row, self.heap.now_s
+        if refusal.is_shortage and (stand_in := self.models.stand_in(request.lane.route.model)):
+            self._arrive_at(now_s, row, exchange.attempt, stand_in)
+            return
         if row.call is not None:
             again_s = self.workflows.refused(row, now_s, retry_after_s)
         else:
@@ -235,9 +240,9 @@ class SimulatedWorld:
         for due_s, following in self.workflows.completed(row, self.heap.now_s, queued_s=stopwatch.wait_s or 0.0):
             self._arrive_at(due_s, following)
 
-    def _arrive_at(self, at_s: float, row: Arrival, attempt: int = 0) -> None:
+    def _arrive_at(self, at_s: float, row: Arrival, attempt: int = 0, stand_in: str = "") -> None:
         self._returning += 1
-        self.heap.at(at_s, lambda: self._come_again(row, attempt))
+        self.heap.at(at_s, lambda: self._come_again(row, attempt, stand_in))
 
     def _count_traffic(self, exchange: SimulatedExchange) -> None:
         """Count a request under its tier and its client."""
@@ -246,19 +251,26 @@ class SimulatedWorld:
         tier = request.tier.spec.name if request.tier is not None else row.tier
         self.traffic.add(tier, row.client, request.stopwatch, refusal=refusal, served_tokens=exchange.served_tokens)
 
-    def _come_again(self, row: Arrival, attempt: int) -> None:
+    def _come_again(self, row: Arrival, attempt: int, stand_in: str) -> None:
         self._returning -= 1
         if row.call is None or self.workflows.is_wanted(row):
-            self._arrive(row, attempt)
+            self._arrive(row, attempt, stand_in)
 
-    def _arrive(self, row: Arrival, attempt: int = 0) -> None:
+    def _arrive(self, row: Arrival, attempt: int = 0, stand_in: str = "") -> None:
+        """Let a request arrive; `stand_in`: at this model, as its own has refused it for load."""
         now_s = self.heap.now_s
         tokens = row.prompt_tokens
         prompt = PromptLoad(tokens, _NOTHING_CACHED)
         own_max = self._keys.own_max(row.client)
         output_tokens = row.output_tokens if own_max is None else min(row.output_tokens, own_max)
         needed = RequestTokens(tokens, tokens, tokens, output_tokens)
-        lane = self._lane_of(row, needed)
+        lane = self._lane_of(row, needed, stand_in)
+        while not isinstance(lane, Refusal) and not lane.has_replica:
+            stand_in = self.models.stand_in(lane.route.model)
+            if not stand_in:
+                break
+            lane.accounts.offered(now_s)  # which is what has a lane started from zero
+            lane = self._lane_of(row, needed, stand_in)
         if isinstance(lane, Refusal):
             self.unrouted[lane.value] += 1
             if row.call is not None:
@@ -291,20 +303,25 @@ class SimulatedWorld:
             self.tracking.begin(request, row.call, self.workflows.parent(row))
         self.dispatcher.submit(request)
 
-    def _lane_of(self, row: Arrival, needed: RequestTokens) -> DispatchLane[ActiveRequest] | Refusal:
+    def _lane_of(self, row: Arrival, needed: RequestTokens, stand_in: str) -> DispatchLane[ActiveRequest] | Refusal:
         """Return the lane an arrival enters: the one it was recorded in, where that is given and holds it; else by the rules.
 
-        A gateway matches prompts by what each lane has cached, so what was cached in one lane is work in the others.
+        A gateway matches prompts by what each lane has cached, so what was cached in one lane is work in the others. A model
+        that stands in for another chooses among its own lanes, whatever lane was named.
         """
-        routes = self.dispatcher.routes
+        routes, model = self.dispatcher.routes, stand_in or self.models.of(row)
+        if model is None:
+            return Refusal.UNKNOWN_MODEL
         known = routes.lanes.get(row.cached_lane) if row.cached_tokens else None
         cached = {each.id: row.cached_tokens for each in known.candidates} if known is not None else _NOTHING_CACHED
         prompt = PromptLoad(row.prompt_tokens + row.cached_tokens, cached)
-        if row.lane_entered:
-            found = routes.lane_of(prompt, needed, header=row.lane_entered, batch_hint=row.batch, stream=row.stream)
+        named = [None] if stand_in else [row.lane_entered, row.lane or None] if row.lane_entered else [row.lane or None]
+        found: DispatchLane[ActiveRequest] | Refusal = Refusal.UNKNOWN_LANE
+        for header in named:
+            found = routes.lane_of(prompt, needed, header=header, batch_hint=row.batch, stream=row.stream, model=model)
             if not isinstance(found, Refusal):
-                return found
-        return routes.lane_of(prompt, needed, header=row.lane or None, batch_hint=row.batch, stream=row.stream)
+                break
+        return found
 
     def _node_ended(self, node: SimulatedNode) -> None:
         for sequence in node.engine.end():

@@ -76,6 +76,7 @@ class ActiveRequest:
         "hashes",
         "heard_s",
         "id",
+        "in_place_of",
         "is_committed",
         "is_lane_named",
         "is_paused",
@@ -111,8 +112,7 @@ class ActiveRequest:
         "tried",
         "turn",
         "turn_note",
-        "workflow",
-        "workflow_call",
+        "workflow", "workflow_call",
     )  # fmt: skip
     # What a remembered request does without; a compiled class has to say so.
     __deletable__ = ("exchange",)
@@ -121,11 +121,12 @@ class ActiveRequest:
     id: bytes
     traceparent: bytes | None
     degraded: bytes
+    in_place_of: str  # the model it is for, where another stands in; "": its own serves it
     limited: bytes  # the server's bounds that it has in place of its own, in the words of x-fleetctl-limit
     seq: int
     client_name: str  # its key's; "": it has none
 
-    prompt_tokens_used: int | None
+    prompt_tokens_used: int | None  # what the engine said it used
     cached_tokens_used: int | None  # of these, what it did not have to compute
     conversation: ConversationKey | None  # the shell notes it: what is known of its conversation beside its prompt
     turn_note: TurnNote | None
@@ -187,7 +188,6 @@ class ActiveRequest:
         self.accusations: tuple[Accusation, ...] = ()  # errors it was answered with; not decided yet whose doing
         self.bounds, self.retry_mark = bounds, retry_mark  # the second: None where its tier has no retry budget
         self.generating_s = self.bounded_by = self.workflow = self.workflow_call = self.standing = None
-        # What the engine said it used; the shell notes it.
         self.prompt_tokens_used = self.cached_tokens_used = self.conversation = self.turn_note = None
         self.output_tokens_uncounted = 0
         # For whoever asks later why it took so long.

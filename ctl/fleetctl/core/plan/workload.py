@@ -34,7 +34,8 @@ _MARGIN_SPAN = 8
 _ASKED_FOR = "; clients' max_tokens taken to follow the output lengths"
 _SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
 
-TraceRow = tuple[float, int, int]  # arrival_s, prompt_tokens, output_tokens
+# arrival_s, prompt_tokens, output_tokens; and the model it is for, by its own name, "": any, by their shares.
+TraceRow = tuple[float, int, int] | tuple[float, int, int, str]
 _WeightedRow = tuple[float, TraceRow]  # the lane's share of such requests, and one of them
 
 
@@ -131,7 +132,7 @@ class _Shares:
     def __init__(self, profile: Profile) -> None:
         self._workload = profile.workload
         self._choices = tuple(
-            (model.share, LaneChoice(lanes))
+            (model.name, model.share, LaneChoice(lanes))
             for model in profile.models
             if (lanes := tuple(lane for lane in profile.lanes if profile.model_of(lane) is model))
         )
@@ -139,7 +140,7 @@ class _Shares:
         self._ratio = TokenRatio()
         self._answer_max = most_tokens(lane.generation for lane in profile.lanes) or math.inf
         self._lengths = sorted({lane.max_model_len for lane in profile.lanes if lane.max_model_len})
-        self._by_output: dict[int, tuple[tuple[float, ...], list[dict[str, float]]]] = {}
+        self._tables: dict[tuple[int, str], tuple[tuple[float, ...], list[dict[str, float]]]] = {}
 
     @property
     def by_output(self) -> bool:
@@ -148,24 +149,24 @@ class _Shares:
 
     def edges(self, output_tokens: float) -> tuple[float, ...]:
         """Return the uncached prompt tokens between which, with such an answer, all requests are chosen alike; from 0."""
-        return self._table(output_tokens)[0]
+        return self._table(output_tokens, "")[0]
 
-    def of(self, uncached_tokens: float, output_tokens: float) -> dict[str, float]:
-        """Return lane -> share of the requests with this much prefill work and such an answer."""
-        edges, by_interval = self._table(output_tokens)
+    def of(self, uncached_tokens: float, output_tokens: float, model: str = "") -> dict[str, float]:
+        """Return lane -> share of the requests with this much prefill work and such an answer, of all models or of one."""
+        edges, by_interval = self._table(output_tokens, model)
         return by_interval[bisect_right(edges, uncached_tokens) - 1]
 
-    def _table(self, output_tokens: float) -> tuple[tuple[float, ...], list[dict[str, float]]]:
+    def _table(self, output_tokens: float, model: str) -> tuple[tuple[float, ...], list[dict[str, float]]]:
         output = round(min(output_tokens, self._answer_max)) if self.by_output else 0
-        if output not in self._by_output:
+        if (output, model) not in self._tables:
             edges = self._edges(output)
             ends = (*edges[1:], 2.0 * edges[-1] + 2.0)
             middles = ((low + high) / 2.0 for low, high in zip(edges, ends, strict=True))
-            self._by_output[output] = edges, [self._shares(middle, output) for middle in middles]
-        return self._by_output[output]
+            self._tables[output, model] = edges, [self._shares(middle, output, model) for middle in middles]
+        return self._tables[output, model]
 
     def _edges(self, output: int) -> tuple[float, ...]:
-        edges: set[float] = {edge for _, choice in self._choices for edge in choice.edges}
+        edges: set[float] = {edge for _, _, choice in self._choices for edge in choice.edges}
         for held in self._lengths:
             whole = held - max(1, output)  # the longest prompt of which a lane holds all
             edges |= {(prompts + 0.5) * self._miss for prompts in (whole, self._longest_possible(held)) if prompts >= 0}
@@ -183,10 +184,11 @@ class _Shares:
                 beyond = middle - 1
         return fitting
 
-    def _shares(self, uncached_tokens: float, output: int) -> dict[str, float]:
+    def _shares(self, uncached_tokens: float, output: int, model: str) -> dict[str, float]:
         tokens = self._tokens(round(uncached_tokens / self._miss), output)
         shares: dict[str, float] = {}
-        for (of_model, choice), (batch_hint, stream, share) in product(self._choices, _kinds(self._workload)):
+        for (name, of_all, choice), (batch_hint, stream, share) in product(self._choices, _kinds(self._workload)):
+            of_model = of_all if not model else float(name == model)
             lane = choice.choose_holding(
                 tokens,
                 header=None,
@@ -300,7 +302,7 @@ def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDem
     workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
     lanes: dict[str, list[_WeightedRow]] = {lane.name: [] for lane in profile.lanes}
     for row in rows:
-        for name, share in shares.of(row[1] * (1 - hit), row[2]).items():
+        for name, share in shares.of(row[1] * (1 - hit), row[2], row[3] if len(row) > 3 else "").items():
             if share > _SHARE_MIN:
                 lanes[name].append((share, row))
     busy, average = _peak_and_average(rows)
@@ -350,7 +352,7 @@ def _weighted(lengths: Iterable[tuple[float, float]]) -> Lengths:
 def _peak_and_average(rows: Sequence[TraceRow]) -> tuple[list[float], float]:
     """Return the arrivals of the busiest minute, and the mean minute as a share of it."""
     minutes: dict[int, list[float]] = {}
-    for arrival_s, _, _ in rows:
+    for arrival_s, *_ in rows:
         minutes.setdefault(int(arrival_s // _BUSY_WINDOW_S), []).append(arrival_s)
     busy = max(minutes.values(), key=len)
     spanned = max(minutes) - min(minutes) + 1
