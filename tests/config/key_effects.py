@@ -35,6 +35,7 @@ from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import Revision, Rollout
 from fleetctl.plugins import load_engine
+from fleetctl.render.plan import render_plan
 from fleetctl.testing import samples
 from tests.config.running_gateway import behaviour
 from tests.dispatch.event_heap import EventHeap, Fate, HeapExchange, dispatcher_on
@@ -189,6 +190,11 @@ def commands(profile: Profile) -> object:
         )
         for lane in profile.lanes
     ]
+
+
+def rendered(profile: Profile) -> object:
+    """Return the files that `render` writes of it; what compose and systemd start does not hang on the profile's hash."""
+    return render_plan(profile, replace(planned(profile), profile_hash="0" * 64), ENGINE_OF)
 
 
 def launch_digests(profile: Profile) -> object:

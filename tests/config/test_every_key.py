@@ -31,6 +31,7 @@ from tests.config.key_effects import (
     pacing,
     plan_or_refusal,
     profile_of,
+    rendered,
     rollouts,
     served,
     status,
@@ -274,6 +275,9 @@ PROBES: dict[str, Probe] = {
     "lanes.*.generation.capped_is": Probe(value="bad", effect=served, base={"lanes.short.generation": _TIMED}),
     **{f"{where}.{key}": Probe(value=value, effect=commands) for key, value in _EMULATOR.items() for where in ("emulator", "lanes.*.emulator")},
     **{f"lanes.*.launch.{key}": Probe(value=value, effect=commands, base={"engine": "vllm"}) for key, value in _LAUNCH.items()},
+    "lanes.*.launch.hub_cache": Probe(value="/data/hub", effect=commands, base={"engine": "vllm"}),
+    "lanes.*.launch.image": Probe(value="registry.local/vllm:own", effect=rendered, base={"engine": "vllm"}),
+    "lanes.*.launch.volumes": Probe(value=["/data:/models:ro"], effect=rendered, base={"engine": "vllm"}),
     **{
         f"lanes.*.launch.speculation.{key}": Probe(
             value=value, effect=commands, base={"engine": "vllm", "lanes.short.launch.speculation": {"method": "eagle", "model": "a/b"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fleetctl.config import generation_shape, lane_shape, model_shape, shape, tier_shape, workflow_shape
+    from fleetctl.config import (
+        generation_shape,
+        lane_shape,
+        launch_shape,
+        model_shape,
+        shape,
+        tier_shape,
+        workflow_shape,
+    )
     from fleetctl.config.trace import TraceSummary
 
 T = TypeVar("T")
@@ -177,8 +186,28 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         weights=build(WeightsSpec, section.weights, path=_absolute(section.weights.path, base_dir))
         if section.weights is not None
         else None,
-        launch=build(LaunchOverrides, section.launch, env=dict(sorted(section.launch.env.items()))),
+        launch=_launch(section.launch, base_dir),
     )
+
+
+def _launch(section: launch_shape.LaunchShape, base_dir: Path) -> LaunchOverrides:
+    return build(
+        LaunchOverrides,
+        section,
+        env=dict(sorted(section.env.items())),
+        hub_cache=_of_machine(section.hub_cache, base_dir),
+        volumes=tuple(_volume(text, base_dir) for text in section.volumes),
+    )
+
+
+def _volume(text: str, base_dir: Path) -> str:
+    """Return a volume with its source absolute; one without a slash is a volume's name, and stays."""
+    source, colon, rest = text.partition(":")
+    return (_of_machine(source, base_dir) if "/" in source else source) + colon + rest
+
+
+def _of_machine(path: str, base_dir: Path) -> str:
+    return _absolute(os.path.expanduser(path), base_dir)  # noqa: PTH111  # an empty one stays empty
 
 
 def _slo(section: lane_shape.LaneSloShape) -> LaneSlo:

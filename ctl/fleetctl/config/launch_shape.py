@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from fleetctl.config.fields import Guess, OpenShare, Performance, is_reference
+from fleetctl.config.fields import Guess, OpenShare, Performance, is_reference, shown
 from fleetctl.config.section import Count, ProfileSection
 from fleetctl.model.serving import SpeculationMethod
 from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
 
 ParserName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+
+
+_VOLUMES_MAX = 32
+_PATH_MAX = 1000
+_VOLUME_PATTERN = r"^([~.]{0,2}/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):/[^:]*(:(ro|rw))?$"
+
+
+def _volume(text: str) -> str:
+    if not re.fullmatch(_VOLUME_PATTERN, text) or not text.isprintable() or len(text) > _PATH_MAX:
+        raise ValueError(
+            f"{shown(text)} is no volume; write SOURCE:TARGET, or SOURCE:TARGET:ro, with an absolute TARGET: "
+            "/data/models:/models:ro; a source is a path (/, ./, ~/) or a volume's name"
+        )
+    return text if text.endswith((":ro", ":rw")) else f"{text}:rw"
+
+
+Volume = Annotated[str, AfterValidator(_volume), WithJsonSchema({"type": "string", "pattern": _VOLUME_PATTERN})]
 
 
 def _env_is_safe(env: dict[str, str]) -> dict[str, str]:
@@ -103,6 +121,20 @@ class LaunchShape(ProfileSection):
     )
     env: Annotated[dict[str, str], AfterValidator(_env_is_safe)] = Field(
         default_factory=dict, description="Environment of the engine; secrets as references."
+    )
+
+    hub_cache: Annotated[str, Field(pattern=r"^([~.]{0,2}/[^:]*)?$", max_length=_PATH_MAX)] = Field(
+        default="",
+        description="Directory that all replicas keep weights from the hub in (HF_HUB_CACHE): each is fetched once. Unset: "
+        "the engine's own, in its user's home.",
+    )
+    image: Annotated[str, Field(pattern=r"^([a-z0-9][A-Za-z0-9._/:@-]*)?$", max_length=_PATH_MAX)] = Field(
+        default="", description="The container image of rendered files. Unset: the engine's publisher's."
+    )
+    volumes: Annotated[list[Volume], Field(max_length=_VOLUMES_MAX)] = Field(
+        default_factory=list,
+        description="What rendered files mount: SOURCE:TARGET or SOURCE:TARGET:ro; a source is a path of the machine "
+        "or a volume's name.",
     )
 
     @model_validator(mode="after")

@@ -132,6 +132,11 @@ class LaunchOverrides:
     speculation: Speculation | None = None
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    hub_cache: str = ""  # the directory weights from the hub are kept in; empty: the engine's own
+    image: str = ""  # in rendered files; empty: the engine's publisher's
+    volumes: tuple[
+        str, ...
+    ] = ()  # in rendered files, each `SOURCE:TARGET:ro` or `:rw`; a source is a path or a volume's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

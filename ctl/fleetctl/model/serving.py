@@ -33,3 +33,4 @@ class PerformanceMode(StrEnum):
 
 
 NO_PARSER = "none"  # a profile's word for: the model writes no such thing
+HUB_CACHE_ENV = "HF_HUB_CACHE"  # the variable that engines find the hub's cache by

@@ -42,7 +42,7 @@ def weights_findings(site: Site, profile: Profile, plan: Plan) -> Iterator[Findi
         lane = profile.lane(planned.lane)
         engine = site.engines(planned.engine)
         loads_checkpoints = engine.capabilities.weights_format is WeightsFormat.CHECKPOINT
-        environment = {**os.environ, **lane.launch.env}
+        environment = {**os.environ, **planned.launch.env}
         is_absent = cached_file(planned.launch.model, "*.safetensors", environment) is None
         if (
             engine.emulation(lane) is None

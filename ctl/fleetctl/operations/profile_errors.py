@@ -87,6 +87,12 @@ def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     for lane in profile.lanes:
         yield from reserved_errors(lane, site.engines(lane.engine).capabilities)
         yield from serving_errors(lane, site.engines)
+        if lane.launch.image and visible_engine(site.engines, lane).container is None:
+            yield ConfigError(
+                f"lane {lane.name}: fleetctl knows of no container to run {lane.engine} in, so it cannot use {lane.launch.image}",
+                hint="leave launch.image out; the other rendered files need none",
+                key=("lanes", lane.name, "launch", "image"),
+            )
 
 
 def _model_errors(site: Site, profile: Profile, model: ModelSpec, catalogue: Catalogue) -> Iterator[FleetctlError]:

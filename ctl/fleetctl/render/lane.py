@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
+from fleetctl.model.serving import HUB_CACHE_ENV
 from fleetctl.ports.engine import visible_engine
 from fleetctl.render.quoting import name, variable, writable
 from fleetctl.secret_shapes import names_a_secret
@@ -43,6 +44,20 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """What a container or a unit sees of the machine."""
+
+    source: str
+    target: str
+    read_only: bool
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its source is a path; else it is the name of a volume, which only containers have."""
+        return "/" in self.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFiles:
     """Everything the templates may name, unquoted."""
 
@@ -53,6 +68,8 @@ class LaneFiles:
     profile_hash: str
     model: str
     model_directory: str  # empty: the engine fetches the model from the hub
+    hub_cache: str  # the machine's directory of what was fetched; empty: the engine's own
+    mounts: tuple[Mount, ...]
     gpu_type: str
     gpu_count: int
     replicas: int
@@ -69,6 +86,12 @@ class LaneFiles:
     container_argv: tuple[str, ...]
     start_timeout_s: int
     stop_timeout_s: int
+
+    @property
+    def volume_names(self) -> tuple[str, ...]:
+        """The volumes a compose file declares; the image's own for models is there where no directory has them."""
+        own = () if self.model_directory or self.hub_cache else ("models",)
+        return tuple(dict.fromkeys((*own, *(mount.source for mount in self.mounts if not mount.is_path))))
 
     @property
     def secret_names(self) -> str:
@@ -90,6 +113,8 @@ class LaneFiles:
             "health_path": self.health_path,
             "argv": self.argv,
             "env": self.env,
+            "volumes": [f"{m.source}:{m.target}:{'ro' if m.read_only else 'rw'}" for m in self.mounts],
+            "image": self.image,
             "env_from": {secret.name: f"{secret.kind}:{secret.where}" for secret in self.secrets},
         }
 
@@ -119,7 +144,8 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
             hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
         )
     if engine.name not in (lane.engine, lane.emulator.flavour if emulated else ""):
-        lane = replace(lane, engine_version="", engine_executable="")  # they are another engine's
+        # They are another engine's.
+        lane = replace(lane, engine_version="", engine_executable="", launch=replace(lane.launch, image=""))
     lane_plan = _for_engine(plan.lanes[index], keep_extras=engine.name == lane.engine)
     port = PORT_FIRST + index
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=LOOPBACK, port=port)
@@ -136,6 +162,8 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         profile_hash=plan.profile_hash,
         model=profile.model.id,
         model_directory=launch.model if launch.model.startswith("/") else "",
+        hub_cache=launch.env.get(HUB_CACHE_ENV, ""),
+        mounts=tuple(_mount(volume) for volume in lane.launch.volumes),
         gpu_type=lane_plan.gpu,
         gpu_count=lane_plan.tensor_parallel,
         replicas=lane_plan.replicas,
@@ -146,7 +174,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         env=plain,
         secrets=secrets,
         tags=_tags(profile, lane_plan, engine.name),
-        image=container.at(lane.engine_version) if container else "",
+        image=lane.launch.image or container.at(lane.engine_version) if container else "",
         image_models=container.models if container else "",
         entrypoint=container.entrypoint if container else (),
         container_argv=inside.argv[container.replaces + inside.host_words :] if container else (),
@@ -159,7 +187,13 @@ def _for_engine(lane_plan: LanePlan, *, keep_extras: bool) -> LanePlan:
     """Return the plan without the arguments and variables its profile gives to another engine, or to the emulator."""
     if keep_extras:
         return lane_plan
-    return replace(lane_plan, launch=replace(lane_plan.launch, extra_args=(), env={}))
+    env = {name: value for name, value in lane_plan.launch.env.items() if name == HUB_CACHE_ENV}  # any engine's
+    return replace(lane_plan, launch=replace(lane_plan.launch, extra_args=(), env=env))
+
+
+def _mount(volume: str) -> Mount:
+    source, target, mode = writable(volume, what="volume").split(":")
+    return Mount(source=source, target=target, read_only=mode == "ro")
 
 
 def _tags(profile: Profile, lane_plan: LanePlan, engine: str) -> dict[str, str]:

@@ -169,7 +169,8 @@ _RUNNING = ("lanes.*.max_wait", "lanes.*.queue_max")
 _RUNNING_IF_GIVEN = (
     "lanes.*.max_wait_from_zero", "lanes.*.spill_to", "lanes.*.engine.version", "lanes.*.engine.executable",
     "lanes.*.emulator.flavour", "lanes.*.emulator.seed", "lanes.*.emulator.startup", "lanes.*.emulator.speed",
-    "lanes.*.emulator.version", "lanes.*.launch.extra_args", "lanes.*.launch.env", "lanes.*.generation.default_max_tokens",
+    "lanes.*.emulator.version", "lanes.*.launch.extra_args", "lanes.*.launch.env",
+    "lanes.*.launch.hub_cache", "lanes.*.launch.image", "lanes.*.launch.volumes", "lanes.*.generation.default_max_tokens",
     "lanes.*.generation.max_tokens", "lanes.*.generation.stop", "lanes.*.generation.max_duration",
     "lanes.*.generation.loop", "lanes.*.generation.capped_is",
 )  # fmt: skip

@@ -11,12 +11,12 @@ from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.markets import Markets
 from fleetctl.core.plan.sizing import Settings
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings, ReplicaThroughput
-from fleetctl.model.serving import NO_PARSER
+from fleetctl.model.serving import HUB_CACHE_ENV, NO_PARSER
 from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
     from fleetctl.core.plan.workload import LaneDemand
-    from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.model.profile import LaneSpec, LaunchOverrides, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +89,14 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         speculation=pinned.speculation,
         shutdown_timeout_s=profile.control.drain_timeout_s,
         extra_args=pinned.extra_args,
-        env=dict(pinned.env),
+        env=_environment(pinned),
         adapters=dict(model.adapters),
     )
+
+
+def _environment(pinned: LaunchOverrides) -> dict[str, str]:
+    """Return the engine's variables: the profile's, and where it keeps what it fetches from the hub."""
+    return ({HUB_CACHE_ENV: pinned.hub_cache} if pinned.hub_cache else {}) | pinned.env
 
 
 def _parser(pinned: str | None) -> str:
