@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
-    from fleetctl.model.observation import Observation
+    from fleetctl.model.observation import Observation, ObservedReplica
 
 _SERVED_WINDOW_S = 300.0  # answers that take a minute are few in a shorter one
 
@@ -119,11 +119,11 @@ def lane_views(
     # Another lane's requests are not held back because this one's replicas are gone.
     waited_on = [(spec, pressures[spec.name]) for spec in specs if not spec.interruptible and spec.name not in absences]
     hazards, e2e_s = Hazards(now=now, records=memory.offerings), e2e_s_p99(desired.plan, observation)
-    views = {}
+    views, of_lane, streams_max = {}, _by_lane(observation, specs), _streams_max(observation)
     for spec in specs:
         plan = desired.plan.lane(spec.name)
-        traffic = current_traffic(observation, spec.name)
-        engines = engine_load(r for r in observation.replicas if r.record.lane == spec.name)
+        traffic, replicas = current_traffic(observation, spec.name), of_lane[spec.name]
+        engines = engine_load(replicas)
         views[spec.name] = LaneView(
             spec=spec,
             plan=plan,
@@ -142,7 +142,7 @@ def lane_views(
             is_absence=spec.name in absences,
             verdict=verdicts[spec.name],
             spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
-            held=held_requests(plan, _streams_max(observation, spec.name), engines),
+            held=held_requests(plan, _in_rotation(replicas, streams_max), engines),
             streams=_streams(observation, traffic),
             served_s_p50=_served_s_p50(traffic),
         )
@@ -205,13 +205,26 @@ def alert_signals(
     return AlertSignals(budget=budget, waiting=0 if spec.interruptible else waiting)
 
 
-def _streams_max(observation: Observation, lane: str) -> list[int]:
-    """Return how many streams each of a lane's replicas in rotation may have, by the gateway."""
+def _by_lane(observation: Observation, specs: Sequence[LaneSpec]) -> dict[str, list[ObservedReplica]]:
+    """Return every lane's replicas, those of no lane of the profile left out."""
+    found: dict[str, list[ObservedReplica]] = {spec.name: [] for spec in specs}
+    for replica in observation.replicas:
+        if replica.record.lane in found:
+            found[replica.record.lane].append(replica)
+    return found
+
+
+def _streams_max(observation: Observation) -> dict[str, int]:
+    """Return how many streams each replica may have, by the gateway; without those of which it does not say."""
     if observation.gateway is None or observation.gateway_validity is not Validity.OK:
-        return []
-    known = {each.id: each.streams_max for each in observation.gateway.replicas if each.streams_max}
-    ready = (r.record for r in observation.replicas if r.record.state is ReplicaState.READY)
-    return [known[record.id] for record in ready if record.lane == lane and record.id in known]
+        return {}
+    return {each.id: each.streams_max for each in observation.gateway.replicas if each.streams_max}
+
+
+def _in_rotation(replicas: Iterable[ObservedReplica], streams_max: Mapping[str, int]) -> list[int]:
+    """Return how many streams each of these in rotation may have, where that is known."""
+    ready = (r.record.id for r in replicas if r.record.state is ReplicaState.READY)
+    return [streams_max[replica_id] for replica_id in ready if replica_id in streams_max]
 
 
 def _served_s_p50(traffic: LaneSnapshot | None) -> float:

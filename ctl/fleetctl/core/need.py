@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.absence import is_catching_up
@@ -14,7 +16,9 @@ from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
+    from fleetctl.core.capacity import HeldRequests
     from fleetctl.core.lane_view import LaneView
+    from fleetctl.core.trend import SteadyGrowth
 
 # Load that is over what there is by less than one standard deviation of its own count may be noise.
 _DEVIATIONS = 1.0
@@ -32,7 +36,15 @@ class Need:
     """How many replicas, and what says so."""
 
     replicas: int
-    why: str
+    tell: Callable[[], str]  # most needs are compared and never told of
+
+    @property
+    def why(self) -> str:
+        """Return what says so, in words."""
+        return self.tell()
+
+
+_NONE = Need(replicas=0, tell=str)
 
 
 def needed_now(view: LaneView) -> Need:
@@ -44,16 +56,14 @@ def needed_by_load(view: LaneView) -> Need:
     """Return the same for what is there, and not for what may come: no more than that was ever needed."""
     # Where the load has surely fallen the last minute's rate still counts: nothing is given up in a hurry.
     rps = max(view.pressure.arriving.rps, mean_rps(view.memory.arrivals))
-    spared = Need(
-        replicas=_by_rate(view, rps / _KEPT_BELOW).replicas, why=f"{load_text(view)} at {_KEPT_BELOW:.0%} load"
-    )
+    spared = Need(replicas=_by_rate(view, rps / _KEPT_BELOW).replicas, tell=partial(_spared_text, view))
     return _with_borrowed(view, _most(_by_rate(view, rps), spared, _by_streams(view)))
 
 
 def _with_borrowed(view: LaneView, own: Need) -> Need:
     """Return the need with what lanes at their maximum borrow, as far as the lane has it: nobody orders for another lane."""
     need = max(own.replicas, min(view.memory.wanted, own.replicas + view.borrowed))
-    return own if need == own.replicas else Need(replicas=need, why=load_text(view))
+    return own if need == own.replicas else Need(replicas=need, tell=partial(load_text, view))
 
 
 def may_be_needed_now(view: LaneView) -> int:
@@ -67,7 +77,7 @@ def most_needed(view: LaneView) -> int:
     most_rps = rate.rps + _DEVIATIONS_KEPT * math.sqrt(rate.rps / max(1.0, rate.window_s))
     by_rate = _replicas(view, most_rps + _uneven_rps(view, rate.rps), at_most=True)
     own = max(by_rate, _by_trend(view).replicas, _by_streams(view).replicas)
-    return _with_borrowed(view, Need(replicas=own, why="")).replicas
+    return _with_borrowed(view, Need(replicas=own, tell=str)).replicas
 
 
 def needed_surely(view: LaneView) -> Need:
@@ -78,7 +88,7 @@ def needed_surely(view: LaneView) -> Need:
     rps = view.pressure.offered_rps
     if has_none(view):
         first = _by_rate(view, rps)
-        return Need(replicas=max(first.replicas, view.bounded(1) if view.pressure.queued else 0), why=first.why)
+        return Need(replicas=max(first.replicas, view.bounded(1) if view.pressure.queued else 0), tell=first.tell)
     noise_rps = _DEVIATIONS * math.sqrt(rps / max(1.0, view.pressure.offered.window_s))
     return _most(_by_rate(view, max(0.0, rps - noise_rps)), _by_trend(view), _by_streams(view))
 
@@ -104,12 +114,25 @@ def load_text(view: LaneView) -> str:
     return f"{shown.removesuffix(',')}, {tokens} each cost {cost:.2g}x a planned one,"
 
 
+def _spared_text(view: LaneView) -> str:
+    return f"{load_text(view)} at {_KEPT_BELOW:.0%} load"
+
+
+def _growth_text(found: SteadyGrowth, boot_s: float) -> str:
+    ahead = f"{found.ahead_rps:.3g} in {format_duration(boot_s)} when a new replica serves,"
+    return f"{found.rps:.3g} rps and rising, {ahead}"
+
+
+def _streams_text(requests: int, held: HeldRequests) -> str:
+    return f"{requests} requests at once, {held.each:.3g} {held.bound} of each replica,"
+
+
 def _most(*needs: Need) -> Need:
     return max(needs, key=lambda need: need.replicas)
 
 
 def _by_rate(view: LaneView, rps: float) -> Need:
-    return Need(replicas=_replicas(view, rps + _uneven_rps(view, rps)), why=load_text(view))
+    return Need(replicas=_replicas(view, rps + _uneven_rps(view, rps)), tell=partial(load_text, view))
 
 
 def _uneven_rps(view: LaneView, rps: float) -> float:
@@ -125,9 +148,8 @@ def _by_trend(view: LaneView) -> Need:
     """Return what there will be to carry once a replica that is ordered now serves, where the load rises steadily."""
     found = trend(view.memory.arrivals, boot_s=view.boot_s)
     if found is None:
-        return Need(replicas=0, why="")
-    why = f"{found.rps:.3g} rps and rising, {found.ahead_rps:.3g} in {format_duration(view.boot_s)} when a new replica serves,"
-    return Need(replicas=_replicas(view, found.ahead_rps), why=why)
+        return _NONE
+    return Need(replicas=_replicas(view, found.ahead_rps), tell=partial(_growth_text, found, view.boot_s))
 
 
 def _by_streams(view: LaneView) -> Need:
@@ -138,11 +160,10 @@ def _by_streams(view: LaneView) -> Need:
     ready = view.counts.ready
     waits_on_purpose = view.spec.interruptible or view.spec.slo.strictest(Metric.TTFT) is None
     if waits_on_purpose or not ready or is_catching_up(view.memory):
-        return Need(replicas=0, why="")
+        return _NONE
     requests = view.pressure.in_flight + view.pressure.queued
     need = replicas_holding(view.held, requests, ready=ready)
-    why = f"{requests} requests at once, {view.held.each:.3g} {view.held.bound} of each replica,"
-    return Need(replicas=_spared(view, need), why=why)
+    return Need(replicas=_spared(view, need), tell=partial(_streams_text, requests, view.held))
 
 
 def _replicas(view: LaneView, rps: float, *, at_most: bool = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ _TREND_BINS_MIN = 8
 # Standard deviations by which a slope must differ from none: looked at every second, and an order costs a boot.
 _SURE_DEVIATIONS = 3.0
 _MAYBE_DEVIATIONS = 1.5  # of steady load one look in fifteen sees a rise that is none
+# A history grows every ten seconds and is read some twenty times a second, by each lane; of more lanes some are read anew.
+_KNOWN = 256
 _ROOT_VARIANCE = 0.25  # of the square root of a Poisson count, whatever its mean
 
 
@@ -53,6 +56,7 @@ def mean_rps(history: ArrivalHistory) -> float:
     return sum(counts) / (BIN_S * _MEAN_BINS) if len(counts) == _MEAN_BINS else 0.0
 
 
+@lru_cache(maxsize=_KNOWN)
 def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
     """Return how the load has grown in a boot's time. None: it has not, or it may be chance, or it came at once.
 
@@ -72,6 +76,7 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
     return SteadyGrowth(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
 
 
+@lru_cache(maxsize=_KNOWN)
 def may_rise(history: ArrivalHistory) -> bool:
     """Whether the load has rather risen than not for more than a minute: no ground to order by, but none to give up by either."""
     roots = [math.sqrt(count) for count in history.counts[-_TREND_BINS_MIN:]]
@@ -102,6 +107,7 @@ def _by_step(values: Sequence[float]) -> float:
     return most
 
 
+@lru_cache(maxsize=_KNOWN)
 def dispersion(history: ArrivalHistory) -> float:
     """Return the variance of the counts over their mean, the least that it surely is; 1 for Poisson arrivals, or where it is not known.
 

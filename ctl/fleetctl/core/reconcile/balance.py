@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 _LEAVING = (ReplicaState.DRAINING, ReplicaState.STOPPING)
 _STOPPABLE = (ReplicaState.BOOTING, ReplicaState.WARMING)
+_DRAINABLE = (*_STOPPABLE, ReplicaState.READY)
 # A drain that waits for its replacement gives up waiting after this many failed starts in a row.
 _FAILURES_BEFORE_DRAINING_ANYWAY = 3
 
@@ -201,7 +202,7 @@ def _drain_requested(
 
 def _awaits_drain(step: ReplicaStep) -> bool:
     """Whether a person asked this one to leave and it has not begun to."""
-    return step.replica.record.drain_requested and step.state in (*_STOPPABLE, ReplicaState.READY)
+    return step.replica.record.drain_requested and step.state in _DRAINABLE
 
 
 def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:

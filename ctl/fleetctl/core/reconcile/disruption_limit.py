@@ -69,11 +69,11 @@ def hold_doubtful(
 
 def is_doubtful(step: ReplicaStep) -> bool:
     """Whether a replica is taken out of rotation on the word of /health alone, against the gateway's."""
-    seen = step.replica
+    action, seen = step.action, step.replica
+    if action is None or action.code is not ReasonCode.UNHEALTHY or not step.is_convicted:
+        return False
     is_heard = seen.unheard_s is not None and seen.unheard_s < UNHEALTHY_AFTER_S
-    works = seen.consecutive_failures < GATEWAY_FAILURES_MAX and not seen.is_stalled
-    code = step.action.code if step.action is not None else None
-    return step.is_convicted and code is ReasonCode.UNHEALTHY and is_heard and works
+    return is_heard and seen.consecutive_failures < GATEWAY_FAILURES_MAX and not seen.is_stalled
 
 
 def paced(before: LaneState, after: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:

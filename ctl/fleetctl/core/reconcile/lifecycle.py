@@ -55,11 +55,11 @@ def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
 
 def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool:
     """Whether it is one of those, nearly all at nearly every tick, that serve, and nothing is known that could end that."""
-    record = replica.record
+    record, node = replica.record, replica.node
     return (
         record.state is ReplicaState.READY
-        and replica.node is not None
-        and replica.node is not NodeState.GONE
+        and node is not None
+        and node is not NodeState.GONE
         and notice_of(replica) is None
         and record.id not in context.memory.unhealthy_since
         and _stall_limit_s(replica, context) > 0.0

@@ -49,8 +49,8 @@ class ReplicaStep:
     @property
     def is_convicted(self) -> bool:
         """Whether this decision takes a serving replica out of rotation because it does not work."""
-        was_ready = self.replica.record.state is ReplicaState.READY
-        return was_ready and isinstance(self.action, MarkBooting) and self.origin is Origin.CONTROLLER
+        is_taken = isinstance(self.action, MarkBooting) and self.origin is Origin.CONTROLLER
+        return is_taken and self.replica.record.state is ReplicaState.READY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.rolling import lane_rolling
 from fleetctl.core.rollout.advance import ReplicaFailure, RolloutView, advance
-from fleetctl.core.rollout.in_force import digests, in_force
+from fleetctl.core.rollout.in_force import in_force
 from fleetctl.core.rollout.progress import held_by
 from fleetctl.model.decision import AnyAction, MarkGone, ReportRollout, RollBack
 from fleetctl.model.desired import Desired
@@ -85,7 +85,6 @@ def roll(desired: Desired, observation: Observation, context: ReconcileContext, 
         lanes=context.memory.lanes,
         gateway=observation.gateway,
         failures=tuple(_failures(steps)),
-        digests=digests(desired.profile, desired.plan),
     )
     rollout = advance(before, view)
     actions: list[AnyAction] = list(_reports(before, rollout))

@@ -73,8 +73,11 @@ def _is_alike(known: StreamUnit, seen: StreamUnit) -> bool:
 def _unit_of(streams: Sequence[tuple[Replica, StreamFigures]], now: datetime) -> StreamUnit | None:
     """Return the unit of the newest replicas that have answered enough, with those started like them. None: too few did."""
     answering = [each for each in streams if each[1].answers]
+    by_start: dict[tuple[str, str], list[StreamFigures]] = {}
+    for record, figures in answering:
+        by_start.setdefault((record.launch_digest, _engine(record)), []).append(figures)
     for record, _ in sorted(answering, key=lambda each: (each[0].created_at, each[0].id), reverse=True):
-        alike = [f for r, f in answering if (r.launch_digest, _engine(r)) == (record.launch_digest, _engine(record))]
+        alike = by_start[record.launch_digest, _engine(record)]
         chunks = sum(each.chunks for each in alike)
         if chunks >= _CHUNKS_MIN and sum(each.answers for each in alike) >= _ANSWERS_MIN:
             return StreamUnit(

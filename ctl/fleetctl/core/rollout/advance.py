@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from fleetctl.core.rollout.evidence import (
     BAKES_MAX,
@@ -39,7 +40,7 @@ class ReplicaFailure:
     is_final: bool  # it fails the same way however often it is started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RolloutView:
     """What is known when a rollout is decided on."""
 
@@ -49,7 +50,11 @@ class RolloutView:
     lanes: Mapping[str, LaneMemory]
     gateway: GatewaySnapshot | None
     failures: tuple[ReplicaFailure, ...] = ()
-    digests: Mapping[str, str] = field(default_factory=dict)  # of the revision that is rolled out, by lane
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """Return the launch digests of the revision that is rolled out, by lane; while none is, nobody asks for them."""
+        return digests(self.desired.profile, self.desired.plan)
 
     def of_lane(self, lane: str) -> tuple[Replica, ...]:
         """Return the lane's replicas that serve or will."""
@@ -98,7 +103,6 @@ class RolloutView:
 def advance(before: Rollout | None, view: RolloutView) -> Rollout:
     """Return the rollout as it is now. One revision after another: a newer one takes the place of what is under way."""
     desired = view.desired
-    view = replace(view, digests=digests(desired.profile, desired.plan))
     rollout = before
     if rollout is None or rollout.revision != desired.revision:
         rollout = _begin(before, view)
