@@ -96,7 +96,8 @@ def url(profile: Profile) -> str:
 
 _EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3, "version": "0.31.0"}
 _LAUNCH = {
-    "tensor_parallel": 2, "pipeline_parallel": 3, "max_num_seqs": 17, "max_model_len": 5000, "max_num_batched_tokens": 777,
+    "tensor_parallel": 2, "pipeline_parallel": 3, "pipeline_parallel_local": 2, "data_parallel": 2, "max_num_seqs": 17,
+    "max_model_len": 5000, "max_num_batched_tokens": 777,
     "gpu_memory_utilization": "71%", "prefix_caching": False, "extra_args": ["--seed", "3"], "env": {"HF_HUB_OFFLINE": "1"},
     "tool_call_parser": "hermes", "reasoning_parser": "qwen3", "stream_interval": 3, "performance_mode": "throughput",
     "long_prefill_tokens": 999, "max_queued_requests": 99, "expert_parallel": True,

@@ -298,6 +298,17 @@ def test_vllm_over_several_machines_is_a_leader_and_headless_members() -> None:
     assert {found["--master-addr"] for found in spelt} == {"10.0.0.7"}
 
 
+def test_stages_and_ranks_on_one_machine_are_spelt_as_each_engine_has_them() -> None:
+    for engine in ("vllm", "sglang"):
+        found = options(launch(engine, tensor_parallel=2, pipeline_parallel_local=2, data_parallel=2).argv)
+        sizes = {name: found[f"--{name}-parallel-size"] for name in ("tensor", "pipeline", "data")}
+        assert sizes == {"tensor": "2", "pipeline": "2", "data": "2"}
+        assert not {"--pipeline-parallel-size", "--data-parallel-size"} & options(launch(engine).argv).keys()
+    both = options(launch("vllm", pipeline_parallel=3, pipeline_parallel_local=2).argv)
+    assert (both["--pipeline-parallel-size"], both["--nnodes"]) == ("6", "3")
+    assert options(launch("emulator", pipeline_parallel_local=2).argv)["--pipeline-parallel"] == "2"
+
+
 def test_engines_that_cannot_span_machines_say_so_and_have_no_command_for_members() -> None:
     for name in ("vllm", "tgi", "sglang", "emulator"):
         can = load_engine(name).capabilities.multi_node

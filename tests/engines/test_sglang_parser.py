@@ -61,6 +61,7 @@ def test_every_setting_is_taken() -> None:
         *({"kv_cache": precision} for precision in load_engine("sglang").capabilities.kv_cache_precisions),
         {"quantization": Precision.FP8, "prefix_caching": False, "priority_scheduling": True},
         {"stream_interval": 8, "max_queued_requests": 50, "expert_parallel": True, "tensor_parallel": 8},
+        {"tensor_parallel": 2, "pipeline_parallel_local": 2, "data_parallel": 2},
         {"speculation": HEAD},
         {"speculation": Speculation(method=SpeculationMethod.NGRAM)},
     ]

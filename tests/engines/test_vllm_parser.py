@@ -227,6 +227,18 @@ def test_vllm_would_have_said_so_had_a_flag_been_wrong(parser: Parser) -> None:
     assert all(parser.verdicts(argvs))
 
 
+def test_vllm_takes_stages_and_ranks_on_one_machine(parser: Parser, mixture: Path) -> None:
+    base = samples.lane_plan("short").launch
+    sizes = [(1, 1, 8), (2, 1, 4), (4, 2, 1), (2, 2, 2), (1, 3, 1)]
+    argvs = [
+        launched(replace(base, tensor_parallel=tensor, pipeline_parallel_local=stages, data_parallel=ranks))
+        for tensor, stages, ranks in sizes
+    ]
+    assert parser.verdicts(argvs) == [""] * len(argvs)
+    experts = [launched(replace(base, tensor_parallel=1, data_parallel=8, expert_parallel=True))]
+    assert parser.verdicts(experts, model=mixture) == [""]
+
+
 def test_vllm_takes_the_commands_of_a_leader_and_of_its_members(parser: Parser) -> None:
     lane_plan = samples.lane_plan("short")
     lane_plan = replace(lane_plan, launch=replace(lane_plan.launch, tensor_parallel=8, pipeline_parallel=2))

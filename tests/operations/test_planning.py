@@ -93,6 +93,25 @@ async def test_replicas_over_several_machines_are_refused_where_the_provider_giv
         check_plan(site, spanning("vllm"), samples.plan())
 
 
+@pytest.mark.parametrize(
+    ("engine", "pinned", "says"),
+    [
+        ("tgi", {"data_parallel": 2}, "lane short: tgi has no data_parallel"),
+        ("llamacpp", {"pipeline_parallel_local": 2}, "lane short: llamacpp has no pipeline_parallel_local"),
+        ("emulator", {"data_parallel": 2}, "lane short: emulator, which plays vllm, has no data_parallel"),
+    ],
+)
+async def test_stages_and_ranks_are_refused_where_the_engine_has_none(
+    engine: str, pinned: dict[str, int], says: str
+) -> None:
+    site, base = replace(FakeSite().site, engines=load_engine), samples.profile()
+    short, long = base.lanes
+    lanes = (replace(short, engine=engine, launch=LaunchOverrides(**pinned)), long)
+    with pytest.raises(ConfigError, match=says) as refused:
+        await plan_profile(site, replace(base, lanes=lanes))
+    assert any(part.key == ("lanes", "short", "launch", *pinned) for part in refused.value.parts)
+
+
 async def test_replicas_over_several_machines_are_refused_where_the_engine_cannot() -> None:
     fakes = FakeSite()
     fakes.provider.capabilities = replace(fakes.provider.capabilities, node_groups=True)

@@ -14,7 +14,7 @@ from fleetctl.config.profile import parse_profile
 from fleetctl.core.perf.kv import kv_capacity_tokens
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens, step_model
 from fleetctl.core.plan import make_plan
-from fleetctl.core.plan.instances import is_divisible
+from fleetctl.core.plan.layouts import is_divisible
 from fleetctl.core.plan.workload import lane_demands
 from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Precision

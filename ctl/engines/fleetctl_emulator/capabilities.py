@@ -14,6 +14,7 @@ _RESERVED = {
     **dict.fromkeys(("--model", "--model-card"), reserved.MODEL),
     "--served-model-name": reserved.SERVED_NAME,
     "--tensor-parallel": reserved.TENSOR_PARALLEL,
+    "--pipeline-parallel": reserved.PIPELINE_PARALLEL,
 }
 
 CAPABILITIES = EngineCapabilities(
@@ -21,6 +22,7 @@ CAPABILITIES = EngineCapabilities(
     priority_order=PriorityOrder.NONE,
     priority_flags=frozenset({"--priority-scheduling", "--schedule-low-priority-values-first"}),
     reserves_output=False,
+    local_stages=True,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),
     load_time_precisions=frozenset(Precision),

@@ -48,6 +48,7 @@ def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
         "--gpu": lane_plan.gpu,
         "--gpu-spec": codec.encode(gpu).decode() if gpu else None,
         "--tensor-parallel": settings.tensor_parallel,
+        "--pipeline-parallel": settings.pipeline_parallel_local if settings.pipeline_parallel_local > 1 else None,
         "--quantization": settings.quantization.value,
         "--kv-cache-dtype": settings.kv_cache.value if settings.kv_cache else None,
         "--max-num-seqs": settings.max_num_seqs,

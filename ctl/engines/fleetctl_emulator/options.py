@@ -30,6 +30,7 @@ class EmulatorOptions:
     gpu: str
     gpu_spec: str  # JSON, in place of looking `gpu` up
     tensor_parallel: int
+    pipeline_parallel: int
     quantization: Precision
     kv_cache: Precision | None
     max_num_seqs: int
@@ -74,6 +75,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         gpu=given.gpu,
         gpu_spec=given.gpu_spec,
         tensor_parallel=given.tensor_parallel,
+        pipeline_parallel=given.pipeline_parallel,
         quantization=Precision(given.quantization),
         kv_cache=KV_CACHE_DTYPES[given.kv_cache_dtype],
         max_num_seqs=given.max_num_seqs,
@@ -126,6 +128,7 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
     add("--gpu", required=True, help="a GPU of the catalogue")
     add("--gpu-spec", default="", metavar="JSON", help="the GPU's datasheet, instead of looking --gpu up")
     add("--tensor-parallel", type=_count, default=1)
+    add("--pipeline-parallel", type=_count, default=1, help="stages on one machine, one after the other")
     add("--quantization", choices=[str(kind) for kind in Precision], default="bf16")
     add("--kv-cache-dtype", choices=list(KV_CACHE_DTYPES), default="auto")
     add("--gpu-memory-utilization", type=_above_zero, default=0.92)

@@ -25,6 +25,8 @@ CAPABILITIES = EngineCapabilities(
     priority_flags=frozenset({"--enable-priority-scheduling", "--schedule-low-priority-values-first"}),
     reserves_output=False,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
+    local_stages=True,
+    data_parallel=True,
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,

@@ -56,6 +56,8 @@ def _options(plan: Plan, settings: LaunchSettings, static: float) -> Options:
         "--model-path": settings.model,
         "--served-model-name": settings.served_name,
         "--tensor-parallel-size": settings.tensor_parallel,
+        "--pipeline-parallel-size": settings.pipeline_parallel_local if settings.pipeline_parallel_local > 1 else None,
+        "--data-parallel-size": settings.data_parallel if settings.data_parallel > 1 else None,
         "--dtype": weights.sixteen_bit_dtype(settings.quantization),
         "--quantization": weights.load_time_method(plan, settings, LOAD_TIME_METHODS, engine="SGLang"),
         "--kv-cache-dtype": weights.kv_cache_dtype(settings, KV_CACHE_DTYPES, engine="SGLang"),

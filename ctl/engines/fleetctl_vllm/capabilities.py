@@ -39,6 +39,8 @@ CAPABILITIES = EngineCapabilities(
     needs_flags={"tools": frozenset({"--enable-auto-tool-choice"})},  # where a model is to decide on them
     serves_adapters=True,  # --enable-lora --lora-modules NAME=PATH
     multi_node=True,  # --nnodes, by processes and without Ray
+    local_stages=True,
+    data_parallel=True,
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,

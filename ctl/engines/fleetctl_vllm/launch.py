@@ -76,7 +76,6 @@ def _group(rank: str, settings: LaunchSettings) -> Options:
     if settings.pipeline_parallel == 1:
         return {}
     return {
-        "--pipeline-parallel-size": settings.pipeline_parallel,
         "--nnodes": settings.pipeline_parallel,
         "--node-rank": rank,
         "--master-addr": LEADER_HOST,
@@ -84,10 +83,13 @@ def _group(rank: str, settings: LaunchSettings) -> Options:
 
 
 def _options(plan: Plan, settings: LaunchSettings) -> Options:
+    stages = settings.pipeline_parallel * settings.pipeline_parallel_local
     caching = "--enable-prefix-caching" if settings.prefix_caching else "--no-enable-prefix-caching"
     return {
         "--served-model-name": settings.served_name,
         "--tensor-parallel-size": settings.tensor_parallel,
+        "--pipeline-parallel-size": stages if stages > 1 else None,
+        "--data-parallel-size": settings.data_parallel if settings.data_parallel > 1 else None,
         "--dtype": weights.sixteen_bit_dtype(settings.quantization),
         "--quantization": weights.load_time_method(plan, settings, LOAD_TIME_METHODS, engine="vLLM"),
         "--kv-cache-dtype": weights.kv_cache_dtype(settings, KV_CACHE_DTYPES, engine="vLLM"),

@@ -60,7 +60,7 @@ def why_view(found: Explanation, *, now: datetime) -> View:
 
 
 def _parallel(plan: LanePlan) -> str:
-    return f"TP {plan.tensor_parallel}" + (f", PP {plan.node_count}" if plan.node_count > 1 else "")
+    return f"TP {plan.tensor_parallel}" + (f", PP {plan.stages}" if plan.stages > 1 else "")
 
 
 def plain_line(entry: JournalEntry, *, now: datetime) -> str:

@@ -183,14 +183,14 @@ def _itl(f: Forecast) -> str:
 def _launch(plan: Plan) -> OutputSection:
     rows = (
         (
-            lane.lane, str(lane.tensor_parallel), str(lane.node_count), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
+            lane.lane, str(lane.tensor_parallel), str(lane.stages), str(lane.ranks), str(lane.launch.max_num_seqs), str(lane.launch.max_model_len),
             str(lane.launch.max_num_batched_tokens), f"{lane.launch.gpu_memory_utilization:g}",
             lane.launch.kv_cache or "auto", "on" if lane.launch.prefix_caching else "off",
             " ".join(lane.launch.extra_args),
         )
         for lane in plan.lanes
     )  # fmt: skip
-    columns = "LANE >TP >PP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
+    columns = "LANE >TP >PP >DP >MAX_SEQS >MAX_LEN >BATCHED_TOKENS >GPU_MEMORY KV_CACHE PREFIX_CACHE +EXTRA"
     return section(text_table(columns, rows), title="Launch settings")
 
 

@@ -78,7 +78,15 @@ class LaunchShape(ProfileSection):
     )
     pipeline_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
-        description="Machines one replica spans, a pipeline stage each; what max_nodes counts. Unset: 1.",
+        description="Machines one replica spans, a pipeline stage each; what max_nodes counts. Unset: 1, and as many as a model needs that no machine holds.",
+    )
+    pipeline_parallel_local: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description="Pipeline stages on each machine of a replica. Unset: 1, and more for a model that tensor parallel GPUs of a machine do not hold.",
+    )
+    data_parallel: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description="Ranks of one replica: copies of the model in one engine on one machine, each on GPUs of its own. Unset: by cost where machines are sold whole, else 1.",
     )
     max_num_seqs: Count | None = Field(default=None, description="Sequences in one batch.")
     max_model_len: Count | None = Field(default=None, description="Prompt and output tokens of one sequence.")

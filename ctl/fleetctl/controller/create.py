@@ -210,7 +210,7 @@ class Creator:
             env=command.env,
             host=address.host,
             port=address.port,
-            gpu_count=lane_plan.tensor_parallel if command.uses_gpus else 0,
+            gpu_count=lane_plan.gpus_each_node if command.uses_gpus else 0,
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
             cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan),
         )

@@ -184,7 +184,7 @@ def _replica(
 ) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
     capacity = record.capacity
-    slots = capacity.max_num_seqs if capacity else lane_plan.launch.max_num_seqs
+    slots = capacity.max_num_seqs if capacity else lane_plan.seats
     guard = effective_guard(desired, memory.lanes.get(record.lane, LaneMemory()).evictions)
     continues = visible_engine(engine_of, desired.profile.lane(record.lane)).capabilities.continues_streams
     return RouteReplica(
@@ -293,13 +293,16 @@ def prefill_tokens_per_s(plan: Plan, lane_plan: LanePlan, *, speed: float) -> fl
         gpu,
         tensor_parallel=lane_plan.tensor_parallel,
         pipeline_parallel=lane_plan.node_count,
+        pipeline_parallel_local=launch.pipeline_parallel_local,
         precision=launch.quantization,
         kv_precision=launch.kv_cache or card.native_precision,
     )
     rate = model.prefill_tokens_per_s(
         batched_tokens_max=launch.max_num_batched_tokens,
         prompt_tokens=tokens,
-        decode_seqs=min(lane_plan.forecast.concurrency, launch.max_num_seqs, launch.max_num_batched_tokens / 2),
+        decode_seqs=min(
+            lane_plan.forecast.concurrency / lane_plan.ranks, launch.max_num_seqs, launch.max_num_batched_tokens / 2
+        ),
         decode_context_tokens_each=tokens + lane_plan.output_tokens_mean / 2,
     )
-    return round(rate * speed, 1)
+    return round(rate * lane_plan.ranks * speed, 1)

@@ -78,7 +78,7 @@ def _plays(spec: LaneSpec) -> tuple[object, ...]:
 def _runs_on(planned: LanePlan) -> tuple[object, ...]:
     """Return what makes two lanes' replicas alike but for how much they take at once."""
     launch = planned.launch
-    hardware = (planned.gpu, planned.tensor_parallel, planned.node_count)
+    hardware = (planned.gpu, planned.tensor_parallel, planned.node_count, planned.stages, planned.ranks)
     return (*hardware, launch.model, launch.quantization, launch.kv_cache, launch.extra_args, launch.env)
 
 
@@ -96,10 +96,11 @@ def _keeps_itl(started: LanePlan, planned: LanePlan, spec: LaneSpec, plan: Plan)
         gpu,
         tensor_parallel=planned.tensor_parallel,
         pipeline_parallel=planned.node_count,
+        pipeline_parallel_local=planned.launch.pipeline_parallel_local,
         precision=planned.launch.quantization,
         kv_precision=planned.launch.kv_cache or card.native_precision,
     )
-    seqs = min(planned.forecast.concurrency, planned.launch.max_num_seqs, tokens / 2)
+    seqs = min(planned.forecast.concurrency / planned.ranks, planned.launch.max_num_seqs, tokens / 2)
     resident = planned.prompt_tokens_mean + planned.output_tokens_mean / 2
     chunk = tokens - seqs
     step_s = model.step_s(StepBatch(chunk, chunk * planned.prompt_tokens_mean / 2, seqs, seqs * resident))

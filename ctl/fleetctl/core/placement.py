@@ -309,16 +309,16 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
             f"has {offering.gpu}, and the lane was planned on {lane_plan.gpu}",
         ),
         RejectionCode.GPU_COUNT: (
-            offering.gpu_count < lane_plan.tensor_parallel,
-            f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.tensor_parallel}",
+            offering.gpu_count < lane_plan.gpus_each_node,
+            f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.gpus_each_node}",
         ),
         RejectionCode.EMULATED: (
             _is_of_another_kind(offering, lane_plan.offering),
             "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on",
         ),
         RejectionCode.SHARE: (
-            offering.pool_gpus is not None and offering.gpu_count > lane_plan.tensor_parallel,
-            f"is a share of {offering.gpu_count} GPUs, and the lane takes {lane_plan.tensor_parallel}",
+            offering.pool_gpus is not None and offering.gpu_count > lane_plan.gpus_each_node,
+            f"is a share of {offering.gpu_count} GPUs, and the lane takes {lane_plan.gpus_each_node}",
         ),
     }
     return _first(wrong)

@@ -8,7 +8,13 @@ MODEL = "say it in the profile: model.id, model.path or lanes.NAME.weights"
 SERVED_NAME = "say it in the profile: model.served_name"
 KEY = "leave it out: whoever lists processes reads arguments; engines get their keys by their environment"
 TENSOR_PARALLEL = "say it in the profile: launch.tensor_parallel, which is planned, placed and priced"
-PIPELINE_PARALLEL = "say it in the profile: launch.pipeline_parallel, which is planned, placed and priced"
-DATA_PARALLEL = "leave it out: more replicas are planned, placed and routed to by fleetctl itself (lanes.NAME.replicas)"
+PIPELINE_PARALLEL = (
+    "say it in the profile: launch.pipeline_parallel_local on one machine, launch.pipeline_parallel across machines, which "
+    "are planned, placed and priced"
+)
+DATA_PARALLEL = (
+    "say it in the profile: launch.data_parallel, which is planned, placed and priced; or leave it to lanes.NAME.replicas, "
+    "which are routed to one by one"
+)
 GROUP = "leave it out: fleetctl joins the machines of a replica itself (launch.pipeline_parallel)"
 METRICS = "leave it out: without its metrics nobody sees how loaded an engine is"

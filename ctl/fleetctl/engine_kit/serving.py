@@ -128,6 +128,7 @@ def _expert_parallel(planned: LanePlan, plan: Plan) -> _Decision:
     card = plan.card_of(planned)
     if card is None or card.active_params == card.params:
         return False, "the model has no experts"
-    if planned.gpu_count < _EXPERT_GPUS_MIN:
-        return False, f"slices of experts are thick enough over {format_count(planned.gpu_count, 'GPU')}"
-    return True, f"over {planned.gpu_count} GPUs each keeps its experts whole"
+    gpus = planned.tensor_parallel * planned.ranks  # of one stage, whose experts they share
+    if gpus < _EXPERT_GPUS_MIN:
+        return False, f"slices of experts are thick enough over {format_count(gpus, 'GPU')}"
+    return True, f"over {gpus} GPUs each keeps its experts whole: a {gpus}th of every one is too thin for the kernels"

@@ -36,10 +36,12 @@ class LaunchSettings:
     model: str  # id or path given to the engine
     served_name: str
     tensor_parallel: int  # inside a machine
-    pipeline_parallel: int = 1  # across machines: one stage each
+    pipeline_parallel: int = 1  # machines that a replica spans: `pipeline_parallel_local` stages on each
+    pipeline_parallel_local: int = 1  # stages on one machine
+    data_parallel: int = 1  # ranks of one replica: whole copies of the model in one engine, on one machine
     quantization: Precision
     kv_cache: Precision | None  # None: the engine's "auto"
-    max_num_seqs: int
+    max_num_seqs: int  # of one rank
     max_model_len: int
     max_num_batched_tokens: int
     gpu_memory_utilization: float
@@ -82,7 +84,7 @@ class Forecast:
     itl_p99_high_s: float
     e2e_p99_s: float
     utilisation: float  # rho at the peak minute
-    concurrency: float  # mean running sequences on one replica
+    concurrency: float  # mean running sequences on one replica, all its ranks together
     knee_rps: float  # lane demand at which this many replicas saturate
 
 
@@ -150,9 +152,29 @@ class LanePlan:
         return self.launch.pipeline_parallel
 
     @property
+    def stages(self) -> int:
+        """How many pipeline stages one replica has, over all its machines."""
+        return self.node_count * self.launch.pipeline_parallel_local
+
+    @property
+    def ranks(self) -> int:
+        """How many copies of the model one replica is, that share its requests."""
+        return self.launch.data_parallel
+
+    @property
+    def gpus_each_node(self) -> int:
+        """How many GPUs of each of its machines one replica takes: the product of its parallel sizes there."""
+        return self.tensor_parallel * self.launch.pipeline_parallel_local * self.ranks
+
+    @property
     def gpu_count(self) -> int:
         """How many GPUs one replica takes, over all its machines."""
-        return self.tensor_parallel * self.node_count
+        return self.gpus_each_node * self.node_count
+
+    @property
+    def seats(self) -> int:
+        """How many sequences the batches of one replica hold, those of all its ranks."""
+        return self.launch.max_num_seqs * self.ranks
 
     @property
     def nodes(self) -> int:

@@ -117,6 +117,8 @@ class LaunchOverrides:
 
     tensor_parallel: int | None = None  # GPUs of one machine
     pipeline_parallel: int | None = None  # machines a replica spans, a pipeline stage each
+    pipeline_parallel_local: int | None = None  # stages on one machine
+    data_parallel: int | None = None  # ranks of one replica
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None

@@ -1,15 +1,18 @@
-"""Whether replicas that span several machines can be had: from the provider, and of the engine."""
+"""Over which GPUs replicas may lie: what provider and engine can have of machines, stages and ranks."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import ConfigError
+from fleetctl.core.plan.layouts import LayoutRules
+from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.operations.site import Site
 
 _HINT = "leave launch.pipeline_parallel out: the replica then takes one machine"
@@ -29,3 +32,40 @@ def multi_node_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
             )
         elif not site.engines(lane.engine).capabilities.multi_node:
             yield ConfigError(f"{what}, and engine {lane.engine} runs on one machine only", hint=_HINT, key=key)
+
+
+def layout_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
+    """Yield a fault for each lane that pins stages or ranks on a machine, and its engine has none. Raises NotFoundError."""
+    for lane in profile.lanes:
+        rules = _of_engine(site, lane)
+        for name, can in (("pipeline_parallel_local", rules.has_stages), ("data_parallel", rules.has_ranks)):
+            if (getattr(lane.launch, name) or 1) > 1 and not can:
+                engine = visible_engine(site.engines, lane).name
+                who = lane.engine if lane.engine == engine else f"{lane.engine}, which plays {engine},"
+                yield ConfigError(
+                    f"lane {lane.name}: {who} has no {name}",
+                    hint="leave it out: replicas of their own are planned, and routed to one by one"
+                    if name == "data_parallel"
+                    else "leave it out: the model is split by tensor_parallel alone",
+                    key=("lanes", lane.name, "launch", name),
+                )
+
+
+def layout_rules(site: Site, profile: Profile) -> dict[str, LayoutRules]:
+    """Return by lane over what its replicas may lie; one whose engine does not load has no entry."""
+    rules = {}
+    for lane in profile.lanes:
+        with suppress(FleetctlError):  # what cannot be loaded is refused by its name elsewhere
+            rules[lane.name] = _of_engine(
+                site, lane, has_groups=site.providers(profile.provider).capabilities.node_groups
+            )
+    return rules
+
+
+def _of_engine(site: Site, lane: LaneSpec, *, has_groups: bool = False) -> LayoutRules:
+    started, visible = site.engines(lane.engine).capabilities, visible_engine(site.engines, lane).capabilities
+    return LayoutRules(
+        has_stages=started.local_stages and visible.local_stages,
+        has_ranks=started.data_parallel and visible.data_parallel,
+        spans_machines=has_groups and started.multi_node,
+    )

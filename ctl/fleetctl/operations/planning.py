@@ -18,6 +18,7 @@ from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.plan import Plan, Sizing
+from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.ports.engine import visible_engine
 
@@ -106,6 +107,7 @@ async def try_planning(  # as plan_profile
             price_usd_per_hour=price_usd_per_hour,
             whole_contexts=_whole_contexts(site, profile),
             emulated=emulated_lanes(site, profile),
+            layouts=layout_rules(site, profile),
         )
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too

@@ -74,7 +74,7 @@ def _unknown(detail: str, hint: str = "") -> Finding:
 def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[PlannedNodes]:
     sold = [(lane.offering, lane.on_demand), (lane.spot_offering or lane.offering, lane.spot)]
     missing = max(0, lane.replicas - _replicas_there(site, plan.fleet, lane.lane))
-    gpu_count = lane.tensor_parallel if _uses_gpus(site, profile, plan, lane) else 0
+    gpu_count = lane.gpus_each_node if _uses_gpus(site, profile, plan, lane) else 0
     found = []
     for offering, count in sold:
         to_create = min(count, missing)

@@ -11,7 +11,7 @@ from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.operations.engine_versions import engine_errors
-from fleetctl.operations.multi_node import multi_node_errors
+from fleetctl.operations.multi_node import layout_errors, multi_node_errors
 from fleetctl.operations.weights_errors import (
     adapter_errors,
     file_precision_errors,
@@ -35,6 +35,7 @@ def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[
     errors = (
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
+        *_collected(("lanes",), lambda: layout_errors(site, profile)),
         *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
         *_collected(("lanes",), lambda: _launch_errors(site, profile)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),

@@ -97,6 +97,8 @@ class EngineCapabilities:
     shutdown: ShutdownBehaviour
     kv_cache_precisions: frozenset[Precision]
     multi_node: bool = False  # one replica over several machines: `launch` returns `member_argv`
+    local_stages: bool = False  # several pipeline stages on one machine (`pipeline_parallel_local`)
+    data_parallel: bool = False  # several copies of the model in one replica, on one machine
     load_time_precisions: frozenset[Precision]  # that it makes out of a 16-bit checkpoint while loading it
     # With which it is told, or not, to look at priorities; in a lane's `extra_args` they are left as they are.
     priority_flags: frozenset[str] = frozenset()

@@ -143,6 +143,13 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
             f"lane {lane.name}: a replica spans {plan.lanes[index].node_count} machines, and files are written for one",
             hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
         )
+    launch, has = plan.lanes[index].launch, engine.capabilities
+    for key, can in (("pipeline_parallel_local", has.local_stages), ("data_parallel", has.data_parallel)):
+        if getattr(launch, key) > 1 and not can:
+            raise ConfigError(
+                f"lane {lane.name}: is planned with {key} {getattr(launch, key)}, and {engine.name} has no such setting",
+                hint=f"pin launch.{key} to 1, or set engine: {engine.name} in the profile and plan again",
+            )
     if engine.name not in (lane.engine, lane.emulator.flavour if emulated else ""):
         # They are another engine's.
         lane = replace(lane, engine_version="", engine_executable="", launch=replace(lane.launch, image=""))
@@ -165,7 +172,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         hub_cache=launch.env.get(HUB_CACHE_ENV, ""),
         mounts=tuple(_mount(volume) for volume in lane.launch.volumes),
         gpu_type=lane_plan.gpu,
-        gpu_count=lane_plan.tensor_parallel,
+        gpu_count=lane_plan.gpus_each_node,
         replicas=lane_plan.replicas,
         host=LOOPBACK,
         port=port,

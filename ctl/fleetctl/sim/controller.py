@@ -31,6 +31,7 @@ from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.engine import SimulatedEngine
+from fleetctl.sim.ranks import SimulatedRanks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,6 +242,10 @@ class SimulatedController:
             now=now,
         )
 
-    def _engine(self, lane: str) -> SimulatedEngine:
+    def _engine(self, lane: str) -> SimulatedEngine | SimulatedRanks:
         instance = self._instances[lane]
-        return SimulatedEngine(self._heap, instance.model, instance.limits, speed=instance.speed)
+        made = [
+            SimulatedEngine(self._heap, instance.model, instance.limits, speed=instance.speed)
+            for _ in range(instance.ranks)
+        ]
+        return made[0] if len(made) == 1 else SimulatedRanks(made)

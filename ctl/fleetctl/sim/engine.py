@@ -56,6 +56,25 @@ class SimulatedEngine:
         self._admits = False  # a sequence that arrives now may join at the next step
 
     @property
+    def ranks(self) -> tuple[SimulatedEngine, ...]:
+        """Return itself: one copy of the model."""
+        return (self,)
+
+    def rank(self) -> SimulatedEngine:
+        """Return itself: where a new request goes."""
+        return self
+
+    @property
+    def running_count(self) -> int:
+        """Return the sequences in the batch."""
+        return len(self.running)
+
+    @property
+    def waiting_count(self) -> int:
+        """Return the sequences in the queue."""
+        return len(self.waiting)
+
+    @property
     def kv_usage(self) -> float:
         """Return the share of KV blocks in use, 0-1."""
         return self._blocks_used / self.limits.kv_blocks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import BLOCK_TOKENS, kv_precision_of
 from fleetctl.core.perf.step import StepModel, step_model
-from fleetctl.core.plan.kv import replica_kv_tokens
+from fleetctl.core.plan.kv import rank_kv_tokens
 from fleetctl.errors import ConfigError
 from fleetctl.sim.limits import EngineLimits
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInstance:
-    """An engine's limits and its pace."""
+    """An engine's limits and its pace, of each of its ranks."""
 
     limits: EngineLimits
     model: StepModel
     speed: float = 1.0
+    ranks: int = 1  # copies of it in one replica
     startup_s: float = 0.0  # its process start to healthy, where that is known
 
 
@@ -42,13 +43,14 @@ def engine_instance(
         gpu,
         tensor_parallel=lane_plan.tensor_parallel,
         pipeline_parallel=lane_plan.node_count,
+        pipeline_parallel_local=launch.pipeline_parallel_local,
         precision=launch.quantization,
         kv_precision=kv_precision,
     )
     limits = EngineLimits(
         max_num_seqs=launch.max_num_seqs,
         max_num_batched_tokens=max(launch.max_num_batched_tokens, launch.max_num_seqs),
-        kv_blocks=replica_kv_tokens(plan, lane_plan) // BLOCK_TOKENS,
+        kv_blocks=rank_kv_tokens(plan, lane_plan) // BLOCK_TOKENS,
         reserves_output=capabilities.reserves_output,
     )
-    return EngineInstance(limits=limits, model=model, speed=speed)
+    return EngineInstance(limits=limits, model=model, speed=speed, ranks=lane_plan.ranks)

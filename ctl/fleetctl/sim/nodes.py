@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.replica import Replica
     from fleetctl.sim.engine import SimulatedEngine
+    from fleetctl.sim.ranks import SimulatedRanks
     from fleetctl.sim.scenario import SimulationSpec
 
 
@@ -41,7 +42,9 @@ class SimulatedNode:
         "zone",
     )  # fmt: skip
 
-    def __init__(self, record: Replica, *, requested_s: float, healthy_s: float, engine: SimulatedEngine) -> None:
+    def __init__(
+        self, record: Replica, *, requested_s: float, healthy_s: float, engine: SimulatedEngine | SimulatedRanks
+    ) -> None:
         self.id = f"node-{record.id}"
         self.replica_id = record.id
         self.market = record.market

@@ -136,8 +136,8 @@ class SimulatedObserver:
         signals = EngineSignals(
             validity=Validity.OK,
             at=now,
-            running=len(engine.running),
-            waiting=len(engine.waiting),
+            running=engine.running_count,
+            waiting=engine.waiting_count,
             kv_usage=engine.kv_usage,
             preemptions=float(engine.preemptions),
             prompt_tokens=float(engine.prompt_tokens),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.replica import Replica
     from fleetctl.sim.engine import SimulatedEngine
+    from fleetctl.sim.ranks import SimulatedRanks
     from fleetctl.sim.scenario import SimulationSpec
 
 # What had no stock is left alone for this long, as the controller does.
@@ -72,7 +73,13 @@ class SimulatedProvider:
         return dict(self._refused_at)
 
     def create(
-        self, record: Replica, engine: SimulatedEngine, now_s: float, now: datetime, *, startup_s: float = 0.0
+        self,
+        record: Replica,
+        engine: SimulatedEngine | SimulatedRanks,
+        now_s: float,
+        now: datetime,
+        *,
+        startup_s: float = 0.0,
     ) -> SimulatedNode | None:
         """Return the node of an order; None: its zone has none left, and is left alone for a while.
 

@@ -184,7 +184,7 @@ class SimulatedWorld:
     def engine(self, replica_id: str) -> SimulatedEngine | None:
         """Return a replica's engine; None: nothing listens there."""
         node = self.provider.nodes.get(replica_id)
-        return node.engine if node is not None and not node.ended else None
+        return node.engine.rank() if node is not None and not node.ended else None
 
     def refused(self, exchange: SimulatedExchange, refusal: Refusal, retry_after_s: float) -> None:
         """Count a refusal; a client that has patience left comes back when it was told to."""
@@ -358,8 +358,9 @@ class SimulatedWorld:
     def _sweep(self) -> None:
         heap = self.heap
         for node in self.provider.nodes.values():
-            if node.engine.running and not node.engine.is_hung:
-                self._hear(node.engine)
+            for rank in node.engine.ranks:
+                if rank.running and not rank.is_hung:
+                    self._hear(rank)
         self.dispatcher.sweep(heap.now_s)
         self.tracking.sweep(heap.now_s)
         heap.at(heap.now_s + self.spec.sweep_s, self._sweep)

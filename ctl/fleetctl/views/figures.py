@@ -66,7 +66,7 @@ def format_cost(usd_per_hour: float, cap: float | None = None) -> str:
 
 def format_replica_gpus(plan: LanePlan) -> str:
     """Return what one replica of a lane runs on: "4 x L40S", "2 nodes of 8 x H100"."""
-    one = f"{plan.tensor_parallel} x {plan.gpu}"
+    one = f"{plan.gpus_each_node} x {plan.gpu}"
     return one if plan.node_count == 1 else f"{plan.node_count} nodes of {one}"
 
 

@@ -15,7 +15,8 @@ def format_plan_value(field: PlanField, value: PlanValue | None) -> str:
         case ReplicaSplit():
             text = f"{value.replicas} ({value.on_demand} on-demand, {value.spot} spot)"
         case InstanceChoice():
-            spans = f", PP {value.node_count}" if value.node_count > 1 else ""
+            spans = f", PP {value.stages}" if value.stages > 1 else ""
+            spans += f", DP {value.ranks}" if value.ranks > 1 else ""
             text = f"{value.instance_type} ({value.gpu_count}x {value.gpu}, TP {value.tensor_parallel}{spans})"
         case ModelVariant():
             text = f"{value.model} {value.quantization} (KV {value.kv_cache or 'auto'})"

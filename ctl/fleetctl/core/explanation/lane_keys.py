@@ -136,6 +136,8 @@ def _speculation(query: KeyQuery) -> KeyEffect | None:
 _FREE = {
     "tensor_parallel": "of the instance that is cheapest in all",
     "pipeline_parallel": "machines that a replica needs for the weights to fit",
+    "pipeline_parallel_local": "one stage: tensor parallel GPUs of a machine hold the model",
+    "data_parallel": "one copy of the model in each replica",
     "gpu_memory_utilization": "the engine's own default",
     "prefix_caching": "the engine's own default",
 }
@@ -175,7 +177,7 @@ _RUNNING_IF_GIVEN = (
     "lanes.*.generation.loop", "lanes.*.generation.capped_is",
 )  # fmt: skip
 _LAUNCH = (
-    "tensor_parallel", "pipeline_parallel", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
+    "tensor_parallel", "pipeline_parallel", "pipeline_parallel_local", "data_parallel", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
     "gpu_memory_utilization", "prefix_caching",
 )  # fmt: skip
 _SERVING = (

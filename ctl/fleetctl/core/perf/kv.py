@@ -48,13 +48,24 @@ def weight_bytes(model: ModelCard, precision: Precision) -> float:
     return quantised + embeddings * max(2.0, precision.bytes_per_element)
 
 
-def stage_weight_bytes(model: ModelCard, precision: Precision, pipeline_parallel: int) -> float:
-    """Return the bytes of the heaviest pipeline stage: most of the layers, and one end's embedding or output head."""
+def stage_weight_bytes(model: ModelCard, precision: Precision, pipeline_parallel: int, data_parallel: int = 1) -> float:
+    """Return the bytes of the heaviest pipeline stage: most of the layers, and one end's embedding or output head.
+
+    Data parallel ranks share the experts of a mixture out among them, and each has all the rest.
+    """
+    shared = expert_params(model) * (1.0 - 1.0 / data_parallel) * precision.bytes_per_element
     if pipeline_parallel == 1:
-        return weight_bytes(model, precision)
-    body = (model.params - embedding_params(model)) * precision.bytes_per_element
+        return weight_bytes(model, precision) - shared
+    body = (model.params - embedding_params(model)) * precision.bytes_per_element - shared
     end = model.vocab_size * model.hidden_size * max(2.0, precision.bytes_per_element)
     return body * stage_share(model, pipeline_parallel) + end
+
+
+def expert_params(model: ModelCard) -> float:
+    """Return the parameters of all experts, routers and shared experts counted as such; 0: the model has none."""
+    if model.active_params >= model.params:
+        return 0.0
+    return float(model.params - embedding_params(model) - model.num_layers * attention_params(model))
 
 
 def stage_share(model: ModelCard, pipeline_parallel: int) -> float:
@@ -93,12 +104,16 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     precision: Precision,
     kv_precision: Precision,
     pipeline_parallel: int = 1,
+    data_parallel: int = 1,
     gpu_memory_utilization: float = 0.92,
     max_num_batched_tokens: int = 2048,
 ) -> int:
-    """Return how many tokens of KV cache fit, in whole blocks; 0 when the weights leave no room."""
+    """Return how many tokens of KV cache one rank holds, in whole blocks; 0 when the weights leave no room.
+
+    `pipeline_parallel` counts stages, wherever they are.
+    """
     share = gpu.memory_bytes * gpu_memory_utilization
-    share -= stage_weight_bytes(model, precision, pipeline_parallel) / tensor_parallel
+    share -= stage_weight_bytes(model, precision, pipeline_parallel, data_parallel) / tensor_parallel
     share -= runtime_bytes(model, tensor_parallel=tensor_parallel, max_num_batched_tokens=max_num_batched_tokens)
     per_token = kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)
     tokens = share / (per_token * stage_share(model, pipeline_parallel))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fleetctl.core.perf.frontend import NETWORK_S
 from fleetctl.core.perf.kv import (
     activation_bytes_per_token,
-    attention_params,
     embedding_params,
+    expert_params,
     kv_cache_bytes_per_token_per_gpu,
 )
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
@@ -43,6 +43,8 @@ class Efficiency:
     # Between two machines, a stage to the next: one TCP flow inside an EC2 placement group is held to 10 Gbit/s (AWS, EC2
     # network bandwidth), the floor of what NCCL finds; not measured here.
     stage_bytes_per_s: float = 1.25e9
+    # Between two stages of one machine: a peer-to-peer copy and the wake of the next stage's process; not measured here.
+    local_stage_s: float = 0.1e-3
     step_s: float = 0.7e-3  # scheduler, input preparation, sampling
     sequence_s: float = 18e-6  # the same, per sequence in the step
     mixed_layer_s: float = 80e-6  # a step with a prompt in it replays its graph in pieces, attention outside them
@@ -132,12 +134,13 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
     precision: Precision,
     kv_precision: Precision,
     pipeline_parallel: int = 1,
+    pipeline_parallel_local: int = 1,
     efficiency: Efficiency = CALIBRATED,
 ) -> StepModel:
     """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions.
 
-    `pipeline_parallel` such machines compute one after the other; that engines keep all stages busy with several batches
-    is not counted, so the rates that follow are a lower bound.
+    `pipeline_parallel` such machines, of `pipeline_parallel_local` stages each, compute one after the other; that engines
+    keep all stages busy with several batches is not counted, so the rates that follow are a lower bound.
     """
     e, tp, layers = efficiency, tensor_parallel, model.num_layers
     read_bytes_per_s = gpu.memory_bytes_per_s * e.memory * tp
@@ -150,10 +153,15 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
     head = model.vocab_size * model.hidden_size
     link_s, link_token_s = _collective(model, gpu, tp, e)
     hops = pipeline_parallel - 1
+    hops_local = pipeline_parallel * (pipeline_parallel_local - 1)
+    stage_s = hops * NETWORK_S + hops_local * e.local_stage_s
+    hidden_bytes = 2.0 * model.hidden_size
+    stage_token_s = hops * hidden_bytes / e.stage_bytes_per_s
+    stage_token_s += hops_local * hidden_bytes / (gpu.interconnect_bytes_per_s * e.link or e.pcie_bytes_per_s)
     heads_per_token_flop = 4 * layers * model.num_heads * model.head_dim
     return StepModel(
         tensor_parallel=tp,
-        fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s + hops * NETWORK_S,
+        fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s + stage_s,
         sequence_s=e.sequence_s,
         mixed_s=layers * e.mixed_layer_s,
         dense_read_s=dense * precision.bytes_per_element / read_bytes_per_s,
@@ -168,7 +176,7 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
             kv_cache_bytes_per_token_per_gpu(model, kv_precision, tp) / (gpu.memory_bytes_per_s * e.attention_memory),
             heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
         ),
-        token_link_s=link_token_s + hops * 2.0 * model.hidden_size / e.stage_bytes_per_s,
+        token_link_s=link_token_s + stage_token_s,
         corner=e.corner,
     )
 
@@ -181,11 +189,8 @@ def _gemm_flops_per_s(gpu: GpuSpec, precision: Precision, e: Efficiency) -> floa
 
 def _dense_and_expert_params(model: ModelCard) -> tuple[float, float]:
     """Return (parameters every iteration reads, expert parameters); routers and shared experts count as experts."""
-    body = model.params - embedding_params(model)
-    if model.active_params >= model.params:
-        return float(body), 0.0
-    dense = float(model.num_layers * attention_params(model))
-    return dense, body - dense
+    experts = expert_params(model)
+    return model.params - embedding_params(model) - experts, experts
 
 
 def _collective(model: ModelCard, gpu: GpuSpec, tp: int, e: Efficiency) -> tuple[float, float]:

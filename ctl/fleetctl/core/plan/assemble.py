@@ -72,6 +72,8 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         served_name=model.name,
         tensor_parallel=instance.tensor_parallel,
         pipeline_parallel=instance.node_count,
+        pipeline_parallel_local=instance.layout.stages,
+        data_parallel=instance.ranks,
         quantization=instance.precision,
         kv_cache=model.kv_cache,
         max_num_seqs=settings.seqs,

@@ -53,6 +53,8 @@ class InstanceChoice:
     gpu_count: int
     tensor_parallel: int
     node_count: int = 1
+    stages: int = 1
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,8 @@ _READ: dict[PlanField, Callable[[LanePlan], PlanValue]] = {
         gpu_count=lane.offering.gpu_count,
         tensor_parallel=lane.tensor_parallel,
         node_count=lane.node_count,
+        stages=lane.stages,
+        ranks=lane.ranks,
     ),
     PlanField.MODEL: lambda lane: ModelVariant(
         model=lane.launch.model, quantization=str(lane.launch.quantization), kv_cache=str(lane.launch.kv_cache or "")

@@ -5,21 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
-from fleetctl.core.plan.checks import evaluate, workflow_targets
+from fleetctl.core.plan.checks import workflow_targets
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import Instance, instances, too_small
 from fleetctl.core.plan.lane import lane_plan
+from fleetctl.core.plan.layouts import ONE_STAGE, LayoutRules
 from fleetctl.core.plan.lengths import too_long
 from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.offers import offer_errors, offerings_for, priced, with_own_gpus
 from fleetctl.core.plan.one_machine import GpuDemand, lacking_gpus
 from fleetctl.core.plan.prefill_only import prefill_only_lane
-from fleetctl.core.plan.sizing import SizingResult, size
+from fleetctl.core.plan.sizing import SizingResult, holds_longest, size
 from fleetctl.core.plan.tiers import tier_cautions
 from fleetctl.core.plan.workflows import with_workflows, without_workflows, workflow_cautions
 from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
@@ -50,6 +52,7 @@ class Supply:
     offerings: tuple[Offering, ...]
     emulated: frozenset[str] = frozenset()  # lanes whose engines are
     whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
+    layouts: Mapping[str, LayoutRules] = field(default_factory=dict)  # by lane; without: one stage, one rank
 
     def card_of(self, lane: LaneSpec) -> ModelCard:
         """Return the shape of the model that a lane serves."""
@@ -69,6 +72,7 @@ class Option:
     result: SizingResult
     markets: Markets
     cost_usd_per_hour: float
+    others: tuple[SizingResult, ...] = ()  # the same nodes' other layouts
 
     @property
     def nodes(self) -> int:
@@ -78,7 +82,7 @@ class Option:
     @property
     def gpus(self) -> int:
         """Return the GPUs it takes."""
-        return self.nodes * self.result.instance.tensor_parallel
+        return self.nodes * self.result.instance.layout.gpus
 
 
 def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional
@@ -95,6 +99,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     price_usd_per_hour: float | None = None,
     whole_contexts: frozenset[str] = frozenset(),
     emulated: frozenset[str] = frozenset(),
+    layouts: Mapping[str, LayoutRules] = MappingProxyType({}),
 ) -> Plan:
     """Return the cheapest plan that keeps every promise within the caps; same input, same plan.
 
@@ -102,7 +107,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
     $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. `whole_contexts` names
     the lanes whose engines hold KV cache for the longest request in each seat, `emulated` those whose engines are;
-    `other_models` are by name those of the models after the first.
+    `other_models` are by name those of the models after the first, `layouts` by lane what its replicas may lie over.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
@@ -114,6 +119,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
         offerings=priced(offerings, profile.capacity),
         whole_contexts=whole_contexts,
         emulated=emulated,
+        layouts=layouts,
     )
     on_offer = {offering.key: offering for lane in profile.lanes for offering in supply.for_lane(lane)}
     if absent := offer_errors(profile.capacity, catalogue, tuple(on_offer.values())):
@@ -176,7 +182,7 @@ def _prefill_only(
             lane,
             profile,
             demands[lane.name],
-            _instances(profile, lane, supply),
+            _instances(profile, lane, demands[lane.name], supply),
             service_time_s=service_time_s,
             price_usd_per_hour=price_usd_per_hour,
         )
@@ -192,7 +198,7 @@ def _with_card(plan: LanePlan, profile: Profile, supply: Supply) -> LanePlan:
 
 def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
     """Return a lane's plan; what its workflows cost is what the lane would take without them."""
-    plan = lane_plan(option.lane, profile, option.result, option.demand, option.markets)
+    plan = lane_plan(option.lane, profile, option.result, option.demand, option.markets, others=option.others)
     if not workflow_targets(option.demand):
         return plan
     alone, _ = _options(profile, option.lane, replace(option.demand, workflows=()), supply)
@@ -208,7 +214,7 @@ def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
 
 def _operating_point(option: Option) -> OperatingPoint:
     """Return the state of a lane's planned replicas."""
-    return evaluate(option.result.state.replica, max(1, option.markets.replicas)) or option.result.state
+    return option.result.at(option.markets.replicas)
 
 
 def _unkept_by_tier(profile: Profile, chosen: Sequence[Option]) -> Iterator[str]:
@@ -264,7 +270,7 @@ def _options(
     A lane whose bound is too low has its options beside the error, so that the caps are held against them too.
     """
     try:
-        found = _instances(profile, lane, supply)
+        found = _instances(profile, lane, demand, supply)
     except InfeasiblePlanError as error:
         return [], error
     guests_itl_s = _guests_itl_s(profile, lane)
@@ -273,12 +279,21 @@ def _options(
         fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
         return [], out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
     within = [s for s in results if s.needed <= lane.replicas.max]
-    options = [_option(profile, lane, demand, one) for one in within or results]
-    ranked = sorted(options, key=lambda o: (o.cost_usd_per_hour, _free_gpus(o), o.markets.replicas, _key(o)))
+    options = [_option(profile, lane, demand, one, _alike(one, results)) for one in within or results]
+    ranked = sorted(
+        options, key=lambda o: (o.cost_usd_per_hour, _free_gpus(o), o.nodes, o.result.instance.ranks, _key(o))
+    )
     return _worthwhile(ranked), None if within else too_many(lane, results, demand)
 
 
-def _instances(profile: Profile, lane: LaneSpec, supply: Supply) -> tuple[Instance, ...]:
+def _alike(one: SizingResult, results: Sequence[SizingResult]) -> tuple[SizingResult, ...]:
+    """Return the other layouts on the same type of node."""
+    return tuple(
+        other for other in results if other is not one and other.instance.cheapest.key == one.instance.cheapest.key
+    )
+
+
+def _instances(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply) -> tuple[Instance, ...]:
     return instances(
         lane,
         lane.own_model(profile.model_of(lane)),
@@ -287,6 +302,8 @@ def _instances(profile: Profile, lane: LaneSpec, supply: Supply) -> tuple[Instan
         catalogue=supply.catalogue,
         offerings=supply.for_lane(lane),
         reserves_context=lane.name in supply.whole_contexts,
+        rules=supply.layouts.get(lane.name, ONE_STAGE),
+        fits=partial(holds_longest, lane, demand),
     )
 
 
@@ -303,18 +320,20 @@ def _guests_itl_s(profile: Profile, lane: LaneSpec) -> float | None:
     return min(limits, default=None)
 
 
-def _option(profile: Profile, lane: LaneSpec, demand: LaneDemand, one: SizingResult) -> Option:
-    policy, knee = profile.capacity.on_demand, one.state.replica.knee_rps
+def _option(
+    profile: Profile, lane: LaneSpec, demand: LaneDemand, one: SizingResult, others: tuple[SizingResult, ...]
+) -> Option:
+    policy, knee = profile.capacity.on_demand, one.knee_rps
     markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
     cost = markets.cost_usd_per_hour(one.instance)
-    return Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost)
+    return Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost, others=others)
 
 
 def _worthwhile(options: list[Option]) -> list[Option]:
     """Keep the cheapest, and dearer ones only where they need fewer nodes."""
     kept: list[Option] = []
     for option in options:
-        if not kept or option.markets.replicas < kept[-1].markets.replicas:
+        if not kept or option.nodes < kept[-1].nodes:
             kept.append(option)
     return kept[:_OPTIONS_MAX]
 
@@ -342,7 +361,7 @@ def _cheapest(profile: Profile, options: list[list[Option]]) -> tuple[Option, ..
 
 def _gpu_demand(option: Option) -> GpuDemand:
     instance, replicas = option.result.instance, option.markets.replicas
-    gpus_each = instance.tensor_parallel * instance.node_count
+    gpus_each = instance.layout.gpus * instance.node_count
     return GpuDemand(lane=option.lane.name, offering=instance.cheapest, replicas=replicas, gpus_each=gpus_each)
 
 

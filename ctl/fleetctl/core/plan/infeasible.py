@@ -106,7 +106,7 @@ def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
 def _carried_rps(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> float:
     """Return what one of many replicas carries at the ceiling of the lane's promise."""
     knees = (replica_model(instance, demand, settings).knee_rps for settings in choices(lane, instance, demand))
-    return max(knees, default=0.0) * ceiling(lane)
+    return max(knees, default=0.0) * instance.ranks * ceiling(lane)
 
 
 def _failing(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> list[_Missed]:
@@ -133,7 +133,7 @@ def _measured(
     target: LatencyTarget, instance: Instance, lane: LaneSpec, demand: LaneDemand, replicas: int
 ) -> Iterable[float]:
     for settings in choices(lane, instance, demand):
-        state = evaluate(replica_model(instance, demand, settings), replicas)
+        state = evaluate(replica_model(instance, demand, settings), replicas * instance.ranks)
         if state is not None:
             yield state.measure_s(target.metric, target.percentile)
 

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 
 def replica_kv_tokens(plan: Plan, lane_plan: LanePlan) -> int:
-    """Return what fits beside the weights of one replica, by the performance model; 0: it has no figures of model or GPU."""
+    """Return what fits beside the weights of one replica, in all of its ranks; 0: it has no figures of model or GPU."""
+    return rank_kv_tokens(plan, lane_plan) * lane_plan.ranks
+
+
+def rank_kv_tokens(plan: Plan, lane_plan: LanePlan) -> int:
+    """Return what fits beside the weights of one rank, by the performance model; 0: it has no figures of model or GPU."""
     gpu, card, launch = lane_plan.gpu_spec or plan.gpu_spec, plan.card_of(lane_plan), lane_plan.launch
     if gpu is None or card is None:
         return 0
@@ -19,7 +24,8 @@ def replica_kv_tokens(plan: Plan, lane_plan: LanePlan) -> int:
         card,
         gpu,
         tensor_parallel=lane_plan.tensor_parallel,
-        pipeline_parallel=lane_plan.node_count,
+        pipeline_parallel=lane_plan.stages,
+        data_parallel=lane_plan.ranks,
         precision=launch.quantization,
         kv_precision=kv_precision_of(card, launch.kv_cache),
         gpu_memory_utilization=launch.gpu_memory_utilization,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
-from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, evaluate, saturation
+from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, saturation
 from fleetctl.core.plan.kv_overflow import overflow_text
+from fleetctl.core.plan.layout_reasons import layout_reasons
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
@@ -14,15 +15,25 @@ from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.core.plan.markets import Markets
     from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import LaneSpec, Profile
 
 
-def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: LaneDemand, markets: Markets) -> LanePlan:
-    """Return the plan of a lane that the full model has sized, for one split."""
-    state = evaluate(result.state.replica, max(1, markets.replicas)) or result.state
+def lane_plan(  # a lane, its demand, and what was sized for it
+    lane: LaneSpec,
+    profile: Profile,
+    result: SizingResult,
+    demand: LaneDemand,
+    markets: Markets,
+    *,
+    others: Sequence[SizingResult] = (),
+) -> LanePlan:
+    """Return the plan of a lane that the full model has sized, for one split; `others` are the same nodes' other layouts."""
+    state = result.at(markets.replicas)
     sizing = LaneSizing(
         instance=result.instance,
         settings=result.settings,
@@ -31,8 +42,13 @@ def lane_plan(lane: LaneSpec, profile: Profile, result: SizingResult, demand: La
         budget=ttft_budget(lane, state),
         constraint=binding(result, markets),
         bound_by=_bound_by(lane, result, markets),
-        forecast=forecast(state),
-        reasons=(*_reasons(lane, result, demand, state), markets.reason, *_pinned(lane)),
+        forecast=forecast(state, result.instance.ranks),
+        reasons=(
+            *_reasons(lane, result, demand, state),
+            *layout_reasons(lane, result, others),
+            markets.reason,
+            *_pinned(lane),
+        ),
         throughput=replica_throughput(lane, result),
     )
     return assemble(lane, profile, demand, sizing)
@@ -58,15 +74,15 @@ def _bound_by(lane: LaneSpec, result: SizingResult, markets: Markets) -> str:
     return ".".join(("lanes", lane.name, *target.key)) if target is not None else "workload.peak_rps"
 
 
-def forecast(state: OperatingPoint) -> Forecast:
-    """Return the full model's forecast at the peak minute."""
+def forecast(state: OperatingPoint, ranks: int = 1) -> Forecast:
+    """Return the full model's forecast at the peak minute, of replicas of so many ranks."""
     return with_error(
         ttft_p50_s=state.ttft.quantile_s(0.5),
         ttft_p99_s=state.ttft.quantile_s(0.99),
         itl_p99_s=state.measure_s(Metric.ITL, 0.99),
         e2e_p99_s=state.e2e_s(0.99),
         utilisation=state.state.rps / state.replica.knee_rps,
-        concurrency=state.state.running,
+        concurrency=state.state.running * ranks,
         knee_rps=state.replica.knee_rps * state.replicas,
     )
 
@@ -99,22 +115,17 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
         f"{format_fraction(demand.prefix_hit)} of them cached, answers of {demand.output.mean:.0f}"
     )
     knee = (
-        f"one {result.instance.label} saturates at {format_rps(replica.knee_rps)} rps, where "
+        f"one {result.instance.label} saturates at {format_rps(result.knee_rps)} rps, where "
         f"{saturation(replica, settings.batch_slots).why}; the ceiling at this promise is "
         f"{format_fraction(round(ceiling(lane), 3))} of that"
     )
+    each = "" if result.instance.ranks == 1 else " of each rank"
     memory = (
-        f"KV cache holds {settings.kv_tokens:,} tokens; {state.state.running:.3g} running sequences of "
+        f"KV cache{each} holds {settings.kv_tokens:,} tokens; {state.state.running:.3g} running sequences of "
         f"{replica.resident_tokens:.0f} need {state.state.running * replica.resident_tokens:,.0f}"
     )
-    spans = result.instance.node_count
     return (
         enough,
-        *(
-            [f"a replica spans {spans} machines, a pipeline stage each, counted one after the other"]
-            if spans > 1
-            else []
-        ),
         offered,
         knee,
         f"max_num_seqs {settings.seqs}: {_batch_slots(lane, settings)}",
@@ -175,6 +186,8 @@ def _pinned(lane: LaneSpec) -> tuple[str, ...]:
     pinned = {
         "tensor_parallel": launch.tensor_parallel,
         "pipeline_parallel": launch.pipeline_parallel,
+        "pipeline_parallel_local": launch.pipeline_parallel_local,
+        "data_parallel": launch.data_parallel,
         "max_num_seqs": launch.max_num_seqs,
         "max_model_len": launch.max_model_len,
         "max_num_batched_tokens": launch.max_num_batched_tokens,

@@ -33,11 +33,11 @@ class Settings:
     """Batch limits an instance may run with."""
 
     batched_tokens: int
-    seqs: int  # that a batch may hold, as the engine is started
+    seqs: int  # that a batch of one rank may hold, as the engine is started
     running_max: int  # of them; fewer than a pinned `seqs` where the KV cache holds no more
     batch_slots: Constraint  # what limits `seqs`
     model_len: int
-    kv_tokens: int
+    kv_tokens: int  # of one rank
     gpu_memory_utilization: float
 
 
@@ -48,8 +48,17 @@ class SizingResult:
     instance: Instance
     settings: Settings
     needed: int  # replicas
-    state: OperatingPoint  # at `needed`
+    state: OperatingPoint  # at `needed`, each of which is as many servers as it has ranks
     fewer: Failure | None  # what fails with one replica less; None at one replica
+
+    @property
+    def knee_rps(self) -> float:
+        """Return the rate at which one replica saturates, with all its ranks."""
+        return self.state.replica.knee_rps * self.instance.ranks
+
+    def at(self, replicas: int) -> OperatingPoint:
+        """Return the lane's state over so many replicas; over those needed, where these are too few."""
+        return evaluate(self.state.replica, max(1, replicas) * self.instance.ranks) or self.state
 
 
 def size(
@@ -81,7 +90,7 @@ def _lent_step_s(sizing: SizingResult) -> float:
 
 
 def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) -> ReplicaModel:
-    """Return the replica these settings make."""
+    """Return the replica these settings make; of several ranks, one of them."""
     return ReplicaModel(
         step=instance.step,
         demand=demand,
@@ -98,6 +107,13 @@ def choices(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> tuple[Set
     sizes = [pinned] if pinned is not None else [size for size in CHUNKS if size >= seqs] or [seqs]
     found = (_settings(lane, instance, demand, tokens) for tokens in sizes)
     return tuple(settings for settings in found if settings is not None)
+
+
+def holds_longest(lane: LaneSpec, demand: LaneDemand, instance: Instance) -> bool:
+    """Whether the weights and the longest request of a lane fit an instance, in the smallest of chunks."""
+    share = lane.launch.gpu_memory_utilization or GPU_MEMORY_UTILIZATION
+    kv_tokens = instance.kv_tokens(gpu_memory_utilization=share, max_num_batched_tokens=CHUNKS[-1])
+    return _model_len(lane, instance, demand, kv_tokens) > 0
 
 
 def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_tokens: int) -> Settings | None:
@@ -194,7 +210,7 @@ def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Se
     replica = replica_model(instance, demand, settings)
 
     def is_enough(replicas: int) -> bool:
-        return holds(lane, evaluate(replica, replicas), replica)
+        return holds(lane, evaluate(replica, replicas * instance.ranks), replica)
 
     low, high = 0, 1
     while not is_enough(high):
@@ -204,8 +220,8 @@ def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Se
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
-    state = evaluate(replica, high)
+    state = evaluate(replica, high * instance.ranks)
     if state is None:
         raise AssertionError("a count that keeps every promise is not saturated")
-    fewer = failure(lane, evaluate(replica, low), replica, settings.batch_slots) if low else None
+    fewer = failure(lane, evaluate(replica, low * instance.ranks), replica, settings.batch_slots) if low else None
     return SizingResult(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)

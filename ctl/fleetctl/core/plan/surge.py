@@ -72,7 +72,7 @@ def _machine_over(lanes: list[tuple[LanePlan, int]]) -> str:
     taken: Counter[tuple[str, int]] = Counter()
     for lane, count in lanes:
         if lane.offering.pool_gpus is not None:
-            taken[lane.offering.gpu, lane.offering.pool_gpus] += count * lane.tensor_parallel
+            taken[lane.offering.gpu, lane.offering.pool_gpus] += count * lane.gpus_each_node
     return next((f"this machine's {there} {gpu}" for (gpu, there), count in taken.items() if count > there), "")
 
 

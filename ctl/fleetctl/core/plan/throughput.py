@@ -23,10 +23,10 @@ _LONGER = 1.1  # lengths are stretched by so much to see what they cost
 
 def replica_throughput(lane: LaneSpec, result: SizingResult) -> ReplicaThroughput:
     """Return the most that each of the lane's planned replicas carries with every promise kept."""
-    replica = result.state.replica
-    rps = _rps_max(lane, replica, result.needed)
+    replica, ranks = result.state.replica, result.instance.ranks
+    rps = _rps_max(lane, replica, result.needed * ranks)
     return ReplicaThroughput(
-        rps=rps,
+        rps=rps * ranks,
         prompt_share=_share(replica, prompt=_LONGER),
         output_share=_share(replica, output=_LONGER),
     )

@@ -105,7 +105,7 @@ def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
         price_usd_per_hour=offering.price_usd_per_hour * plan.node_count,
         nodes=plan.node_count,
         pool=_pool_of(offering),
-        gpus=plan.tensor_parallel if offering.pool_gpus is not None else 0,
+        gpus=plan.gpus_each_node if offering.pool_gpus is not None else 0,
     )
 
 
@@ -147,9 +147,7 @@ def _pools(lanes: tuple[LanePlan, ...], living: Sequence[Replica], staying: Sequ
         def taken(records: Sequence[Replica], offering: Offering = offering) -> int:
             here = [r for r in records if r.gpu == offering.gpu and OfferingKey.parse(r.offering).zone == offering.zone]
             # One that is still ordered has none pinned yet, and will have what its lane's are planned with.
-            return sum(
-                len(r.gpu_indices) or (planned[r.lane].tensor_parallel if r.lane in planned else 1) for r in here
-            )
+            return sum(len(r.gpu_indices) or (planned[r.lane].gpus_each_node if r.lane in planned else 1) for r in here)
 
         held, kept = taken(living), taken(staying)
         pools[_pool_of(offering)] = GpuPool(
