@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -102,7 +102,7 @@ async def test_replicas_over_several_machines_are_refused_where_the_provider_giv
     ],
 )
 async def test_stages_and_ranks_are_refused_where_the_engine_has_none(
-    engine: str, pinned: dict[str, int], says: str
+    engine: str, pinned: dict[str, Any], says: str
 ) -> None:
     site, base = replace(FakeSite().site, engines=load_engine), samples.profile()
     short, long = base.lanes

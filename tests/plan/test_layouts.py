@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -53,7 +53,7 @@ def reason(lane: LanePlan, name: str) -> str:
     return found
 
 
-def large(**pinned: int) -> Profile:
+def large(**pinned: Any) -> Profile:
     """Return 70B parameters in FP8, which two A100 of 40 GB hold without room for its longest request."""
     profile = profile_with(model=LLAMA_70B, precision="fp8", rps=0.2, slo=RELAXED, gpus="A100-40GB")
     return with_launch(profile, LaunchOverrides(**pinned))
@@ -133,7 +133,7 @@ def test_ranks_of_a_mixture_of_experts_are_never_chosen_unasked_and_share_its_ex
     ],
 )
 def test_a_pinned_size_is_kept_and_the_node_reserved_for_the_product(
-    pinned: dict[str, int], sizes: tuple[int, int, int]
+    pinned: dict[str, Any], sizes: tuple[int, int, int]
 ) -> None:
     profile = with_launch(profile_with(rps=1, gpus="H100"), LaunchOverrides(**pinned))
     lane = lane_of(profile, nodes(8, gpu="H100"))
@@ -151,7 +151,7 @@ def test_a_pinned_size_is_kept_and_the_node_reserved_for_the_product(
         ({"pipeline_parallel": 2, "data_parallel": 2}, "ranks of one replica lie on one machine"),
     ],
 )  # fmt: skip
-def test_sizes_that_cannot_be_had_are_refused(pinned: dict[str, int], says: str) -> None:
+def test_sizes_that_cannot_be_had_are_refused(pinned: dict[str, Any], says: str) -> None:
     profile = with_launch(profile_with(rps=1, gpus="H100"), LaunchOverrides(**pinned))
     with pytest.raises(InfeasiblePlanError, match=says):
         lane_of(profile, nodes(8, gpu="H100"))
