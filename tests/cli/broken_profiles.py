@@ -98,6 +98,10 @@ BROKEN = {
         old=_SHORT, new=f"engine: vllm\n    {_launch('extra_args: [--port=9999]')}", key="lanes.short.launch.extra_args[0]",
         says="--port of vllm is set by fleetctl itself", at="--port",
     ),
+    "flag for a planned size": Broken(
+        old=_SHORT, new=f"engine: vllm\n    {_launch('extra_args: [--max-num-seqs=4]')}", key="lanes.short.launch.extra_args[0]",
+        says="--max-num-seqs of vllm would change a size that the plan is made by", at="--max-num-seqs",
+    ),
     "more sequences than tokens": Broken(
         old=_SHORT, new=_launch("max_num_seqs: 256, max_num_batched_tokens: 128"), key="lanes.short.launch",
         says="max_num_seqs (256) is above max_num_batched_tokens (128)", at="launch",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.engine_kit.flags import flag_errors, known_flags, reserved_errors
+from fleetctl.engine_kit.flags import flag_errors, known_flags, planned_errors, reserved_errors
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl_emulator.options import flags as emulator_flags
@@ -112,3 +112,41 @@ def test_what_is_the_users_is_no_flag_of_ours(engine: str, words: tuple[str, ...
 def test_every_flag_of_ours_is_one_that_the_engine_has(engine: str) -> None:
     unlisted = {"--model"} if engine == "vllm" else set()  # it takes the model as a word, and the flag still
     assert load_engine(engine).capabilities.reserved_flags.keys() <= known_flags(engine) | unlisted
+
+
+@pytest.mark.parametrize(
+    ("engine", "word", "key"),
+    [
+        ("vllm", "--max-num-seqs", "lanes.short.launch.max_num_seqs"), ("vllm", "--max_model_len=4096", "lanes.short.launch.max_model_len"),
+        ("vllm", "--max-num-batched-tokens", "lanes.short.launch.max_num_batched_tokens"), ("vllm", "--kv-cache-dtype=fp8", "model.kv_cache"),
+        ("vllm", "--gpu-memory-util", "lanes.short.launch.gpu_memory_utilization"), ("vllm", "--no-enable-prefix-caching", "lanes.short.launch.prefix_caching"),
+        ("sglang", "--context-length", "lanes.short.launch.max_model_len"), ("sglang", "--mem-fraction-static=0.8", "lanes.short.launch.gpu_memory_utilization"),
+        ("tgi", "--max-total-tokens", "lanes.short.launch.max_model_len"), ("tgi", "--max-batch-prefill-tokens", "lanes.short.launch.max_num_batched_tokens"),
+        ("llamacpp", "-c", "lanes.short.launch.max_model_len"), ("llamacpp", "--parallel", "lanes.short.launch.max_num_seqs"),
+        ("emulator", "--max-num-seqs", "lanes.short.launch.max_num_seqs"),
+    ],
+)  # fmt: skip
+def test_a_flag_for_a_size_that_the_plan_is_made_by_is_refused_with_the_key_that_pins_it(
+    engine: str, word: str, key: str
+) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=("--seed", "1", word)))
+    (error,) = planned_errors(lane, load_engine(engine).capabilities)
+    assert "would change a size that the plan is made by" in error.message
+    assert error.hint.endswith(f": {key}")
+    assert error.key == ("lanes", "short", "launch", "extra_args", 2)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator", "llamacpp"])
+def test_every_flag_for_a_planned_size_is_one_that_the_engine_has(engine: str) -> None:
+    assert load_engine(engine).capabilities.planned_flags.keys() <= known_flags(engine)
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [("vllm", ("--kv-cache-memory-bytes", "64M", "--enforce-eager", "--max-logprobs", "5")), ("llamacpp", ("--threads", "1", "-ngl", "99"))],
+)  # fmt: skip
+def test_what_no_plan_is_made_by_is_the_users(engine: str, words: tuple[str, ...]) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=words))
+    assert not list(planned_errors(lane, load_engine(engine).capabilities))

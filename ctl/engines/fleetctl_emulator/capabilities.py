@@ -17,6 +17,15 @@ _RESERVED = {
     "--pipeline-parallel": reserved.PIPELINE_PARALLEL,
 }
 
+_PLANNED = {
+    "--max-num-seqs": reserved.SEQS,
+    "--max-model-len": reserved.LENGTH,
+    "--max-num-batched-tokens": reserved.STEP_TOKENS,
+    "--gpu-memory-utilization": reserved.MEMORY_SHARE,
+    "--kv-cache-dtype": reserved.KV_FORMAT,
+    "--no-prefix-caching": reserved.PREFIXES,
+}
+
 CAPABILITIES = EngineCapabilities(
     continues_streams=False,
     priority_order=PriorityOrder.NONE,
@@ -27,4 +36,5 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),
     load_time_precisions=frozenset(Precision),
     reserved_flags=_RESERVED,
+    planned_flags=_PLANNED,
 )

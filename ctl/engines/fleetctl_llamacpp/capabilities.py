@@ -17,6 +17,14 @@ _RESERVED = {
     **dict.fromkeys(("--api-key", "--api-key-file"), reserved.KEY),
 }
 
+_PLANNED = {
+    **dict.fromkeys(("--parallel", "-np"), reserved.SEQS),
+    **dict.fromkeys(("--ctx-size", "-c"), reserved.LENGTH),
+    **dict.fromkeys(("--batch-size", "-b"), reserved.STEP_TOKENS),
+    **dict.fromkeys(("--cache-type-k", "-ctk", "--cache-type-v", "-ctv"), reserved.KV_FORMAT),
+    **dict.fromkeys(("--cache-prompt", "--no-cache-prompt"), reserved.PREFIXES),
+}
+
 CAPABILITIES = EngineCapabilities(
     # A streamed answer goes on from a last message of the assistant; one that is not streamed repeats that message first.
     continues_streams=True,
@@ -30,6 +38,7 @@ CAPABILITIES = EngineCapabilities(
     checks_requests=False,  # it takes what is out of bounds for the nearest that is not
     needs_flags=dict.fromkeys(("image_url", "input_audio"), frozenset({"--mmproj", "-mm", "--mmproj-url", "-mmu"})),
     reserved_flags=_RESERVED,
+    planned_flags=_PLANNED,
     # Left to itself it starts a thread for every core of the machine.
     cpu=CpuUse(process_bytes=2**28, threads_env="LLAMA_ARG_THREADS", threads_flags=frozenset({"--threads", "-t"})),
 )

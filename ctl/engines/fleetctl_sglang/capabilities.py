@@ -19,6 +19,15 @@ _RESERVED = {
     **dict.fromkeys(("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"), reserved.GROUP),
 }
 
+_PLANNED = {
+    "--max-running-requests": reserved.SEQS,
+    "--context-length": reserved.LENGTH,
+    "--chunked-prefill-size": reserved.STEP_TOKENS,
+    "--mem-fraction-static": reserved.MEMORY_SHARE,
+    "--kv-cache-dtype": reserved.KV_FORMAT,
+    "--disable-radix-cache": reserved.PREFIXES,
+}
+
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
     priority_order=PriorityOrder.HIGH_FIRST,  # unless --schedule-low-priority-values-first
@@ -30,6 +39,7 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    planned_flags=_PLANNED,
     launch_keys=frozenset(
         {
             "tool_call_parser",

@@ -17,6 +17,14 @@ _RESERVED = {
     **dict.fromkeys(("--num-shard", "--sharded"), reserved.TENSOR_PARALLEL),
 }
 
+_PLANNED = {
+    "--max-batch-size": reserved.SEQS,
+    **dict.fromkeys(("--max-input-tokens", "--max-input-length", "--max-total-tokens"), reserved.LENGTH),
+    "--max-batch-prefill-tokens": reserved.STEP_TOKENS,
+    "--cuda-memory-fraction": reserved.MEMORY_SHARE,
+    "--kv-cache-dtype": reserved.KV_FORMAT,
+}
+
 CAPABILITIES = EngineCapabilities(
     # A last message of the assistant is gone on from, whatever the request's flags say (router, chat_template.rs).
     continues_streams=True,
@@ -27,6 +35,7 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    planned_flags=_PLANNED,
     launch_keys=frozenset({"max_queued_requests", "speculation"}),
     speculation_methods=frozenset({SpeculationMethod.NGRAM}),
 )

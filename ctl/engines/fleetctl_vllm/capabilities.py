@@ -29,6 +29,15 @@ _RESERVED = {
     "--disable-log-stats": reserved.METRICS,
 }
 
+_PLANNED = {
+    "--max-num-seqs": reserved.SEQS,
+    "--max-model-len": reserved.LENGTH,
+    "--max-num-batched-tokens": reserved.STEP_TOKENS,
+    "--gpu-memory-utilization": reserved.MEMORY_SHARE,
+    "--kv-cache-dtype": reserved.KV_FORMAT,
+    **dict.fromkeys(("--enable-prefix-caching", "--no-enable-prefix-caching"), reserved.PREFIXES),
+}
+
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
     priority_order=PriorityOrder.LOW_FIRST,  # --scheduling-policy priority
@@ -44,6 +53,7 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    planned_flags=_PLANNED,
     # Measured on 0.32 with a model of a few MB: API server, engine core and worker hold 1.4 GiB. Left to itself it takes
     # --gpu-memory-utilization of the whole machine's memory, whoever else runs there; it binds its threads to the CPUs it
     # may run on, which are given by affinity.

@@ -49,6 +49,21 @@ def reserved_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterato
             )
 
 
+def planned_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+    """Yield the flags in a lane's extra arguments that set a size which the plan is made by, each with the key that pins it."""
+    known = known_flags(lane.engine)
+    for index, word in enumerate(lane.launch.extra_args):
+        flag = _reserved(word, known, capabilities.planned_flags)
+        if flag:
+            key = capabilities.planned_flags[flag]
+            whose = f"lanes.{lane.name}.{key}" if key.startswith("launch.") else key
+            yield ConfigError(
+                f"lane {lane.name}: {_plain(word)} of {lane.engine} would change a size that the plan is made by",
+                hint=f"pin it where the plan sees it: {whose}",
+                key=("lanes", lane.name, "launch", "extra_args", index),
+            )
+
+
 def _reserved(word: str, known: frozenset[str], reserved: Mapping[str, str]) -> str:
     """Return the reserved flag that a parser may take a word for; empty: none."""
     if not _FLAG.match(word):

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+# The profile's keys of the sizes that a plan is made by: an engine's own flag for one would change them behind its back.
+SEQS = "launch.max_num_seqs"
+LENGTH = "launch.max_model_len"
+STEP_TOKENS = "launch.max_num_batched_tokens"
+MEMORY_SHARE = "launch.gpu_memory_utilization"
+KV_FORMAT = "model.kv_cache"
+PREFIXES = "launch.prefix_caching"
+
 LISTENS = "leave it out: fleetctl chooses where each replica listens, and reaches it there"
 TRANSPORT = "leave it out: gateway and probes reach an engine by plain HTTP at its own paths"
 MODEL = "say it in the profile: model.id, model.path or lanes.NAME.weights"

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import resolve_model
-from fleetctl.engine_kit.flags import flag_errors, reserved_errors
+from fleetctl.engine_kit.flags import flag_errors, planned_errors, reserved_errors
 from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
@@ -86,7 +86,9 @@ def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
 
 def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     for lane in profile.lanes:
-        yield from reserved_errors(lane, site.engines(lane.engine).capabilities)
+        capabilities = site.engines(lane.engine).capabilities
+        yield from reserved_errors(lane, capabilities)
+        yield from planned_errors(lane, capabilities)
         yield from serving_errors(lane, site.engines)
         if lane.launch.image and visible_engine(site.engines, lane).container is None:
             yield ConfigError(

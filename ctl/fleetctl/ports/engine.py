@@ -104,6 +104,8 @@ class EngineCapabilities:
     priority_flags: frozenset[str] = frozenset()
     # That are fleetctl's alone, each with what to do instead; a lane's `extra_args` may have none of them.
     reserved_flags: Mapping[str, str] = field(default_factory=dict)
+    # In which the plan's sizes are given, each with the profile's key that pins it; a lane's `extra_args` may have none.
+    planned_flags: Mapping[str, str] = field(default_factory=dict)
     # Which of these `LaunchSettings` its command line has: a profile that pins another is refused.
     launch_keys: frozenset[str] = frozenset()
     tool_call_parsers: Mapping[str, str] = field(default_factory=dict)  # its names, by those of `engine_kit.dialects`
