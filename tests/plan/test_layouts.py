@@ -95,7 +95,7 @@ def test_ranks_fill_a_whole_node_where_splitting_heads_thinner_would_need_more_o
     assert several.ranks > 1
     assert several.gpus_each_node == 8
     assert several.cost_usd_per_hour < one.cost_usd_per_hour
-    assert several.seats == several.ranks * several.launch.max_num_seqs
+    assert several.sequences_max == several.ranks * several.launch.max_num_seqs
     assert several.throughput is not None
     assert several.throughput.rps * several.replicas >= several.rps
     why = reason(several, "data_parallel")

@@ -45,7 +45,7 @@ def test_all_ranks_go_with_the_process() -> None:
     for sequence in sequences:
         replica.rank().add(sequence)
     heap.run(0.2)
-    assert (replica.running_count, replica.waiting_count) == (8, 4)
+    assert [(len(rank.running), len(rank.waiting)) for rank in replica.ranks] == [(4, 2), (4, 2)]
     assert 0 < replica.kv_usage <= 1
     assert {id(each) for each in replica.end()} == {id(each) for each in sequences}
     assert all(rank.is_dead for rank in replica.ranks)

@@ -184,7 +184,7 @@ def _replica(
 ) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
     capacity = record.capacity
-    slots = capacity.max_num_seqs if capacity else lane_plan.seats
+    slots = capacity.max_num_seqs if capacity else lane_plan.sequences_max
     guard = effective_guard(desired, memory.lanes.get(record.lane, LaneMemory()).evictions)
     continues = visible_engine(engine_of, desired.profile.lane(record.lane)).capabilities.continues_streams
     return RouteReplica(

@@ -38,7 +38,7 @@ def held_requests(plan: LanePlan, limits: Iterable[int], engines: LaneEngineLoad
     `limits` are how many each may decode at once, as the gateway has learned it; without any the plan's batch counts.
     """
     known = list(limits)
-    streams = _STREAMS_SHARE * (median(known) if known else plan.seats)
+    streams = _STREAMS_SHARE * (median(known) if known else plan.sequences_max)
     by_itl = HeldRequests(each=max(1.0, streams), bound="within the ITL")
     if engines.validity is not Validity.OK or not engines.running or not engines.kv_usage_total:
         return by_itl

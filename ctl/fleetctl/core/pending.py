@@ -52,7 +52,7 @@ def pending_replica(  # noqa: PLR0913  # what a record is made of
         reason=action.reason,
         capacity=ReplicaCapacity(
             max_model_len=lane.launch.max_model_len,
-            max_num_seqs=lane.seats,
+            max_num_seqs=lane.sequences_max,
             precision=lane.launch.quantization,
             continues_streams=continues_streams,
             priority_sign=priority_sign,

@@ -172,7 +172,7 @@ class LanePlan:
         return self.gpus_each_node * self.node_count
 
     @property
-    def seats(self) -> int:
+    def sequences_max(self) -> int:
         """How many sequences the batches of one replica hold, those of all its ranks."""
         return self.launch.max_num_seqs * self.ranks
 

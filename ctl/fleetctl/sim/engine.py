@@ -65,16 +65,6 @@ class SimulatedEngine:
         return self
 
     @property
-    def running_count(self) -> int:
-        """Return the sequences in the batch."""
-        return len(self.running)
-
-    @property
-    def waiting_count(self) -> int:
-        """Return the sequences in the queue."""
-        return len(self.waiting)
-
-    @property
     def kv_usage(self) -> float:
         """Return the share of KV blocks in use, 0-1."""
         return self._blocks_used / self.limits.kv_blocks

@@ -136,8 +136,8 @@ class SimulatedObserver:
         signals = EngineSignals(
             validity=Validity.OK,
             at=now,
-            running=engine.running_count,
-            waiting=engine.waiting_count,
+            running=sum(len(rank.running) for rank in engine.ranks),
+            waiting=sum(len(rank.waiting) for rank in engine.ranks),
             kv_usage=engine.kv_usage,
             preemptions=float(engine.preemptions),
             prompt_tokens=float(engine.prompt_tokens),

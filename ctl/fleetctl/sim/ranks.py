@@ -18,16 +18,6 @@ class SimulatedRanks:
         self.ranks = tuple(ranks)
 
     @property
-    def running_count(self) -> int:
-        """Return the sequences in all batches."""
-        return sum(rank.running_count for rank in self.ranks)
-
-    @property
-    def waiting_count(self) -> int:
-        """Return the sequences in all queues."""
-        return sum(rank.waiting_count for rank in self.ranks)
-
-    @property
     def kv_usage(self) -> float:
         """Return the share of KV blocks in use in the fullest cache, 0-1."""
         return max(rank.kv_usage for rank in self.ranks)
@@ -54,7 +44,7 @@ class SimulatedRanks:
 
     def rank(self) -> SimulatedEngine:
         """Return the rank with the fewest sequences, those that wait counted fourfold; of equal ones the first."""
-        return min(self.ranks, key=lambda rank: rank.running_count + 4 * rank.waiting_count)
+        return min(self.ranks, key=lambda rank: len(rank.running) + 4 * len(rank.waiting))
 
     def settle(self) -> None:
         """Count the steps that are over by now."""

@@ -35,7 +35,6 @@ from fleetctl.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fleetctl.core.plan.checks import OperatingPoint
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
 _COST_KEY: Final = ("capacity", "max_cost_per_hour")
@@ -206,20 +205,15 @@ def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
     return with_workflows(
         plan,
         option.demand,
-        _operating_point(option),
+        option.result.at(option.markets.replicas),
         replicas_without=without.markets.replicas if without else 0,
         usd_per_hour_without=without.cost_usd_per_hour if without else 0.0,
     )
 
 
-def _operating_point(option: Option) -> OperatingPoint:
-    """Return the state of a lane's planned replicas."""
-    return option.result.at(option.markets.replicas)
-
-
 def _unkept_by_tier(profile: Profile, chosen: Sequence[Option]) -> Iterator[str]:
     for option in chosen if profile.tiers else ():
-        yield from tier_cautions(profile, option.lane, _operating_point(option))
+        yield from tier_cautions(profile, option.lane, option.result.at(option.markets.replicas))
 
 
 def _chosen(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) -> tuple[Option, ...]:

@@ -10,7 +10,7 @@ from fleetctl.core.perf.step import StepModel, step_model
 from fleetctl.core.placement import ruled_out
 from fleetctl.core.plan.layouts import (
     ONE_STAGE,
-    Layout,
+    GpuLayout,
     LayoutRules,
     layouts,
     pin_errors,
@@ -34,7 +34,7 @@ class Instance:
     """A node type with one engine over its GPUs: what a replica is, (GPUs, layout, precision, KV format) included."""
 
     gpu: GpuSpec
-    layout: Layout
+    layout: GpuLayout
     precision: Precision
     kv_precision: Precision
     card: ModelCard
@@ -116,7 +116,7 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
     allowed = [o for o in offerings if ruled_out(o, capacity) is None and o.gpu in catalogue.gpus]
     kinds = [_sold(allowed, name) for name in sorted({o.instance_type for o in allowed})]
 
-    def laid(find: Callable[[Offering], Iterable[Layout]]) -> list[Instance]:
+    def laid(find: Callable[[Offering], Iterable[GpuLayout]]) -> list[Instance]:
         made = (
             _instance(layout, sold, model, card, catalogue.gpus[sold[0].gpu])
             for sold in kinds
@@ -139,7 +139,7 @@ def _sold(allowed: Sequence[Offering], instance_type: str) -> list[Offering]:
     return sorted((o for o in allowed if o.instance_type == instance_type), key=lambda o: (o.price_usd_per_hour, o.key))
 
 
-def _instance(layout: Layout, sold: Sequence[Offering], model: ModelSpec, card: ModelCard, gpu: GpuSpec) -> Instance:
+def _instance(layout: GpuLayout, sold: Sequence[Offering], model: ModelSpec, card: ModelCard, gpu: GpuSpec) -> Instance:
     precision, kv_precision = card.loaded_as(model.quantization), kv_precision_of(card, model.kv_cache)
     return Instance(
         gpu=gpu,

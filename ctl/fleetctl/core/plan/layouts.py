@@ -31,7 +31,7 @@ ONE_STAGE = LayoutRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class GpuLayout:
     """Over which GPUs a replica lies."""
 
     tensor_parallel: int
@@ -54,7 +54,7 @@ def is_divisible(card: ModelCard, gpu_count: int) -> bool:
     return card.num_heads % gpu_count == 0 and (heads % gpu_count == 0 or gpu_count % heads == 0)
 
 
-def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRules) -> Iterator[Layout]:
+def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRules) -> Iterator[GpuLayout]:
     """Yield how a replica may lie on one node of this type; nothing where it has too few GPUs for what is pinned.
 
     A node carries one replica, so it takes all of its GPUs, as far as the attention heads divide. Of a node that is sold
@@ -66,17 +66,17 @@ def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRu
     split = _split(lane, card, there // (stages * (pinned.data_parallel or 1)))
     if split == 0:
         return
-    yield Layout(tensor_parallel=split, stages=stages, machines=machines, ranks=pinned.data_parallel or 1)
+    yield GpuLayout(tensor_parallel=split, stages=stages, machines=machines, ranks=pinned.data_parallel or 1)
     is_free = pinned.data_parallel is None and machines == 1 and offering.pool_gpus is None
     if not (is_free and rules.has_ranks and card.active_params == card.params):
         return
     for narrow in SPLITS if pinned.tensor_parallel is None else (pinned.tensor_parallel,):
         ranks = there // (narrow * stages)
         if narrow <= split and ranks > 1 and is_divisible(card, narrow):
-            yield Layout(tensor_parallel=narrow, stages=stages, ranks=ranks)
+            yield GpuLayout(tensor_parallel=narrow, stages=stages, ranks=ranks)
 
 
-def staged_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Iterator[Layout]:
+def staged_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Iterator[GpuLayout]:
     """Yield the layouts with several stages on one machine that take more of its GPUs than tensor parallelism can."""
     pinned, there = lane.launch, offering.gpu_count
     if pinned.pipeline_parallel_local is not None:
@@ -87,10 +87,10 @@ def staged_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Itera
         split = _split(lane, card, there // (stages * ranks))
         if split * stages > whole:
             machines = pinned.pipeline_parallel or 1
-            yield Layout(tensor_parallel=split, stages=stages, machines=machines, ranks=ranks)
+            yield GpuLayout(tensor_parallel=split, stages=stages, machines=machines, ranks=ranks)
 
 
-def spanning_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Iterator[Layout]:
+def spanning_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Iterator[GpuLayout]:
     """Yield the layouts over several machines, each a stage, the fewest first."""
     pinned = lane.launch
     if pinned.pipeline_parallel is not None or (pinned.data_parallel or 1) > 1 or offering.pool_gpus is not None:
@@ -99,7 +99,7 @@ def spanning_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Ite
     split = _split(lane, card, offering.gpu_count // stages)
     for machines in range(2, min(_MACHINES_MAX, card.num_layers // stages) + 1):
         if split:
-            yield Layout(tensor_parallel=split, stages=stages, machines=machines)
+            yield GpuLayout(tensor_parallel=split, stages=stages, machines=machines)
 
 
 def _split(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
@@ -132,11 +132,11 @@ def too_few_gpus(lane: LaneSpec, allowed: Sequence[Offering]) -> InfeasiblePlanE
     pinned = lane.launch
     sizes = ("tensor_parallel", "pipeline_parallel_local", "data_parallel")
     given = {name: value for name in sizes if (value := getattr(pinned, name)) is not None}
-    said = " and ".join(f"{name} is pinned to {value}" for name, value in given.items())
+    pins = " and ".join(f"{name} is pinned to {value}" for name, value in given.items())
     most = max(offering.gpu_count for offering in allowed)
     hint = "leave it out, or span several machines (pipeline_parallel) where provider and engine can"
     return InfeasiblePlanError(
-        f"lane {lane.name}: {said}, and a node on offer has {format_count(most, 'GPU')} at most",
+        f"lane {lane.name}: {pins}, and a node on offer has {format_count(most, 'GPU')} at most",
         hint=hint if len(given) == 1 else f"one of them lower: a node takes their product; {hint}",
         key=("lanes", lane.name, "launch", next(iter(given), "tensor_parallel")),
     )
