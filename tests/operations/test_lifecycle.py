@@ -327,3 +327,18 @@ def test_a_fleet_brought_up_again_while_it_goes_is_not_forgotten(site, controlle
         store.put_fleet(samples.profile(), samples.plan(), now=samples.EPOCH)
     assert store.fleet("demo").phase is DesiredPhase.UP
     assert host.calls["clean_up", "demo"] == 0
+
+
+def test_a_lane_is_not_given_to_another_model_of_a_fleet_that_is_up_but_its_model_may_be_renamed(site):
+    profile, plan = samples.profile(), samples.plan()
+    short, long = profile.lanes
+    models = [replace(profile.model, served_name=name) for name in ("big", "small", "little")]
+    lanes = (replace(short, model="small"), replace(long, model="big"))
+    up = replace(profile, model=models[0], other_models=(models[1],), lanes=lanes)
+    lifecycle.up(site, up, plan)
+    moved = replace(up, lanes=(replace(short, model="big"), lanes[1]))
+    with pytest.raises(ConfigError, match="lane short serves small and would serve big") as caught:
+        lifecycle.up(site, moved, plan)
+    assert "call the lane otherwise" in caught.value.hint
+    renamed = replace(up, other_models=(models[2],), lanes=(replace(short, model="little"), lanes[1]))
+    assert lifecycle.up(site, renamed, plan).change is Change.UPDATED

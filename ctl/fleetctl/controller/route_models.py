@@ -5,43 +5,70 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.rollout.in_force import in_force
+from fleetctl.core.model_names import models_by_name
+from fleetctl.core.rollout.in_force import hidden_lanes
 from fleetctl.model.gateway import RouteModel
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from fleetctl.model.desired import Desired
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import LaneSpec, ModelSpec, Profile
+    from fleetctl.model.replica import Replica
     from fleetctl.model.rollout import Rollout
     from fleetctl.ports.engine import Engine
 
 
-def route_models(
-    desired: Desired, rollout: Rollout | None, engine_of: Callable[[str], Engine]
-) -> tuple[RouteModel, ...]:
-    """Return the profile's models, and those that only lanes which a rollout has yet to retire still serve.
+def open_lanes(desired: Desired, rollout: Rollout | None, records: Iterable[Replica]) -> frozenset[str]:
+    """Return the lanes in force that take requests: not the new ones that no replica serves yet.
 
-    A model that a rollout renames has its earlier name as an alias until that is over.
+    Where all lanes of a model are new, it is not there before one of them is: unless another one stands in for it, which it
+    does at once.
     """
-    profile, stable = desired.profile, desired.stable
-    before = stable.profile if stable is not None and rollout is not None and not rollout.is_over else None
-    names = {model.name for model in profile.models}
-    now = tuple(
-        replace(
-            _row(model, _earlier_names(model, profile, before, names)),
-            refused=_refused(
-                [lane for lane in profile.lanes if profile.model_of(lane) is model], desired.plan, engine_of
-            ),
-        )
-        for model in profile.models
-    )
+    lanes = desired.profile.lanes
+    hidden = hidden_lanes(desired, rollout, records)
+    served = {spec.model for spec in lanes if spec.name not in hidden}
+    stood_in_for = {model.name for model in desired.profile.models if model.fallback} - served
+    return frozenset(spec.name for spec in lanes if spec.name not in hidden or spec.model in stood_in_for)
+
+
+def route_models(
+    desired: Desired, before: Profile | None, engine_of: Callable[[str], Engine], outdated_lanes: Collection[str]
+) -> tuple[RouteModel, ...]:
+    """Return the profile's models that have a lane, and those that only lanes which a rollout has yet to retire still serve.
+
+    `desired` has the lanes that take requests, `before` is the profile that a rollout comes from, if one is under way, and
+    `outdated_lanes` are those of which a replica of that still serves. A model that a rollout renames has its earlier name as an
+    alias until that is over; an adapter that it adds is there once every replica of its model has it.
+    """
+    profile = desired.profile
+    names = set(models_by_name(profile.models))
+    found = []
+    for model in profile.models:
+        lanes = [lane for lane in profile.lanes if lane.model in ("", model.name)]
+        if not lanes and before is not None:
+            continue  # its first replica is not there yet
+        row = _row(model, _earlier_names(lanes, before, names))
+        missing = _missing_adapters(model, before, outdated_lanes, lanes)
+        adapters = {name: where for name, where in model.adapters.items() if name not in missing}
+        found.append(replace(row, adapters=adapters, refused=_refused(lanes, desired.plan, engine_of)))
+    if before is not None:
+        kept = {lane.model for lane in profile.lanes if lane.model} - {model.name for model in profile.models}
+        found += [_row(model, ()) for model in before.models if model.name in kept]
+    return tuple(found)
+
+
+def _missing_adapters(
+    model: ModelSpec, before: Profile | None, outdated_lanes: Collection[str], lanes: Iterable[LaneSpec]
+) -> set[str]:
+    """Return the adapters that some replica of the model was started without."""
     if before is None:
-        return now
-    kept = {lane.model for lane in in_force(desired, rollout).profile.lanes if lane.model} - names
-    return (*now, *(_row(model, ()) for model in before.models if model.name in kept))
+        return set()
+    outdated = {lane.name for lane in lanes}.intersection(outdated_lanes)
+    had = [before.model_of(lane).adapters for lane in before.lanes if lane.name in outdated]
+    return {name for name in model.adapters for adapters in had if name not in adapters}
 
 
 def _refused(lanes: list[LaneSpec], plan: Plan, engine_of: Callable[[str], Engine]) -> dict[str, str] | None:
@@ -60,11 +87,11 @@ def _refused(lanes: list[LaneSpec], plan: Plan, engine_of: Callable[[str], Engin
     return found
 
 
-def _earlier_names(model: ModelSpec, profile: Profile, before: Profile | None, names: set[str]) -> Iterator[str]:
-    """Yield what the model of this one's lanes was called before, where nothing is called so now."""
+def _earlier_names(lanes: Iterable[LaneSpec], before: Profile | None, names: set[str]) -> Iterator[str]:
+    """Yield what the model of these lanes was called before, where nothing is called so now."""
     earlier = {lane.name: lane for lane in before.lanes} if before is not None else {}
-    for lane in profile.lanes:
-        if before is not None and lane.name in earlier and profile.model_of(lane) is model:
+    for lane in lanes:
+        if before is not None and lane.name in earlier:
             was = before.model_of(earlier[lane.name])
             yield from (name for name in (was.name, *was.aliases) if name not in names)
 

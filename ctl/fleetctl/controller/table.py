@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controller.route_models import route_models
+from fleetctl.controller.route_models import open_lanes, route_models
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.eviction_guard import effective_guard
@@ -15,7 +15,7 @@ from fleetctl.core.overload import effective_step
 from fleetctl.core.perf.step import step_model
 from fleetctl.core.plan.launch_identity import launched_as
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX
-from fleetctl.core.rollout.in_force import by_revision, digests, hidden_lanes, in_force
+from fleetctl.core.rollout.in_force import by_revision, digests, in_force
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneRules, RequestRules
@@ -61,13 +61,18 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
     profile, names = desired.profile, {spec.name for spec in desired.profile.lanes}
     rates = _prefill_rates(desired, records, engine_of, started)
     served_names = started.served_names(records)
+    models = route_models(desired, started.profile_before, engine_of, started.outdated_lanes(records))
+    # While a rollout leads to a fleet of one model, that one's lanes are told apart from those that serve others yet.
+    only = profile.model.name if len(models) > 1 else ""
     return RoutingTable(
         served_names=served_names,
         fleet=desired.fleet,
         version=version,
         generation=desired.generation,
         model=profile.model.name,
-        lanes=tuple(_lane(desired, spec, memory, records, engine_of) for spec in profile.lanes),
+        lanes=tuple(
+            _lane(desired, spec, memory, records, engine_of, model=spec.model or only) for spec in profile.lanes
+        ),
         replicas=(
             *(
                 _replica(
@@ -89,7 +94,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
         key_names=dict(key_names),
         key_tiers=dict(key_tiers),
         tiers=route_tiers(profile.tiers),
-        models=route_models(desired, memory.rollout, engine_of),
+        models=models,
         **_part(RequestRules, profile.gateway),
     )
 
@@ -123,6 +128,8 @@ def _lane(
     memory: Memory,
     records: tuple[Replica, ...],
     engine_of: Callable[[str], Engine],
+    *,
+    model: str,
 ) -> RouteLane:
     planned = desired.plan.lane(spec.name)
     serving = [r for r in records if r.lane == spec.name and r.state is ReplicaState.READY]
@@ -137,7 +144,7 @@ def _lane(
         lacks_replicas=lane_memory.lost_since is not None,
         replacement_s=expected_replacement_s(planned, records) if is_replaced else None,
         engine=visible_engine(engine_of, spec).name,
-        model=spec.model,
+        model=model,
         max_tokens_cap=max_tokens_cap(desired.profile),
         context_tokens_cap=context_tokens_cap(desired, spec),
         cap_context=desired.profile.control.ladder.cap_context,
@@ -216,6 +223,15 @@ class _Started:
         self._now = digests(desired.profile, desired.plan) if stable is not None else {}
         self._then = digests(stable.profile, stable.plan) if stable is not None else {}
 
+    @property
+    def profile_before(self) -> Profile | None:
+        """Return the profile that a rollout comes from. None: none is under way."""
+        return self.before.profile if self.before is not None else None
+
+    def outdated_lanes(self, records: Iterable[Replica]) -> frozenset[str]:
+        """Return the lanes of which a replica of that revision still serves."""
+        return frozenset(r.lane for r in records if r.state is ReplicaState.READY and self.is_before(r))
+
     def is_before(self, record: Replica) -> bool:
         """Whether a replica is of the revision that a rollout comes from."""
         if self.before is None or record.launch_digest == self._now.get(record.lane):
@@ -245,9 +261,8 @@ class _Started:
 def _open_lanes(desired: Desired, rollout: Rollout | None, records: tuple[Replica, ...]) -> Desired:
     """Return the fleet as in force, without the new lanes that no replica serves yet."""
     desired = in_force(desired, rollout)
-    hidden = hidden_lanes(desired, rollout, records)
-    open_models = {spec.model for spec in desired.profile.lanes if spec.name not in hidden}
-    hidden = frozenset(spec.name for spec in desired.profile.lanes if spec.name in hidden and spec.model in open_models)
+    shown = open_lanes(desired, rollout, records)
+    hidden = {spec.name for spec in desired.profile.lanes} - shown
     if not hidden:
         return desired
     lanes = tuple(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.config.profile import profile_hash
-from fleetctl.errors import BudgetExceededError, ConfigError, joined
+from fleetctl.errors import BudgetExceededError, ConfigError, FleetctlError, joined
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.operations.model_moves import model_move_refusal
 from fleetctl.operations.multi_node import multi_node_errors
 from fleetctl.operations.profile_errors import keyring_errors
 from fleetctl.units import format_usd
@@ -47,11 +48,16 @@ def check_plan(
         )
 
 
-def move_refusal(site: Site, profile: Profile) -> ConfigError | None:
-    """Return why a gateway that lives takes no other port or address: its clients hold the old one, and so does its socket."""
+def move_refusal(site: Site, profile: Profile) -> FleetctlError | None:
+    """Return what of a fleet that is up cannot move: its gateway to another address, a lane to another model.
+
+    A gateway's clients hold its address, and so does its socket.
+    """
     before = site.store.fleet(profile.name)
     if before is None or before.phase is not DesiredPhase.UP or not site.host.processes(profile.name).is_any:
         return None
+    if refusal := model_move_refusal(before, profile):
+        return refusal
     old, new = before.profile.gateway, profile.gateway
     if (old.host, old.port) == (new.host, new.port):
         return None

@@ -40,7 +40,7 @@ def in_force(desired: Desired, rollout: Rollout | None) -> Desired:
     before = {lane.name for lane in stable.profile.lanes}
     names = {lane.name for lane in desired.profile.lanes}
     kept = [
-        _kept(lane, rollout)
+        _kept(lane if lane.model or not desired.profile.names_models else _named(lane, stable.profile), rollout)
         for lane in stable.profile.lanes
         if lane.name not in names and _is_as_before(lane.name, desired, rollout)
     ]
@@ -62,6 +62,11 @@ def _is_as_before(lane: str, desired: Desired, rollout: Rollout) -> bool:
         return True
     found = rollout.lanes.get(lane)
     return found is not None and found.phase in _AS_BEFORE
+
+
+def _named(spec: LaneSpec, profile: Profile) -> LaneSpec:
+    """Return a lane of a fleet of one model as it is called in a fleet of several."""
+    return replace(spec, model=profile.model.name)
 
 
 def _kept(spec: LaneSpec, rollout: Rollout) -> LaneSpec:
