@@ -174,10 +174,17 @@ class PodWorker:
         await asyncio.gather(probing, return_exceptions=True)
         shown_code = code if code >= 0 else 128 - code
         reason = container.killed_for or ("Completed" if code == 0 else "Error")
-        container.state, container.is_ready = _ended(shown_code, reason, began_at), False
+        last_words = self._last_words(container) if code else ""
+        container.state, container.is_ready = _ended(shown_code, reason, began_at, message=last_words), False
         container.killed_for = ""
         await self._report()
         return shown_code
+
+    def _last_words(self, container: ContainerState) -> str:
+        """Return the end of a container's log, where its specification has kubelet keep that of a failure."""
+        if container.spec.get("terminationMessagePolicy") != "FallbackToLogsOnError":
+            return ""
+        return self.log(container.spec["name"]).read_text(errors="replace")[-2048:]
 
     async def _probe(self, container: ContainerState) -> None:
         """Look at a running container by its probes: the start-up probe first, then the other two."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.keys import with_secrets
 from fleetctl.core.transitions import create_refused, node_created
+from fleetctl.engine_kit.containers import container_launch
 from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import AmbiguousOutcomeError, EngineMissingError, FleetctlError, ThrottledError, UnobtainableError
 from fleetctl.model.desired import DesiredPhase
@@ -213,6 +214,7 @@ class Creator:
             gpu_count=lane_plan.gpus_each_node if command.uses_gpus else 0,
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
             cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan),
+            container=container_launch(engine, command, version=desired.profile.lane(lane).engine_version),
         )
         return replace(intent, request=request)
 

@@ -59,6 +59,15 @@ class BootProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLaunch:
+    """How an engine is started from its publisher's image, where a provider runs containers."""
+
+    image: str
+    entrypoint: tuple[str, ...]  # empty: the image's own
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequest:
     """An order for a place that runs one replica: a whole node, a share of one, or a group of several.
 
@@ -84,6 +93,7 @@ class NodeRequest:
     gpu_memory_fraction: float = 0.0  # of each of them, that the engine takes; 0: not known
     cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever it takes
     node_count: int = 1  # machines the replica spans
+    container: ContainerLaunch | None = None  # the same engine out of an image; None: its package names none
 
     def command(self, rank: int, *, leader_host: str) -> tuple[str, ...]:
         """Return the command of one of the replica's machines once its leader's address is known; rank 0 is the leader."""

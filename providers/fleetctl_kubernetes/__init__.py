@@ -1,0 +1,1 @@
+"""The Kubernetes provider: each replica is a pod of an existing cluster."""

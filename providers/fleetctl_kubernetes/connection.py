@@ -1,0 +1,173 @@
+"""The API server: calls of the official client as JSON, off the event loop, its errors in fleetctl's words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import (
+    AmbiguousOutcomeError,
+    CredentialsError,
+    FleetctlError,
+    ProviderError,
+    QuotaError,
+    ThrottledError,
+)
+
+if TYPE_CHECKING:
+    from fleetctl_kubernetes.settings import ClusterSettings
+
+Object = dict[str, Any]
+Verb = Callable[..., Any]
+# To connect, and between two reads; the API server ends a request of its own after 60 s.
+_TIMEOUT_S = (5.0, 20.0)
+_RETRY_S = 1.0
+_MESSAGE_MAX = 600
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # of the pod we run in
+
+
+class NotThereError(ProviderError):
+    """The object does not exist."""
+
+
+class ConflictError(ProviderError):
+    """There is one of that name already, or it has changed meanwhile."""
+
+
+class ClusterConnection:
+    """One API server, reached as kubectl would; the client is imported at the first call: that takes a second."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._namespace = settings.namespace
+
+    @property
+    def namespace(self) -> str:
+        """The namespace worked in: the one that was named, else the context's, else `default`."""
+        self.client()
+        return self._namespace or "default"
+
+    def client(self) -> Any:  # noqa: ANN401  # kubernetes.client.ApiClient, which has no types
+        """Return the client, connected by the kubeconfig or, in a pod without one, by its service account."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._connected()
+            return self._client
+
+    async def read(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
+        """Return the answer of a call that changes nothing. Raises ProviderError."""
+        return await asyncio.to_thread(partial(self.call, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
+
+    async def change(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
+        """Return the answer of a call that changes something. Raises AmbiguousOutcomeError where there was none."""
+        return await asyncio.to_thread(partial(self.call, api, verb, *arguments, changes=True, **options))
+
+    def call(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> Object:
+        """Make one call of the client's class `api` and return its JSON."""
+        return json.loads(self.text(api, verb, *arguments, changes=changes, **options) or b"{}")  # type: ignore[no-any-return]  # an object
+
+    def text(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> bytes:
+        """Return an answer as it came. A token that has expired is read anew once."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        for is_last in (False, True):
+            connection = self.client()
+            try:
+                return self._once(connection, api, verb, *arguments, **options)
+            except ApiException as exc:
+                if exc.status != 401 or is_last:
+                    raise _translated(exc, f"{verb} {' '.join(map(str, arguments[:1]))}", changes=changes) from exc
+                self._forget(connection)
+            except (HTTPError, OSError) as exc:
+                message = f"the API server does not answer {verb}: {exc}"
+                hint = "look at it with `kubectl get --raw /readyz`"
+                raise (AmbiguousOutcomeError if changes else ProviderError)(message, hint=hint) from exc
+        raise AssertionError("the second try returns or raises")
+
+    def _once(self, connection: Any, api: str, verb: str, *arguments: object, **options: object) -> bytes:  # noqa: ANN401  # untyped
+        from kubernetes import client
+
+        method: Verb = getattr(getattr(client, api)(connection), verb)
+        answer = method(*arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options)
+        data: bytes = answer.data
+        return data
+
+    def _forget(self, connection: Any) -> None:  # noqa: ANN401  # untyped
+        with self._lock:
+            if self._client is connection:
+                self._client = None
+
+    def _connected(self) -> Any:  # noqa: ANN401  # untyped
+        from kubernetes import client, config
+        from kubernetes.config.config_exception import ConfigException
+
+        configuration = client.Configuration()
+        try:
+            try:
+                files, context = self._settings.kubeconfig or None, self._settings.context or None
+                config.load_kube_config(config_file=files, context=context, client_configuration=configuration)
+                if not self._namespace:
+                    self._namespace = _contexts_namespace(files, context)
+            except ConfigException:
+                if self._settings.context:
+                    raise
+                config.load_incluster_config(client_configuration=configuration)
+                self._namespace = self._namespace or _OWN_NAMESPACE.read_text().strip()
+        except (ConfigException, OSError, ValueError) as exc:
+            raise CredentialsError(
+                f"no cluster to work in: {exc}",
+                hint="set KUBECONFIG, and FLEETCTL_KUBE_CONTEXT where another than its current context is meant",
+            ) from exc
+        configuration.retries = False  # what is tried again is the controller's to decide
+        configuration.connection_pool_maxsize = 16
+        return client.ApiClient(configuration)
+
+
+def _contexts_namespace(files: str | None, context: str | None) -> str:
+    from kubernetes import config
+
+    contexts, current = config.list_kube_config_contexts(config_file=files)
+    chosen = next((each for each in contexts if each["name"] == context), current)
+    return str(chosen["context"].get("namespace", ""))
+
+
+def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa: ANN401, PLR0911  # one meaning each
+    status, message = exc.status, _message(exc)
+    if status == 404:
+        return NotThereError(f"{what}: {message}")
+    if status == 409:
+        return ConflictError(f"{what}: {message}")
+    if status == 403 and "exceeded quota" in message:
+        hint = "`kubectl describe resourcequota` shows it; raise it, or plan fewer replicas"
+        return QuotaError(message, quota=_quota(message), hint=hint)
+    if status in (401, 403):
+        hint = "log in again, or have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
+        return CredentialsError(f"{what}: {message}", hint=hint)
+    if status == 429:
+        again_s = _RETRY_S
+        with suppress(KeyError, TypeError, ValueError):
+            again_s = float(exc.headers["Retry-After"])
+        return ThrottledError(f"{what}: {message}", retry_after_s=again_s)
+    if status >= 500 and changes:
+        return AmbiguousOutcomeError(f"{what}: {status} {message}")
+    return ProviderError(f"{what}: {status} {message}")
+
+
+def _message(exc: Any) -> str:  # noqa: ANN401  # untyped
+    text = str(exc.reason)
+    with suppress(ValueError, TypeError, AttributeError):
+        text = json.loads(exc.body)["message"]
+    return text[:_MESSAGE_MAX]
+
+
+def _quota(message: str) -> str:
+    return message.partition("exceeded quota: ")[2].partition(",")[0] or "of the namespace"

@@ -1,0 +1,159 @@
+"""The pod of an order, and the secret beside it: values in, manifests out."""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fleetctl import codec
+from fleetctl.errors import ProviderError
+from fleetctl_kubernetes import placement
+from fleetctl_kubernetes.settings import IMAGE, LANE, ORDER, REPLICA, fleet_labels, fleet_name, label_value, pod_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fleetctl.model.node import NodeRequest
+    from fleetctl_kubernetes.orders import Order
+
+Object = dict[str, Any]
+POD_IP = "POD_IP"
+# Kubernetes expands it in a container's command, as it does the names in model/node.py.
+OWN_ADDRESS = f"$({POD_IP})"
+PORT = 8000
+# Until SIGTERM, in which the gateway takes a pod that somebody deletes out of rotation: twice the interval of listings.
+_BEFORE_SIGTERM_S = 2
+_GRACE_S = 75  # of an eviction: what vLLM takes to drain, 45 s, and time to see it begin
+
+
+def order_of(request: NodeRequest) -> Order:
+    """Return what is kept of an order in its pod."""
+    from fleetctl_kubernetes.orders import Order
+
+    return Order(
+        token=request.token,
+        owner=request.owner,
+        fleet=request.fleet,
+        replica_id=request.replica_id,
+        market=request.market,
+        offering=request.offering,
+        port=request.port,
+    )
+
+
+def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[str, ...]) -> Object:
+    """Return a request's pod. `image` is for engines that name none, `anchor` what it is owned by; `secrets` are the names of variables kept in its Secret."""
+    labels = {
+        **fleet_labels(request.owner, request.fleet),
+        LANE: label_value(request.lane),
+        REPLICA: label_value(request.replica_id),
+    }
+    spread_over = {name: labels[name] for name in labels if name != REPLICA}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(request.owner, request.token),
+            "labels": labels,
+            "annotations": {ORDER: codec.encode(order_of(request)).decode()},
+            "ownerReferences": [_reference(anchor)],
+        },
+        "spec": {
+            # A node that ended never runs again: its replica is replaced by another, with another token.
+            "restartPolicy": "Never",
+            "serviceAccountName": fleet_name(request.owner, request.fleet),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": _GRACE_S,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "affinity": placement.affinity(request.offering, request.market),
+            "tolerations": placement.tolerations(request.market, needs_gpus=request.gpu_count > 0),
+            "topologySpreadConstraints": placement.spread(spread_over),
+            "containers": [_container(request, image, secrets)],
+            # Tensor-parallel workers talk through shared memory, of which a container has 64 MiB by default.
+            "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
+        },
+    }
+
+
+def secret_of(request: NodeRequest, values: Mapping[str, str], pod: Object) -> Object:
+    """Return the Secret of a pod's resolved variables; it goes with the pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": pod_name(request.owner, request.token),
+            "labels": fleet_labels(request.owner, request.fleet),
+            "ownerReferences": [{**_reference(pod), "controller": False}],
+        },
+        "type": "Opaque",
+        "data": {name: base64.b64encode(value.encode()).decode() for name, value in sorted(values.items())},
+    }
+
+
+def grace_period(grace_s: float) -> int:
+    """Return a grace in whole seconds; 0 would take the pod off the list while its engine may still run."""
+    return max(1, math.ceil(grace_s))
+
+
+def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Object:
+    plain = [
+        {"name": name, "value": literal(value)} for name, value in sorted(request.env.items()) if name not in secrets
+    ]
+    kept = {"name": pod_name(request.owner, request.token)}
+    secret = [{"name": name, "valueFrom": {"secretKeyRef": {**kept, "key": name}}} for name in secrets]
+    address = {"name": POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    gpus = {placement.GPU: str(request.gpu_count)} if request.gpu_count else {}
+    return {
+        "name": "engine",
+        **_command(request, image),
+        "env": [address, *plain, *secret],
+        "ports": [{"name": "http", "containerPort": request.port}],
+        "readinessProbe": {"tcpSocket": {"port": request.port}, "periodSeconds": 2},
+        "lifecycle": {"preStop": {"sleep": {"seconds": _BEFORE_SIGTERM_S}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"limits": gpus},
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108  # the container's own
+    }
+
+
+def _command(request: NodeRequest, image: str) -> Object:
+    """Return the image and the words: in a publisher's image those after its entry point, else the command as it is."""
+    container = request.container
+    if container is not None:
+        words: Object = {"command": _literals(container.entrypoint)} if container.entrypoint else {}
+        return {"image": container.image, **words, "args": _literals(container.args)}
+    if not image:
+        raise ProviderError(
+            f"{request.replica_id}: its engine names no container image", hint=f"set {IMAGE} to one that holds it"
+        )
+    program, *arguments = request.argv
+    # An engine of this interpreter's packages is started by the image's interpreter.
+    return {"image": image, "command": _literals(["python3" if program == sys.executable else program, *arguments])}
+
+
+def literal(word: str) -> str:
+    """Return a word that Kubernetes expands to this one: it reads $(NAME) as a variable and $$ as a dollar.
+
+    Our own address is left to be expanded.
+    """
+    return word.replace("$", "$$").replace(f"${OWN_ADDRESS}", OWN_ADDRESS)
+
+
+def _literals(words: Iterable[str]) -> list[str]:
+    return [literal(word) for word in words]
+
+
+def _reference(owner: Object) -> Object:
+    """Return that something goes with its owner; a controller, so that `kubectl drain` takes it for no naked pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }

@@ -1,0 +1,76 @@
+"""What an existing cluster offers: the GPUs of its nodes, in shares, by product, zone and market. They are there, so they cost nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleetctl.catalogue.known import load_catalogue
+from fleetctl.model.catalogue import Market, Offering
+from fleetctl_kubernetes import placement
+from fleetctl_kubernetes.notices import is_leaving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Object = dict[str, Any]
+# From the create call until the engine's process may start, where a node has room and the image.
+_BOOT_S = 5.0
+
+
+class _Kind(NamedTuple):
+    product: str
+    region: str
+    zone: str
+    market: Market
+
+
+def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
+    """Return one, two, four ... of each kind of GPU, up to what its largest node has."""
+    largest: dict[_Kind, int] = defaultdict(int)
+    there: dict[tuple[str, str], int] = defaultdict(int)  # by product and zone, of both markets
+    notices: dict[_Kind, float] = {}
+    for node in nodes:
+        labels, count = node["metadata"].get("labels", {}), _gpus(node)
+        if not count or is_leaving(node):
+            continue
+        market, notice_s = placement.market_of(labels)
+        zone = labels.get(placement.ZONE, placement.ANY_ZONE)
+        kind = _Kind(labels.get(placement.PRODUCT, "gpu"), labels.get(placement.REGION, ""), zone, market)
+        largest[kind] = max(largest[kind], count)
+        there[kind.product, zone] += count
+        notices[kind] = notice_s
+    known = tuple(load_catalogue().gpus)
+    return tuple(
+        offering
+        for kind, most in sorted(largest.items())
+        for offering in _shares(kind, most, there[kind.product, kind.zone], notices[kind], known)
+    )
+
+
+def gpu_name(product: str, known: Iterable[str]) -> str:
+    """Return the catalogue's name for what the device plugin's discovery calls a GPU; itself where it knows none."""
+    parts = set(product.upper().split("-"))
+    fitting = [name for name in known if set(name.upper().split("-")) <= parts]
+    return max(fitting, key=lambda name: (name.count("-"), len(name)), default=product)
+
+
+def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[str, ...]) -> Iterator[Offering]:
+    for count in sorted({1, most, *(2**n for n in range(most.bit_length()) if 2**n <= most)}):
+        yield Offering(
+            provider="kubernetes",
+            instance_type=placement.instance_type(count, kind.product),
+            gpu=gpu_name(kind.product, known),
+            gpu_count=count,
+            region=kind.region,
+            zone=kind.zone,
+            market=kind.market,
+            price_usd_per_hour=0.0,
+            boot_s=_BOOT_S,
+            notice_s=notice_s,
+            pool_gpus=there,
+        )
+
+
+def _gpus(node: Object) -> int:
+    return int(node.get("status", {}).get("allocatable", {}).get(placement.GPU, 0))

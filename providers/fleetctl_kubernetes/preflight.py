@@ -1,0 +1,93 @@
+"""What would fail in a cluster, looked at before anything is created: the API server, the namespace, rights, GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import ProviderError
+from fleetctl.model.preflight import Finding, Verdict
+from fleetctl_kubernetes.connection import NotThereError
+from fleetctl_kubernetes.settings import NAMESPACE
+
+if TYPE_CHECKING:
+    from fleetctl.model.preflight import PlannedNodes
+    from fleetctl_kubernetes.connection import ClusterConnection
+
+# What the provider does in its namespace; a Role with these is all that it needs there.
+RIGHTS = (
+    *((verb, "pods") for verb in ("create", "get", "list", "delete")),
+    *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
+    *((verb, "serviceaccounts") for verb in ("create", "get", "patch", "delete")),
+    *((verb, "secrets") for verb in ("create",)),
+    ("get", "pods/log"),
+)
+# For offerings and for notices; of the whole cluster.
+NODE_RIGHTS = (("list", "nodes"),)
+
+
+async def judge(connection: ClusterConnection, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+    """Return the findings; where the API server does not answer that alone is one."""
+    version = await connection.read("VersionApi", "get_code")
+    answered = f"API server {version.get('gitVersion', '?')}, namespace {connection.namespace}"
+    findings = [Finding(name="cluster", verdict=Verdict.OK, detail=answered)]
+    findings.append(await _namespace(connection))
+    findings.append(await _rights(connection))
+    if nodes:
+        findings.append(_gpus(nodes))
+    return tuple(findings)
+
+
+async def _namespace(connection: ClusterConnection) -> Finding:
+    name = connection.namespace
+    try:
+        found = await connection.read("CoreV1Api", "read_namespace", name)
+    except NotThereError:
+        hint = f"kubectl create namespace {name}, or name another in {NAMESPACE}"
+        return Finding(name="namespace", verdict=Verdict.FAIL, detail=f"{name} does not exist", hint=hint)
+    except ProviderError as exc:
+        hint = "whether pods can be made there shows once they are ordered"
+        return Finding(name="namespace", verdict=Verdict.WARN, detail=f"{name}: {exc.message}", hint=hint)
+    phase = found.get("status", {}).get("phase", "Active")
+    if phase != "Active":
+        hint = "wait until it has gone, and create it again"
+        return Finding(name="namespace", verdict=Verdict.FAIL, detail=f"{name} is {phase}", hint=hint)
+    return Finding(name="namespace", verdict=Verdict.OK, detail=f"{name} is {phase}")
+
+
+async def _rights(connection: ClusterConnection) -> Finding:
+    missing = [
+        f"{verb} {what}" for verb, what in RIGHTS if not await _may(connection, verb, what, connection.namespace)
+    ]
+    missing += [f"{verb} {what} (cluster)" for verb, what in NODE_RIGHTS if not await _may(connection, verb, what, "")]
+    if missing:
+        hint = f"have them granted; see `kubectl auth can-i --list -n {connection.namespace}`"
+        return Finding(name="rights", verdict=Verdict.FAIL, detail=f"not allowed: {', '.join(missing)}", hint=hint)
+    return Finding(name="rights", verdict=Verdict.OK, detail=f"all {len(RIGHTS) + len(NODE_RIGHTS)} that are needed")
+
+
+async def _may(connection: ClusterConnection, verb: str, what: str, namespace: str) -> bool:
+    resource, _, subresource = what.partition("/")
+    attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
+    review = {"spec": {"resourceAttributes": attributes}}
+    answer = await connection.read("AuthorizationV1Api", "create_self_subject_access_review", review)
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
+    """Return whether the cluster has the GPUs in all; what others hold of them shows when pods are scheduled."""
+    wanted: dict[tuple[str, str], int] = {}
+    there: dict[tuple[str, str], int] = {}
+    for each in nodes:
+        pool = (each.offering.gpu, each.offering.zone)
+        wanted[pool] = wanted.get(pool, 0) + each.count * each.gpu_count
+        there[pool] = each.offering.pool_gpus or 0
+    short = [
+        f"{count} {pool[0]} in {pool[1]} are to be had by the plan, and its nodes have {there[pool]}"
+        for pool, count in wanted.items()
+        if count > there[pool]
+    ]
+    if short:
+        hint = "pods beyond them stay Pending until nodes are added: plan fewer, or let a cluster autoscaler add them"
+        return Finding(name="GPUs", verdict=Verdict.WARN, detail="; ".join(short), hint=hint)
+    shown = ", ".join(f"{wanted[pool]} of {there[pool]} {pool[0]} in {pool[1]}" for pool in wanted)
+    return Finding(name="GPUs", verdict=Verdict.OK, detail=shown)

@@ -1,0 +1,272 @@
+"""The Kubernetes provider: every node is a pod in one namespace of an existing cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import AmbiguousOutcomeError, ConfigError, CredentialsError, FleetctlError, ProviderError
+from fleetctl.model.log import LogChunk
+from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPace
+from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
+from fleetctl_kubernetes import manifest
+from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NotThereError
+from fleetctl_kubernetes.orders import node_of, order_in
+from fleetctl_kubernetes.records import FleetRecords, ended_in, is_owned
+from fleetctl_kubernetes.settings import (
+    MANAGED_BY,
+    MANAGER,
+    OWNER,
+    REPLICA,
+    VARIABLES,
+    ClusterSettings,
+    fleet_labels,
+    label_value,
+    pod_name,
+    selector,
+)
+
+if TYPE_CHECKING:
+    from fleetctl.clock import Clock
+    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.node import Node, NodeRequest, Notice
+    from fleetctl.model.preflight import Finding, PlannedNodes
+    from fleetctl.model.shared import SharedResource
+    from fleetctl.ports.provider import ResolveSecrets
+
+Object = dict[str, Any]
+_CORE = "CoreV1Api"
+_BATCH_MAX = 16
+_PRUNE_EVERY_S = 60.0
+_LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
+
+
+class KubernetesProvider:
+    """Implements ports.Provider, SharedResources, Preflight and NodeLogs.
+
+    A node's id is its pod's name, which follows from the order's token: the API server itself refuses a second one. Any
+    number of processes may use it on the same nodes.
+    """
+
+    name = "kubernetes"
+
+    def __init__(self, clock: Clock | None = None, *, settings: ClusterSettings | None = None) -> None:
+        self._clock = clock or SYSTEM_CLOCK
+        self._settings = settings or ClusterSettings.of_environment()
+        self._connection = ClusterConnection(self._settings)
+        self._records = FleetRecords(self._connection, self._clock)
+        self._pruned_s: dict[tuple[str, str], float] = {}
+        self.pace = ProviderPace(
+            list_interval_s=1.0, list_latency_s=0.1, list_deadline_s=30.0, describe_deadline_s=30.0,
+            offerings_deadline_s=30.0, preflight_deadline_s=30.0, create_deadline_s=90.0, create_settles_s=25.0,
+        )  # fmt: skip
+        self.capabilities = ProviderCapabilities(
+            batch_max=_BATCH_MAX, shared=self, preflight=self, logs=self, variables=VARIABLES
+        )
+
+    async def offerings(self) -> tuple[Offering, ...]:
+        """Return shares of the GPUs that the cluster's nodes have, which cost nothing more."""
+        from fleetctl_kubernetes.offerings import offerings_of
+
+        return await asyncio.to_thread(lambda: offerings_of(self._connection.call(_CORE, "list_node")["items"]))
+
+    async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
+        """Return the same port of the pod's own address, which Kubernetes fills in when it starts the container."""
+        del avoid  # every pod has all ports of its own address
+        return (ListenAddress(host=manifest.OWN_ADDRESS, port=manifest.PORT),) * count
+
+    async def create(
+        self, requests: tuple[NodeRequest, ...], *, resolve_secrets: ResolveSecrets
+    ) -> tuple[CreateResult, ...]:
+        """Create a pod each; a name follows from a token, so none has two, whoever asks and however the first asker died."""
+        fleets = {(request.owner, request.fleet) for request in requests}
+        anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
+        creates = (self._result(each, anchors[each.owner, each.fleet], resolve_secrets) for each in requests)
+        return tuple(await asyncio.gather(*creates))
+
+    async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
+        """Return the fleet's pods as nodes, and the records of those that were stopped in the last hour."""
+        as_of = self._clock.now()
+        labels = fleet_labels(owner, fleet)
+        listing, anchor, notices = await asyncio.gather(
+            self._connection.read(
+                _CORE, "list_namespaced_pod", await self._namespace(), label_selector=selector(labels)
+            ),
+            self._records.anchor(owner, fleet),
+            self._notices(),
+        )
+        ended = ended_in(anchor)
+        pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
+        nodes = [node_of(pod, is_stopped=name in ended, notices=notices) for name, pod in pods.items()]
+        nodes += [record.node() for name, record in ended.items() if name not in pods]
+        await self._prune(owner, fleet, ended, set(pods))
+        return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
+
+    async def describe(self, token: str, *, owner: str) -> Node | None:
+        """Return an order's pod as a node, or its record; None: there is neither."""
+        name = pod_name(owner, token)
+        pod = await self._pod(name)
+        if pod is not None and is_owned(pod, owner):
+            order = order_in(pod)
+            ended = ended_in(await self._records.anchor(owner, order.fleet))
+            return node_of(pod, is_stopped=name in ended, notices=await self._notices())
+        return await self._recorded(name, owner)
+
+    async def stop(self, node_id: str, *, grace_s: float) -> None:
+        """Remember that it was stopped, then delete the pod; kubelet ends it after `grace_s` at the latest."""
+        pod = await self._pod(node_id)
+        if pod is None or (pod["metadata"].get("labels") or {}).get(MANAGED_BY) != MANAGER:
+            return
+        await self._records.note_stopped(pod)
+        body = {
+            "gracePeriodSeconds": manifest.grace_period(grace_s),
+            "preconditions": {"uid": pod["metadata"]["uid"]},
+        }
+        try:
+            await self._connection.change(
+                _CORE, "delete_namespaced_pod", node_id, await self._namespace(), body=body
+            )  # fmt: skip
+        except (NotThereError, ConflictError):
+            return  # it has gone meanwhile
+
+    def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+        """Return the service account of the fleet's pods, and the ConfigMap that owns them."""
+        return self._records.needed(owner, fleet)
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Apply it server-side, as the field manager `fleetctl`."""
+        await self._records.prepare(resource)
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Delete it, if it is ours."""
+        await self._records.teardown(resource)
+
+    async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+        """Return what the cluster, the namespace and the rights in it say to these nodes."""
+        from fleetctl_kubernetes.preflight import judge
+
+        return await judge(self._connection, nodes)
+
+    async def read_log(self, *, owner: str, fleet: str, replica_id: str, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of what a replica's container wrote, while its pod is there."""
+        labels = {**fleet_labels(owner, fleet), REPLICA: label_value(replica_id)}
+        namespace = await self._namespace()
+        found = await self._connection.read(_CORE, "list_namespaced_pod", namespace, label_selector=selector(labels))
+        if not found["items"]:
+            return LogChunk(text="", end=0)
+        name = found["items"][0]["metadata"]["name"]
+        # The API server counts from the beginning only.
+        most = _LOG_BYTES_MAX if after is None else after + bytes_max
+        text = await asyncio.to_thread(
+            lambda: self._connection.text(_CORE, "read_namespaced_pod_log", name, namespace, limit_bytes=most)
+        )
+        piece = text[-bytes_max:] if after is None else text[after:]
+        return LogChunk(text=piece.decode(errors="replace"), end=max(len(text), after or 0))
+
+    async def _result(
+        self, request: NodeRequest, anchor: Object | None, resolve_secrets: ResolveSecrets
+    ) -> CreateResult:
+        try:
+            return CreateResult(token=request.token, node=await self._made(request, anchor, resolve_secrets))
+        except FleetctlError as exc:
+            return CreateResult(token=request.token, error=exc)
+
+    async def _made(self, request: NodeRequest, anchor: Object | None, resolve_secrets: ResolveSecrets) -> Node:
+        """Return the one node of a request. Raises ProviderError, and ConfigError for secrets that lead nowhere."""
+        _check(request)
+        if anchor is None:
+            raise ProviderError(
+                f"fleet {request.fleet} has no ConfigMap of its own in {self._connection.namespace}",
+                hint="somebody deleted it: it is made again at the fleet's next `up`",
+            )
+        name = pod_name(request.owner, request.token)
+        record = ended_in(anchor).get(name)
+        resolved = resolve_secrets(request.env)
+        secrets = tuple(sorted(key for key, value in resolved.items() if value != request.env.get(key)))
+        if record is not None:
+            if not record.order.belongs_to(request):
+                raise _taken(request, record.order.replica_id)
+            pod = await self._pod(name)
+            return record.node() if pod is None else node_of(pod, is_stopped=True, notices={})
+        body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets)
+        pod = await self._posted(name, body)
+        if not order_in(pod).belongs_to(request):
+            raise _taken(request, order_in(pod).replica_id)
+        if secrets:
+            await self._keep_secret(manifest.secret_of(request, {key: resolved[key] for key in secrets}, pod))
+        return node_of(pod, is_stopped=False, notices={})
+
+    async def _posted(self, name: str, body: Object) -> Object:
+        """Return the pod of this name: made now, or there already."""
+        namespace = await self._namespace()
+        try:
+            made = await self._connection.change(
+                _CORE, "create_namespaced_pod", namespace, body, field_manager=MANAGER
+            )  # fmt: skip
+        except ConflictError:
+            found = await self._pod(name)
+            if found is None:
+                raise AmbiguousOutcomeError(
+                    f"pod {name} was there and has gone", hint="it is looked up again"
+                ) from None
+            return found
+        return {"kind": "Pod", **made}
+
+    async def _keep_secret(self, body: Object) -> None:
+        """Have the pod's Secret there: its container waits for it."""
+        try:
+            await self._connection.change(
+                _CORE, "create_namespaced_secret", await self._namespace(), body, field_manager=MANAGER
+            )  # fmt: skip
+        except ConflictError:
+            return  # made by an earlier attempt at the same order
+
+    async def _pod(self, name: str) -> Object | None:
+        try:
+            found = await self._connection.read(_CORE, "read_namespaced_pod", name, await self._namespace())
+        except NotThereError:
+            return None
+        return {"kind": "Pod", **found}
+
+    async def _recorded(self, name: str, owner: str) -> Node | None:
+        """Return the record of a pod that has gone, from whichever of the owner's fleets it was."""
+        labels = selector({MANAGED_BY: MANAGER, OWNER: label_value(owner)})
+        namespace = await self._namespace()
+        maps = await self._connection.read(_CORE, "list_namespaced_config_map", namespace, label_selector=labels)
+        record = next((found[name] for each in maps["items"] if name in (found := ended_in(each))), None)
+        return None if record is None else record.node(NodeState.GONE)
+
+    async def _notices(self) -> dict[str, Notice]:
+        """Return what is said of machines, by name; nothing where nodes may not be read."""
+        from fleetctl_kubernetes.notices import notice_of
+
+        try:
+            nodes = (await self._connection.read(_CORE, "list_node", resource_version="0"))["items"]
+        except CredentialsError:
+            return {}
+        return {node["metadata"]["name"]: notice for node in nodes if (notice := notice_of(node)) is not None}
+
+    async def _prune(self, owner: str, fleet: str, ended: dict[str, Any], living: set[str]) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._pruned_s.get((owner, fleet), float("-inf")) >= _PRUNE_EVERY_S:
+            self._pruned_s[owner, fleet] = now_s
+            await self._records.prune(owner, fleet, ended, living)
+
+    async def _namespace(self) -> str:
+        # Connecting reads files, and may start the program that gives credentials.
+        return await asyncio.to_thread(lambda: self._connection.namespace)
+
+
+def _check(request: NodeRequest) -> None:
+    if request.node_count > 1:
+        raise ProviderError(
+            f"{request.replica_id} spans {request.node_count} machines, and the Kubernetes provider makes one pod of it",
+            hint="leave launch.pipeline_parallel out of the profile",
+        )
+    if not request.argv:
+        raise ConfigError(f"{request.replica_id} has no command", hint="this is a bug in fleetctl; please report it")
+
+
+def _taken(request: NodeRequest, other: str) -> ProviderError:
+    return ProviderError(f"token {request.token} belongs to {other}, not to {request.replica_id}")

@@ -1,0 +1,152 @@
+"""What a fleet's pods share: a service account without rights, and the ConfigMap that owns them and remembers the ended ones."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fleetctl import codec
+from fleetctl.errors import ProviderError
+from fleetctl.model.shared import SharedResource
+from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.orders import STOPPED, EndRecord, exit_reason, instant, order_in
+from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, OWNER, fleet_labels, fleet_name, label_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from fleetctl.clock import Clock
+    from fleetctl_kubernetes.connection import ClusterConnection
+
+Object = dict[str, Any]
+RECORDS, ACCOUNT = "records", "service-account"
+_KEPT = timedelta(hours=1)
+# A ConfigMap holds a mebibyte; a record has some 400 bytes.
+_RECORDS_MAX = 1500
+_APPLY = "application/apply-patch+yaml"
+
+
+class FleetRecords:
+    """The shared objects of fleets, each found by its fleet's own name."""
+
+    def __init__(self, connection: ClusterConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    def needed(self, owner: str, fleet: str) -> tuple[SharedResource, ...]:
+        """Return both, in the order in which they are made."""
+        return tuple(
+            SharedResource(token=f"{fleet_name(owner, fleet)}-{kind}", owner=owner, fleet=fleet, kind=kind)
+            for kind in (ACCOUNT, RECORDS)
+        )
+
+    async def prepare(self, resource: SharedResource) -> None:
+        """Apply one, as the field manager `fleetctl`; what others have set on it stays. Raises ProviderError for a stranger's."""
+        name = fleet_name(resource.owner, resource.fleet)
+        kind, verb = _KINDS[resource.kind]
+        there = await self._found(verb, name)
+        if there is not None and not is_owned(there, resource.owner):
+            raise ProviderError(
+                f"{kind} {name} in {self._connection.namespace} is somebody else's",
+                hint="nothing of it was touched: remove it, or work in another namespace",
+            )
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": kind,
+            "metadata": {"name": name, "labels": fleet_labels(resource.owner, resource.fleet)},
+        }
+        if resource.kind == ACCOUNT:
+            body["automountServiceAccountToken"] = False
+        await self._connection.change(
+            "CoreV1Api", f"patch_namespaced_{verb}", name, self._connection.namespace, body,
+            field_manager=MANAGER, force=True, _content_type=_APPLY,
+        )  # fmt: skip
+
+    async def teardown(self, resource: SharedResource) -> None:
+        """Delete one, if it is ours; with the records go whatever pods of the fleet are still there."""
+        name = fleet_name(resource.owner, resource.fleet)
+        _, verb = _KINDS[resource.kind]
+        there = await self._found(verb, name)
+        if there is None or not is_owned(there, resource.owner):
+            return
+        body = {"preconditions": {"uid": there["metadata"]["uid"]}, "propagationPolicy": "Background"}
+        with suppress(NotThereError, ConflictError):  # it has gone meanwhile
+            await self._connection.change(
+                "CoreV1Api", f"delete_namespaced_{verb}", name, self._connection.namespace, body=body
+            )  # fmt: skip
+
+    async def anchor(self, owner: str, fleet: str) -> Object | None:
+        """Return the ConfigMap of a fleet; None: it was not prepared, or is torn down."""
+        found = await self._found("config_map", fleet_name(owner, fleet))
+        return {"kind": "ConfigMap", **found} if found is not None and is_owned(found, owner) else None
+
+    async def note_stopped(self, pod: Object) -> None:
+        """Remember a pod that is about to be deleted by us; what it ended with by itself is kept."""
+        order = order_in(pod)
+        record = EndRecord(
+            order=order,
+            host=pod.get("status", {}).get("podIP", ""),
+            created_at=instant(pod["metadata"]["creationTimestamp"]),
+            ended_at=self._clock.now(),
+            exit_reason=exit_reason(pod) or STOPPED,
+        )
+        await self._merge(order.owner, order.fleet, {pod["metadata"]["name"]: codec.encode(record).decode()})
+
+    async def prune(self, owner: str, fleet: str, ended: Mapping[str, EndRecord], living: set[str]) -> None:
+        """Forget what ended over an hour ago and has no pod any more, and the oldest beyond what a ConfigMap holds."""
+        old = expired(ended, living, now=self._clock.now())
+        if old:
+            await self._merge(owner, fleet, dict.fromkeys(old))
+
+    async def _found(self, verb: str, name: str) -> Object | None:
+        try:
+            place = (name, self._connection.namespace)
+            return await self._connection.read("CoreV1Api", f"read_namespaced_{verb}", *place)
+        except NotThereError:
+            return None
+
+    async def _merge(self, owner: str, fleet: str, entries: Mapping[str, str | None]) -> None:
+        # Keys of their own in a merge patch: whoever else writes one at this moment takes nothing of it back.
+        place = (fleet_name(owner, fleet), self._connection.namespace)
+        try:
+            await self._connection.change(
+                "CoreV1Api", "patch_namespaced_config_map", *place, {"data": dict(entries)},
+                field_manager=MANAGER, _content_type="application/merge-patch+json",
+            )  # fmt: skip
+        except NotThereError:
+            return  # the fleet is torn down, and its pods with it: nobody asks after them
+
+
+def ended_in(anchor: Object | None) -> dict[str, EndRecord]:
+    """Return the records of a fleet's ConfigMap by the pod's name; what cannot be read was not written by us."""
+    found: dict[str, EndRecord] = {}
+    for name, text in ((anchor or {}).get("data") or {}).items():
+        try:
+            found[name] = codec.decode(EndRecord, text.encode())
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+def expired(ended: Mapping[str, EndRecord], living: set[str], *, now: datetime) -> list[str]:
+    """Return the names of records that are not kept any longer."""
+    over = {name: record for name, record in ended.items() if name not in living}
+    latest_first = sorted(over, key=lambda name: over[name].ended_at, reverse=True)
+    return [
+        name
+        for place, name in enumerate(latest_first)
+        if place >= _RECORDS_MAX or now - over[name].ended_at > _KEPT
+    ]  # fmt: skip
+
+
+def is_owned(item: Object, owner: str) -> bool:
+    """Whether an object is this store's by its labels."""
+    labels = item["metadata"].get("labels") or {}
+    return labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER) == label_value(owner)
+
+
+_KINDS = {RECORDS: ("ConfigMap", "config_map"), ACCOUNT: ("ServiceAccount", "service_account")}
