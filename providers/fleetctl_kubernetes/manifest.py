@@ -8,8 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fleetctl import codec
+from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.errors import ProviderError
-from fleetctl_kubernetes import placement
+from fleetctl_kubernetes.placement import labels_of
 from fleetctl_kubernetes.settings import IMAGE, LANE, ORDER, REPLICA, fleet_labels, fleet_name, label_value, pod_name
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _GRACE_S,
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": placement.affinity(request.offering, request.market),
-            "tolerations": placement.tolerations(request.market, needs_gpus=request.gpu_count > 0),
-            "topologySpreadConstraints": placement.spread(spread_over),
+            "affinity": kubernetes_nodes.affinity(request.market, labels_of(request.offering)),
+            "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
+            "topologySpreadConstraints": kubernetes_nodes.spread(spread_over),
             "containers": [_container(request, image, secrets)],
             # Tensor-parallel workers talk through shared memory, of which a container has 64 MiB by default.
             "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
@@ -105,7 +106,7 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Ob
     kept = {"name": pod_name(request.owner, request.token)}
     secret = [{"name": name, "valueFrom": {"secretKeyRef": {**kept, "key": name}}} for name in secrets]
     address = {"name": POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    gpus = {placement.GPU: str(request.gpu_count)} if request.gpu_count else {}
+    gpus = {kubernetes_nodes.GPU: str(request.gpu_count)} if request.gpu_count else {}
     return {
         "name": "engine",
         **_command(request, image),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl_kubernetes import placement
 from fleetctl_kubernetes.notices import is_leaving
+from fleetctl_kubernetes.placement import ANY_ZONE, instance_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,9 +35,9 @@ def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
         labels, count = node["metadata"].get("labels", {}), _gpus(node)
         if not count or is_leaving(node):
             continue
-        market, notice_s = placement.market_of(labels)
-        zone = labels.get(placement.ZONE, placement.ANY_ZONE)
-        kind = _Kind(labels.get(placement.PRODUCT, "gpu"), labels.get(placement.REGION, ""), zone, market)
+        market, notice_s = kubernetes_nodes.market_of(labels)
+        zone = labels.get(kubernetes_nodes.ZONE, ANY_ZONE)
+        kind = _Kind(labels.get(kubernetes_nodes.PRODUCT, "gpu"), labels.get(kubernetes_nodes.REGION, ""), zone, market)
         largest[kind] = max(largest[kind], count)
         there[kind.product, zone] += count
         notices[kind] = notice_s
@@ -59,7 +60,7 @@ def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[st
     for count in sorted({1, most, *(2**n for n in range(most.bit_length()) if 2**n <= most)}):
         yield Offering(
             provider="kubernetes",
-            instance_type=placement.instance_type(count, kind.product),
+            instance_type=instance_type(count, kind.product),
             gpu=gpu_name(kind.product, known),
             gpu_count=count,
             region=kind.region,
@@ -73,4 +74,4 @@ def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[st
 
 
 def _gpus(node: Object) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(placement.GPU, 0))
+    return int(node.get("status", {}).get("allocatable", {}).get(kubernetes_nodes.GPU, 0))

@@ -13,7 +13,7 @@ from fleetctl.cli.site import site_of
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
-from fleetctl.operations.rendering import render_to
+from fleetctl.operations.rendering import RenderTarget, render_to
 
 
 def render(
@@ -25,10 +25,13 @@ def render(
     engine: Annotated[
         str, typer.Option("--engine", metavar="ENGINE", help="For every lane, not the profile's own.")
     ] = "",
+    target: Annotated[
+        RenderTarget, typer.Option("--target", help="What the engines are run by.")
+    ] = RenderTarget.MACHINES,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file.
+    """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file; or manifests.
 
     Beside them the fleet's alerting rules for Prometheus. Prints the files it wrote. The same profile gives the same bytes.
     """
@@ -38,6 +41,6 @@ def render(
         planned = load_plan(Path(plan))
     else:
         planned = asyncio.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
-    written = render_to(site, found.profile, planned, Path(directory), engine=engine, force=force)
+    written = render_to(site, found.profile, planned, Path(directory), engine=engine, target=target, force=force)
     write("".join(f"{path}\n" for path in written))
     Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

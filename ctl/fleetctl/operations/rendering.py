@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import msgspec
 from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
+from fleetctl.render.kubernetes import render_kubernetes
 from fleetctl.render.plan import render_plan
 from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
@@ -22,10 +24,20 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
+
+class RenderTarget(StrEnum):
+    """What launch configurations are written for."""
+
+    MACHINES = "machines"  # argv, environment, a systemd unit, a compose file
+    KUBERNETES = "kubernetes"
+
+
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
 
 
-def render(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> dict[str, str]:
+def render(
+    site: Site, profile: Profile, plan: Plan, *, engine: str = "", target: RenderTarget = RenderTarget.MACHINES
+) -> dict[str, str]:
     """Return every launch file of the plan, and the rules for Prometheus, by relative path.
 
     They are for the profile's engines, or for `engine` everywhere. An emulated lane is rendered for the engine it plays: its
@@ -36,19 +48,27 @@ def render(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> dic
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
-    files = render_plan(profile, plan, lru_cache(site.engines), override=engine) | render_rules(profile)
+    of_target = render_kubernetes if target is RenderTarget.KUBERNETES else render_plan
+    files = of_target(profile, plan, lru_cache(site.engines), override=engine) | render_rules(profile)
     return dict(sorted(files.items()))
 
 
-def render_to(
-    site: Site, profile: Profile, plan: Plan, directory: Path, *, engine: str = "", force: bool = False
+def render_to(  # noqa: PLR0913  # what it writes, where and how
+    site: Site,
+    profile: Profile,
+    plan: Plan,
+    directory: Path,
+    *,
+    engine: str = "",
+    target: RenderTarget = RenderTarget.MACHINES,
+    force: bool = False,
 ) -> list[Path]:
     """Write the launch files below `directory`, each atomically; return their paths, sorted.
 
     A file that is there and is not as this wrote it (somebody else's, or changed since) is left alone unless `force`;
     then nothing is written at all. Raises ConfigError naming every such file.
     """
-    files = render(site, profile, plan, engine=engine)
+    files = render(site, profile, plan, engine=engine, target=target)
     try:
         return _write_all(files, directory, force=force)
     except OSError as exc:

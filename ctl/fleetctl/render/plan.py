@@ -59,12 +59,7 @@ def render_plan(
     A lane that is emulated gets the files of the engine it plays. `override` names one engine for all lanes. Raises ConfigError for a value that cannot be
     written or a template that is wrong.
     """
-    strangers = {lane.lane for lane in plan.lanes} - {lane.name for lane in profile.lanes}
-    if strangers:
-        raise ConfigError(
-            f"the plan has lanes that the profile has not: {', '.join(sorted(strangers))}",
-            hint="make the plan anew: fleetctl plan PROFILE --out FILE",
-        )
+    refuse_strangers(profile, plan)
     roots = template_roots or tuple(resources.roots("templates"))
     files: dict[str, str] = {}
     for index, lane_plan in enumerate(plan.lanes):
@@ -81,6 +76,16 @@ def render_plan(
                 continue
             files[path.format(fleet=lane.fleet, lane=lane.lane)] = render_template(template, roots, lane=lane)
     return dict(sorted(files.items()))
+
+
+def refuse_strangers(profile: Profile, plan: Plan) -> None:
+    """Raise ConfigError where a plan has lanes that its profile has not."""
+    strangers = {lane.lane for lane in plan.lanes} - {lane.name for lane in profile.lanes}
+    if strangers:
+        raise ConfigError(
+            f"the plan has lanes that the profile has not: {', '.join(sorted(strangers))}",
+            hint="make the plan anew: fleetctl plan PROFILE --out FILE",
+        )
 
 
 def render_template(name: str, roots: tuple[Path, ...], **values: object) -> str:

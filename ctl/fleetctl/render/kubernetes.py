@@ -1,0 +1,227 @@
+"""A plan as Kubernetes objects, for people who apply them by their own pipeline: values in, YAML out."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from fleetctl.catalogue import kubernetes_nodes
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Market
+from fleetctl.render.lane import gather, rendered_engine
+from fleetctl.render.plan import refuse_strangers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.profile import Profile
+    from fleetctl.ports.engine import Engine
+    from fleetctl.render.lane import LaneFiles
+
+Object = dict[str, Any]
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+# Until SIGTERM, in which endpoints and gateways see that the pod leaves.
+_BEFORE_SIGTERM_S = 15
+_PROBE_S = 5
+# Interactive lanes by their order in the profile, above everything without a class; lanes that may be interrupted below.
+_PRIORITY_FIRST, _PRIORITY_STEP, _PRIORITY_INTERRUPTIBLE = 10_000, 100, -100
+
+
+def render_kubernetes(
+    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], *, override: str = ""
+) -> dict[str, str]:
+    """Return the manifests of every lane by their relative paths; the same values always give the same bytes.
+
+    Raises ConfigError for an engine that has no image, and for names that Kubernetes does not take.
+    """
+    refuse_strangers(profile, plan)
+    files = {"kubernetes/priority-classes.yaml": _documents("", [*_priority_classes(profile, plan)])}
+    for index, lane_plan in enumerate(plan.lanes):
+        spec = profile.lane(lane_plan.lane)
+        engine = rendered_engine(engine_of, spec, override)
+        is_emulated = engine_of(spec.engine).emulation(spec) is not None
+        lane = gather(profile, plan, index, engine, emulated=is_emulated)
+        if not lane.image:
+            raise ConfigError(
+                f"lane {lane.lane}: engine {lane.engine} names no container image",
+                hint="render another target, or name an engine that has one with --engine",
+            )
+        files[f"kubernetes/{lane.lane}.yaml"] = _documents(_header(lane), [*_lane_objects(lane, lane_plan)])
+    return dict(sorted(files.items()))
+
+
+def _lane_objects(lane: LaneFiles, lane_plan: LanePlan) -> Iterator[Object]:
+    yield {**_head(lane, "v1", "ServiceAccount"), "automountServiceAccountToken": False}
+    for market, count in ((Market.ON_DEMAND, lane_plan.on_demand), (Market.SPOT, lane_plan.spot)):
+        if count:
+            yield _deployment(lane, lane_plan, market, count)
+    port = {"name": "http", "port": lane.port, "targetPort": "http"}
+    yield {**_head(lane, "v1", "Service"), "spec": {"selector": _selector(lane), "ports": [port]}}
+    yield {
+        **_head(lane, "policy/v1", "PodDisruptionBudget"),
+        # One that still loads its weights protects nobody.
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": _selector(lane)},
+        },
+    }
+    gateway = {"fleetctl.dev/fleet": _label(lane.fleet), "app.kubernetes.io/component": "gateway"}
+    ingress = {"from": [{"podSelector": {"matchLabels": gateway}}], "ports": [{"port": "http", "protocol": "TCP"}]}
+    yield {
+        **_head(lane, "networking.k8s.io/v1", "NetworkPolicy"),
+        "spec": {"podSelector": {"matchLabels": _selector(lane)}, "policyTypes": ["Ingress"], "ingress": [ingress]},
+    }
+
+
+def _deployment(lane: LaneFiles, lane_plan: LanePlan, market: Market, count: int) -> Object:
+    labels = {**_labels(lane), "fleetctl.dev/market": market.value}
+    selector = {**_selector(lane), "fleetctl.dev/market": market.value}
+    head = _head(lane, "apps/v1", "Deployment", suffix="-spot" if market is Market.SPOT else "")
+    return {
+        **head,
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": selector},
+            # A replica that goes is there until another is ready, where there is a GPU for both.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "progressDeadlineSeconds": max(600, 2 * lane.start_timeout_s),
+            "template": {"metadata": {"labels": labels}, "spec": _pod(lane, market, selector)},
+        },
+    }
+
+
+def _pod(lane: LaneFiles, market: Market, selector: dict[str, str]) -> Object:
+    name = _name(lane)
+    volumes: list[Object] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    if lane.model_directory:
+        volumes.append({"name": "models", "hostPath": {"path": lane.model_directory, "type": "Directory"}})
+    else:
+        volumes.append({"name": "models", "emptyDir": {}})
+    return {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": name,
+        "terminationGracePeriodSeconds": _BEFORE_SIGTERM_S + lane.stop_timeout_s,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": kubernetes_nodes.affinity(market, {}),
+        "tolerations": kubernetes_nodes.tolerations(market, needs_gpus=True),
+        "topologySpreadConstraints": kubernetes_nodes.spread(selector),
+        "containers": [_container(lane)],
+        "volumes": volumes,
+    }
+
+
+def _container(lane: LaneFiles) -> Object:
+    check = {"httpGet": {"path": lane.health_path, "port": "http"}}
+    secret = f"{_name(lane)}-secrets"
+    kept = [
+        {"name": each.name, "valueFrom": {"secretKeyRef": {"name": secret, "key": each.name}}} for each in lane.secrets
+    ]
+    entrypoint = {"command": [_literal(word) for word in lane.entrypoint]} if lane.entrypoint else {}
+    models = {"name": "models", "mountPath": lane.model_directory or lane.image_models}
+    return {
+        "name": "engine",
+        "image": lane.image,
+        **entrypoint,
+        "args": [_literal(word) for word in lane.container_argv],
+        "env": [*({"name": name, "value": _literal(value)} for name, value in lane.env.items()), *kept],
+        "ports": [{"name": "http", "containerPort": lane.port}],
+        "startupProbe": {
+            **check,
+            "periodSeconds": _PROBE_S,
+            "failureThreshold": math.ceil(lane.start_timeout_s / _PROBE_S),
+        },
+        "readinessProbe": {**check, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {**check, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": _BEFORE_SIGTERM_S}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"limits": {kubernetes_nodes.GPU: str(lane.gpu_count)}},
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [
+            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  # the container's own
+            {**models, "readOnly": True} if lane.model_directory else models,
+        ],
+    }
+
+
+def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
+    for index, lane_plan in enumerate(plan.lanes):
+        is_interruptible = profile.lane(lane_plan.lane).interruptible
+        value = _PRIORITY_INTERRUPTIBLE if is_interruptible else _PRIORITY_FIRST - _PRIORITY_STEP * index
+        yield {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {
+                "name": _dns_label(f"{plan.fleet}-{lane_plan.lane}"),
+                "labels": {"app.kubernetes.io/part-of": _label(plan.fleet)},
+            },
+            "value": value,
+            "preemptionPolicy": "Never" if is_interruptible else "PreemptLowerPriority",
+            "description": f"lane {lane_plan.lane} of fleet {plan.fleet}",
+        }
+
+
+def _head(lane: LaneFiles, api: str, kind: str, *, suffix: str = "") -> Object:
+    name = _dns_label(f"{_name(lane)}{suffix}")
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": _labels(lane)}}
+
+
+def _labels(lane: LaneFiles) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": _label(lane.engine),
+        "app.kubernetes.io/part-of": _label(lane.fleet),
+        "app.kubernetes.io/component": "engine",
+        **_selector(lane),
+    }
+
+
+def _selector(lane: LaneFiles) -> dict[str, str]:
+    return {"fleetctl.dev/fleet": _label(lane.fleet), "fleetctl.dev/lane": _label(lane.lane)}
+
+
+def _name(lane: LaneFiles) -> str:
+    return _dns_label(f"{lane.fleet}-{lane.lane}")
+
+
+def _dns_label(text: str) -> str:
+    if not _DNS_LABEL.fullmatch(text):
+        raise ConfigError(
+            f"{text!r} cannot name a Kubernetes object", hint="use at most 63 lower-case letters, digits and -"
+        )
+    return text
+
+
+def _label(text: str) -> str:
+    if not _LABEL_VALUE.fullmatch(text):
+        raise ConfigError(f"{text!r} cannot be a label's value", hint="use at most 63 letters, digits, -, _ and .")
+    return text
+
+
+def _literal(word: str) -> str:
+    """Return a word in which Kubernetes finds no variable to put in."""
+    return word.replace("$", "$$")
+
+
+def _header(lane: LaneFiles) -> str:
+    lines = [f"Lane {lane.lane} of fleet {lane.fleet}: {lane.engine}, {lane.replicas} replicas in all."]
+    if lane.emulated:
+        lines.append("The profile emulates this lane; these are the settings of the real engine that it stands for.")
+    if lane.secrets:
+        lines.append(f"Create the Secret {_name(lane)}-secrets yourself, with {lane.secret_names}.")
+    lines.append(
+        "Of spot nodes GKE takes one after 15 s and AKS after 30 s: there a replica's drain is cut short, whatever its grace."
+    )
+    lines.append(f"Written by fleetctl render from profile {lane.profile_hash}.")
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _documents(header: str, objects: list[Object]) -> str:
+    text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
+    return header + text
