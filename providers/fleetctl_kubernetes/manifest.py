@@ -51,6 +51,7 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
         LANE: label_value(request.lane),
         REPLICA: label_value(request.replica_id),
     }
+    volumes, mounts = kubernetes_nodes.volumes_of(request.container.mounts if request.container else ())
     spread_over = {name: labels[name] for name in labels if name != REPLICA}
     return {
         "apiVersion": "v1",
@@ -72,9 +73,8 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "affinity": kubernetes_nodes.affinity(request.market, labels_of(request.offering)),
             "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
             "topologySpreadConstraints": kubernetes_nodes.spread(spread_over),
-            "containers": [_container(request, image, secrets)],
-            # Tensor-parallel workers talk through shared memory, of which a container has 64 MiB by default.
-            "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
+            "containers": [{**_container(request, image, secrets), "volumeMounts": mounts}],
+            "volumes": volumes,
         },
     }
 
@@ -117,7 +117,6 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Ob
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"limits": gpus},
         "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],  # noqa: S108  # the container's own
     }
 
 

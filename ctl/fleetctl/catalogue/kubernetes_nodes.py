@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.model.catalogue import Market
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from fleetctl.model.node import Mount
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"  # the device plugin's resource, and the taint of nodes that have some
@@ -62,3 +64,16 @@ def tolerations(market: Market, *, needs_gpus: bool) -> list[Object]:
     """Return the taints that do not matter to a replica."""
     keys = (*((GPU,) if needs_gpus else ()), *(_SPOT_TAINTS if market is Market.SPOT else ()))
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+
+
+def volumes_of(mounts: Iterable[Mount]) -> tuple[list[Object], list[Object]]:
+    """Return a pod's volumes and its container's mounts: of the node's paths, of claims by their names, and shared memory."""
+    # Tensor-parallel workers talk through shared memory, of which a container has 64 MiB by default.
+    volumes: list[Object] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    shown: list[Object] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]  # noqa: S108  # the container's own
+    for number, mount in enumerate(mounts):
+        name = f"mount-{number}"
+        claim = {"persistentVolumeClaim": {"claimName": mount.source}}
+        volumes.append({"name": name, **({"hostPath": {"path": mount.source}} if mount.is_path else claim)})
+        shown.append({"name": name, "mountPath": mount.target, **({"readOnly": True} if mount.read_only else {})})
+    return volumes, shown

@@ -59,12 +59,33 @@ class BootProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """What a container or a unit sees of the machine, or of a volume."""
+
+    source: str
+    target: str
+    read_only: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Mount:
+        """Return the mount of a profile's `SOURCE:TARGET:ro` or `:rw`."""
+        source, target, mode = text.split(":")
+        return cls(source=source, target=target, read_only=mode == "ro")
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its source is a path; else it is the name of a volume, which only containers have."""
+        return "/" in self.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLaunch:
     """How an engine is started from its publisher's image, where a provider runs containers."""
 
     image: str
     entrypoint: tuple[str, ...]  # empty: the image's own
     args: tuple[str, ...]
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

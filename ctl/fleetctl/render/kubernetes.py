@@ -11,6 +11,7 @@ import yaml
 from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
+from fleetctl.model.node import Mount
 from fleetctl.render.lane import gather, rendered_engine
 from fleetctl.render.plan import refuse_strangers
 
@@ -98,11 +99,10 @@ def _deployment(lane: LaneFiles, lane_plan: LanePlan, market: Market, count: int
 
 def _pod(lane: LaneFiles, market: Market, selector: dict[str, str]) -> Object:
     name = _name(lane)
-    volumes: list[Object] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
-    if lane.model_directory:
-        volumes.append({"name": "models", "hostPath": {"path": lane.model_directory, "type": "Directory"}})
-    else:
+    volumes, mounts = kubernetes_nodes.volumes_of(_mounts(lane))
+    if _has_own_models(lane):
         volumes.append({"name": "models", "emptyDir": {}})
+        mounts.append({"name": "models", "mountPath": lane.image_models})
     return {
         "serviceAccountName": name,
         "automountServiceAccountToken": False,
@@ -113,7 +113,7 @@ def _pod(lane: LaneFiles, market: Market, selector: dict[str, str]) -> Object:
         "affinity": kubernetes_nodes.affinity(market, {}),
         "tolerations": kubernetes_nodes.tolerations(market, needs_gpus=True),
         "topologySpreadConstraints": kubernetes_nodes.spread(selector),
-        "containers": [_container(lane)],
+        "containers": [{**_container(lane), "volumeMounts": mounts}],
         "volumes": volumes,
     }
 
@@ -125,7 +125,6 @@ def _container(lane: LaneFiles) -> Object:
         {"name": each.name, "valueFrom": {"secretKeyRef": {"name": secret, "key": each.name}}} for each in lane.secrets
     ]
     entrypoint = {"command": [_literal(word) for word in lane.entrypoint]} if lane.entrypoint else {}
-    models = {"name": "models", "mountPath": lane.model_directory or lane.image_models}
     return {
         "name": "engine",
         "image": lane.image,
@@ -144,11 +143,20 @@ def _container(lane: LaneFiles) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"limits": {kubernetes_nodes.GPU: str(lane.gpu_count)}},
         "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [
-            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  # the container's own
-            {**models, "readOnly": True} if lane.model_directory else models,
-        ],
     }
+
+
+def _mounts(lane: LaneFiles) -> Iterator[Mount]:
+    if lane.model_directory:
+        yield Mount(source=lane.model_directory, target=lane.model_directory, read_only=True)
+    if lane.hub_cache:
+        yield Mount(source=lane.hub_cache, target=lane.hub_cache, read_only=False)
+    yield from lane.mounts
+
+
+def _has_own_models(lane: LaneFiles) -> bool:
+    """Whether weights are fetched into a volume that ends with the pod: nothing else was named for them."""
+    return not (lane.model_directory or lane.hub_cache)
 
 
 def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:

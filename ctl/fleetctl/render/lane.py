@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
+from fleetctl.model.node import Mount
 from fleetctl.model.serving import HUB_CACHE_ENV
 from fleetctl.ports.engine import visible_engine
 from fleetctl.render.quoting import name, variable, writable
@@ -41,20 +42,6 @@ class Secret:
     def variable(self) -> str:
         """The variable that whoever starts the engine sets; only `env` names another than the engine's own."""
         return self.where if self.kind == "env" else self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """What a container or a unit sees of the machine."""
-
-    source: str
-    target: str
-    read_only: bool
-
-    @property
-    def is_path(self) -> bool:
-        """Whether its source is a path; else it is the name of a volume, which only containers have."""
-        return "/" in self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +157,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         model=profile.model.id,
         model_directory=launch.model if launch.model.startswith("/") else "",
         hub_cache=launch.env.get(HUB_CACHE_ENV, ""),
-        mounts=tuple(_mount(volume) for volume in lane.launch.volumes),
+        mounts=tuple(Mount.parse(writable(volume, what="volume")) for volume in lane.launch.volumes),
         gpu_type=lane_plan.gpu,
         gpu_count=lane_plan.gpus_each_node,
         replicas=lane_plan.replicas,
@@ -196,11 +183,6 @@ def _for_engine(lane_plan: LanePlan, *, keep_extras: bool) -> LanePlan:
         return lane_plan
     env = {name: value for name, value in lane_plan.launch.env.items() if name == HUB_CACHE_ENV}  # any engine's
     return replace(lane_plan, launch=replace(lane_plan.launch, extra_args=(), env=env))
-
-
-def _mount(volume: str) -> Mount:
-    source, target, mode = writable(volume, what="volume").split(":")
-    return Mount(source=source, target=target, read_only=mode == "ro")
 
 
 def _tags(profile: Profile, lane_plan: LanePlan, engine: str) -> dict[str, str]:

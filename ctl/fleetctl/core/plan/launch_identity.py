@@ -30,7 +30,13 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     """Return the sha256, in short, of everything a lane's replicas are started with: equal digests, equal engines."""
     emulator = to_plain(spec.emulator)
     # What came to the profile later counts only where it is given: replicas of before keep their digest.
-    later = {"version": spec.engine_version, "executable": spec.engine_executable, "played": emulator.pop("version")}
+    later: dict[str, object] = {
+        "version": spec.engine_version,
+        "executable": spec.engine_executable,
+        "played": emulator.pop("version"),
+        "image": spec.launch.image,
+        "volumes": spec.launch.volumes,
+    }
     given = {key: value for key, value in later.items() if value}
     launch = to_plain(planned.launch)
     for field in fields(LaunchSettings):
