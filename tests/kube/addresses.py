@@ -25,6 +25,8 @@ class Addresses:
             lock = _locked(third)
             if lock is not None:
                 found = cls(third, lock)
+                # An address that no pod has any more is nobody's: it must lead to no router, which may answer for all.
+                _ip_route("replace", third)
                 _ip("add", found.node)
                 return found
         raise AssertionError("253 clusters of tests run here already")
@@ -51,6 +53,7 @@ class Addresses:
             self.given.discard(address)
 
     def release(self) -> None:
+        _ip_route("del", self.third)
         self.lock.close()
         _sweep()
 
@@ -76,7 +79,13 @@ def _sweep() -> None:
             for address in left:
                 if int(address.split(".")[2]) == third:
                     _ip("del", address)
+            _ip_route("del", third)
             lock.close()
+
+
+def _ip_route(verb: str, third: int) -> None:
+    command = ["ip", "route", verb, "unreachable", f"10.200.{third}.0/24"]
+    subprocess.run(command, capture_output=True, check=False, timeout=20)
 
 
 def _ip(verb: str, address: str) -> None:
