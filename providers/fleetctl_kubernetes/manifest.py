@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fleetctl.model.node import NodeRequest
-    from fleetctl_kubernetes.orders import Order
+    from fleetctl_kubernetes.orders import PodOrder
 
 Object = dict[str, Any]
 POD_IP = "POD_IP"
@@ -29,11 +29,11 @@ _BEFORE_SIGTERM_S = 2
 _GRACE_S = 75  # of an eviction: what vLLM takes to drain, 45 s, and time to see it begin
 
 
-def order_of(request: NodeRequest) -> Order:
+def order_of(request: NodeRequest) -> PodOrder:
     """Return what is kept of an order in its pod."""
-    from fleetctl_kubernetes.orders import Order
+    from fleetctl_kubernetes.orders import PodOrder
 
-    return Order(
+    return PodOrder(
         token=request.token,
         owner=request.owner,
         fleet=request.fleet,
@@ -124,8 +124,8 @@ def _command(request: NodeRequest, image: str) -> Object:
     """Return the image and the words: in a publisher's image those after its entry point, else the command as it is."""
     container = request.container
     if container is not None:
-        words: Object = {"command": _literals(container.entrypoint)} if container.entrypoint else {}
-        return {"image": container.image, **words, "args": _literals(container.args)}
+        entrypoint: Object = {"command": _literals(container.entrypoint)} if container.entrypoint else {}
+        return {"image": container.image, **entrypoint, "args": _literals(container.args)}
     if not image:
         raise ProviderError(
             f"{request.replica_id}: its engine names no container image", hint=f"set {IMAGE} to one that holds it"
@@ -143,8 +143,8 @@ def literal(word: str) -> str:
     return word.replace("$", "$$").replace(f"${OWN_ADDRESS}", OWN_ADDRESS)
 
 
-def _literals(words: Iterable[str]) -> list[str]:
-    return [literal(word) for word in words]
+def _literals(argv: Iterable[str]) -> list[str]:
+    return [literal(word) for word in argv]
 
 
 def _reference(owner: Object) -> Object:

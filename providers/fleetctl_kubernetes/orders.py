@@ -27,7 +27,7 @@ _SIGNALS = 128  # a container's exit code is this and the signal that ended it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PodOrder:
     """What is kept of an order in its pod's annotation."""
 
     token: str
@@ -48,7 +48,7 @@ class Order:
 class EndRecord:
     """What is remembered of a pod that was stopped, as its fleet's ConfigMap keeps it."""
 
-    order: Order
+    order: PodOrder
     host: str
     created_at: datetime
     ended_at: datetime
@@ -61,10 +61,10 @@ class EndRecord:
         )  # fmt: skip
 
 
-def order_in(pod: Object) -> Order:
+def order_in(pod: Object) -> PodOrder:
     """Return the order of a pod of ours. Raises ProviderError where somebody has changed it."""
     try:
-        return codec.decode(Order, pod["metadata"]["annotations"][ORDER].encode())
+        return codec.decode(PodOrder, pod["metadata"]["annotations"][ORDER].encode())
     except (KeyError, msgspec.DecodeError, AttributeError) as exc:
         raise ProviderError(
             f"pod {pod['metadata']['name']} has no order of ours any longer: {exc}",
@@ -108,7 +108,7 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _node(order: Order, created_at: datetime) -> Node:
+def _node(order: PodOrder, created_at: datetime) -> Node:
     return Node(
         id=pod_name(order.owner, order.token),
         token=order.token,
@@ -151,8 +151,8 @@ def _pending(status: Object) -> str:
     return ""
 
 
-def _text(said: Object) -> str:
-    reason, message = said.get("reason", "not said"), said.get("message", "")
+def _text(state: Object) -> str:
+    reason, message = state.get("reason", "not said"), state.get("message", "")
     return f"{reason}: {message}"[:_TEXT_MAX] if message else str(reason)
 
 
