@@ -47,6 +47,7 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens_max: int
     tied_embeddings: bool = False
     native_precision: Precision = Precision.BF16
+    kv_cache: Precision | None = None
     source: str = ""
 
 

@@ -63,6 +63,7 @@ def model_card_from_config(path: Path) -> ModelCard:
         context_tokens_max=_number(config, path, "max_position_embeddings"),
         tied_embeddings=shape.tied,
         native_precision=_precision(config),
+        kv_cache=_kv_cache(config),
         source=str(path),
     )
 
@@ -139,6 +140,21 @@ def _precision(config: dict[str, Any]) -> Precision:
         return found
     is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
     return Precision.FP16 if is_fp16 else Precision.BF16
+
+
+def _kv_cache(config: dict[str, Any]) -> Precision | None:
+    """Return FP8 where the checkpoint has scales for such a KV cache, as ModelOpt and compressed-tensors say it."""
+    section = config.get("quantization_config", config.get("compression_config"))
+    if not isinstance(section, dict):
+        return None
+    inner = section.get("quantization")
+    for each in (inner, section) if isinstance(inner, dict) else (section,):
+        scheme = each.get("kv_cache_scheme")
+        if isinstance(scheme, dict) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8):
+            return None if scheme.get("dynamic") is True else Precision.FP8
+        if str(each.get("kv_cache_quant_algo", "")).upper() == "FP8":
+            return Precision.FP8
+    return None
 
 
 def _quantised(section: dict[str, Any]) -> Precision | None:

@@ -69,6 +69,7 @@ class ModelCard:
     context_tokens_max: int
     tied_embeddings: bool = False
     native_precision: Precision = Precision.BF16
+    kv_cache: Precision | None = None  # that the checkpoint has scales for; None: it says nothing of its KV cache
     source: str = ""
 
     def loaded_as(self, precision: Precision) -> Precision:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.layouts import LayoutRules
 from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.model.catalogue import Precision
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
@@ -68,4 +69,5 @@ def _of_engine(site: Site, lane: LaneSpec, *, has_groups: bool = False) -> Layou
         has_stages=started.local_stages and visible.local_stages,
         has_ranks=started.data_parallel and visible.data_parallel,
         spans_machines=has_groups and started.multi_node,
+        has_fp8_kv=Precision.FP8 in started.kv_cache_precisions & visible.kv_cache_precisions,
     )

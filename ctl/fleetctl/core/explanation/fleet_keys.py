@@ -50,7 +50,7 @@ def _kv_cache(query: KeyQuery) -> KeyEffect | None:
     card, given = query.plan.model_card, query.profile.model.kv_cache
     if card is None:
         return KeyEffect(text="how many tokens the KV cache holds")
-    precision = kv_precision_of(card, given)
+    precision = kv_precision_of(card, given or query.plan.lanes[0].launch.kv_cache)
     held = lane_by_lane(query.plan, lambda lane: f"{replica_kv_tokens(query.plan, lane):,}")
     size = format_bytes(kv_cache_bytes_per_token(card, precision))
     return KeyEffect(

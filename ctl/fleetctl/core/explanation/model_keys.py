@@ -55,7 +55,8 @@ def _kv_cache(query: KeyQuery) -> KeyEffect:
     card = _card(query)
     if card is None:
         return KeyEffect(text="how many tokens the KV cache holds")
-    precision = kv_precision_of(card, _spec(query).kv_cache)
+    planned = next((lane.launch.kv_cache for lane in _lanes(query)), None)
+    precision = kv_precision_of(card, _spec(query).kv_cache or planned)
     held = ", ".join(f"{lane.lane} {replica_kv_tokens(query.plan, lane):,}" for lane in _lanes(query))
     size = format_bytes(kv_cache_bytes_per_token(card, precision))
     return KeyEffect(

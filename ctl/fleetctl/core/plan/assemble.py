@@ -75,7 +75,7 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         pipeline_parallel_local=instance.layout.stages,
         data_parallel=instance.ranks,
         quantization=instance.precision,
-        kv_cache=model.kv_cache,
+        kv_cache=instance.kv_cache,
         max_num_seqs=settings.seqs,
         max_model_len=settings.model_len,
         max_num_batched_tokens=settings.batched_tokens,

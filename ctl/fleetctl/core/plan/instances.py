@@ -41,6 +41,8 @@ class Instance:
     on_demand: Offering | None
     spot: Offering | None
     step: StepModel  # of one rank
+    kv_cache: Precision | None = None  # as the engine is told; None: its "auto"
+    has_fp8_kv: bool = False  # GPU and engine keep an FP8 KV cache
     reserves_context: bool = False  # each sequence of a batch has room for the longest request, used or not
 
     @property
@@ -122,7 +124,14 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
             for sold in kinds
             for layout in find(sold[0])
         )
-        return [replace(instance, reserves_context=reserves_context) for instance in made]
+        return [
+            replace(
+                instance,
+                reserves_context=reserves_context,
+                has_fp8_kv=rules.has_fp8_kv and Precision.FP8.value in instance.gpu.flops,
+            )
+            for instance in made
+        ]
 
     found = laid(lambda offering: layouts(lane, card, offering, rules))
     if rules.has_stages and not any(map(fits, found)):
@@ -140,12 +149,14 @@ def _sold(allowed: Sequence[Offering], instance_type: str) -> list[Offering]:
 
 
 def _instance(layout: GpuLayout, sold: Sequence[Offering], model: ModelSpec, card: ModelCard, gpu: GpuSpec) -> Instance:
-    precision, kv_precision = card.loaded_as(model.quantization), kv_precision_of(card, model.kv_cache)
+    precision, kv_cache = card.loaded_as(model.quantization), model.kv_cache or _scaled_kv_cache(card, gpu)
+    kv_precision = kv_precision_of(card, kv_cache)
     return Instance(
         gpu=gpu,
         layout=layout,
         precision=precision,
         kv_precision=kv_precision,
+        kv_cache=kv_cache,
         card=card,
         on_demand=next((o for o in sold if o.market is Market.ON_DEMAND), None),
         spot=next((o for o in sold if o.market is Market.SPOT), None),
@@ -159,6 +170,13 @@ def _instance(layout: GpuLayout, sold: Sequence[Offering], model: ModelSpec, car
             kv_precision=kv_precision,
         ),
     )
+
+
+def _scaled_kv_cache(card: ModelCard, gpu: GpuSpec) -> Precision | None:
+    """Return the format that the checkpoint has scales for, 16 bits where the GPU computes none such. None: it has none."""
+    if card.kv_cache is None or card.kv_cache.value in gpu.flops:
+        return card.kv_cache
+    return kv_precision_of(card, None)
 
 
 def _fewest_machines(found: Iterable[Instance]) -> list[Instance]:

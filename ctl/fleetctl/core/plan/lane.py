@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, saturation
 from fleetctl.core.plan.kv_overflow import overflow_text
+from fleetctl.core.plan.kv_reasons import kv_reasons
 from fleetctl.core.plan.layout_reasons import layout_reasons
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
@@ -46,6 +47,7 @@ def lane_plan(  # a lane, its demand, and what was sized for it
         reasons=(
             *_reasons(lane, result, demand, state),
             *layout_reasons(lane, result, others),
+            *kv_reasons(lane, result, demand, is_given=lane.own_model(profile.model_of(lane)).kv_cache is not None),
             markets.reason,
             *_pinned(lane),
         ),

@@ -25,6 +25,7 @@ class LayoutRules:
     has_stages: bool = False  # the engine runs several pipeline stages on one machine
     has_ranks: bool = False  # the engine runs several data parallel ranks
     spans_machines: bool = False  # provider and engine can have a replica over several machines
+    has_fp8_kv: bool = False  # the engine keeps an FP8 KV cache
 
 
 ONE_STAGE = LayoutRules()
