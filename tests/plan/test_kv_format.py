@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import Profile
 
-LONG: dict[str, Any] = {"prompt": (6000, 30000), "output": (400, 1500), "rps": 4, "slo": "ttft: {p99: 20s}, itl: {p99: 200ms}"}
+LONG: dict[str, Any] = {
+    "prompt": (6000, 30000),
+    "output": (400, 1500),
+    "rps": 4,
+    "slo": "ttft: {p99: 20s}, itl: {p99: 200ms}",
+}
 
 
 def lane_of(profile: Profile, *, card: ModelCard | None = None, has_fp8_kv: bool = True) -> LanePlan:
