@@ -42,7 +42,7 @@ def lane_of(profile: Profile, *, card: ModelCard | None = None, has_fp8_kv: bool
     return plan.lanes[0]
 
 
-def told(lane: LanePlan) -> str:
+def kv_reason(lane: LanePlan) -> str:
     return "".join(reason for reason in lane.reasons if reason.startswith("kv_cache "))
 
 
@@ -53,26 +53,26 @@ def scaled(profile: Profile) -> ModelCard:
 def test_what_fp8_would_buy_is_told_and_left_to_the_user() -> None:
     lane = lane_of(profile_with(**LONG))
     assert lane.launch.kv_cache is None
-    assert "fp8 would buy" in told(lane)
-    assert "model.kv_cache: fp8" in told(lane)
+    assert "fp8 would buy" in kv_reason(lane)
+    assert "model.kv_cache: fp8" in kv_reason(lane)
     given = lane_of(profile_with(kv="fp8", **LONG))
     assert given.launch.kv_cache is Precision.FP8
-    assert not told(given)
+    assert not kv_reason(given)
     bought = lane.replicas - given.replicas
-    assert (f"{bought} replica" in told(lane)) == (bought > 0)
+    assert (f"{bought} replica" in kv_reason(lane)) == (bought > 0)
 
 
 def test_nothing_is_told_where_it_buys_nothing_or_cannot_be_had() -> None:
-    assert not told(lane_of(profile_with(rps=0.1, prompt=(100, 200), output=(20, 40), slo="ttft: {p99: 5s}")))
-    assert not told(lane_of(profile_with(**LONG), has_fp8_kv=False))
-    assert not told(lane_of(profile_with(gpus="A10G", **LONG | {"prompt": (600, 3000)})))  # computes no FP8
+    assert not kv_reason(lane_of(profile_with(rps=0.1, prompt=(100, 200), output=(20, 40), slo="ttft: {p99: 5s}")))
+    assert not kv_reason(lane_of(profile_with(**LONG), has_fp8_kv=False))
+    assert not kv_reason(lane_of(profile_with(gpus="A10G", **LONG | {"prompt": (600, 3000)})))  # computes no FP8
 
 
 def test_a_checkpoint_with_scales_has_its_cache_in_their_format() -> None:
     profile = profile_with(**LONG)
     plain, lane = lane_of(profile), lane_of(profile, card=scaled(profile))
     assert lane.launch.kv_cache is Precision.FP8
-    assert told(lane) == "kv_cache fp8: calibrated in the checkpoint"
+    assert kv_reason(lane) == "kv_cache fp8: calibrated in the checkpoint"
     assert lane.replicas <= plain.replicas
     assert lane_of(profile_with(kv="bf16", **LONG), card=scaled(profile)).launch.kv_cache is Precision.BF16
 
@@ -81,7 +81,7 @@ def test_scales_are_of_no_use_to_a_gpu_that_computes_no_fp8() -> None:
     profile = profile_with(gpus="A10G", **LONG | {"prompt": (600, 3000)})
     lane = lane_of(profile, card=scaled(profile))
     assert lane.launch.kv_cache is Precision.BF16
-    assert told(lane) == "kv_cache bf16: A10G computes no FP8"
+    assert kv_reason(lane) == "kv_cache bf16: A10G computes no FP8"
 
 
 _FLOAT8 = {"type": "float", "num_bits": 8}
