@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.catalogue import CPU_ZONE, Market, Offering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +48,27 @@ def offerings(here: dict[str, tuple[GpuSpec, int, bool]] | None = None) -> tuple
     `here` are those by name: what each is, how many there are, and whether several can work for one replica.
     """
     return (*_emulated(), *(offering for name in here or {} for offering in _shares(name, *(here or {})[name])))
+
+
+def on_cpu() -> tuple[Offering, ...]:
+    """Return what real engines run on where this machine has no GPU: its CPU, which costs nothing.
+
+    A plan needs a GPU's memory and speed to size batches by; each known type lends its own, and its forecast is not shown.
+    """
+    return tuple(
+        Offering(
+            provider="local",
+            instance_type=f"{HERE}-as-{count}x{gpu}",
+            gpu=gpu,
+            gpu_count=count,
+            region=REGION,
+            zone=CPU_ZONE,
+            market=Market.ON_DEMAND,
+            price_usd_per_hour=0.0,
+            boot_s=BOOT_S,
+        )
+        for gpu, count, _ in _TYPES.values()
+    )
 
 
 def _shares(name: str, spec: GpuSpec, there: int, is_joinable: bool) -> Iterator[Offering]:  # one of three figures

@@ -67,7 +67,7 @@ class LocalProvider:
         )
 
     async def offerings(self) -> tuple[Offering, ...]:
-        """Return shares of this machine's GPUs, which cost nothing, and emulated AWS instance types at AWS's list prices."""
+        """Return shares of this machine's GPUs or its CPU, which cost nothing, and emulated AWS instance types at AWS's list prices."""
         return await asyncio.to_thread(self._offerings)
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
@@ -132,7 +132,7 @@ class LocalProvider:
     def _offerings(self) -> tuple[Offering, ...]:
         reading = self._read_gpus()
         if not reading.gpus:
-            return offerings.offerings()
+            return (*offerings.offerings(), *offerings.on_cpu())
         # The catalogue is YAML, which takes its time to import; a machine without GPUs needs none of it.
         from fleetctl_local.gpu_specs import specs_of
 

@@ -217,3 +217,24 @@ def test_init_here_without_a_gpu_says_so_and_writes_emulated_engines(fleetctl: C
     assert "\nengine: emulator" in text
     assert "\nname: mine\n" in text
     assert fleetctl("validate", "p.yaml").code == 0
+
+
+def test_a_real_engine_without_a_gpu_is_planned_on_the_cpu_and_nothing_is_forecast_or_priced(
+    fleetctl: Callable[..., Ran],
+) -> None:
+    ran = fleetctl("plan", profile())
+    assert ran.code == 0, ran.err
+    assert sum("not forecast" in line for line in ran.out.splitlines()) == 2
+    text = ran.out + ran.err
+    assert "this machine has no GPU: lanes short, long would run on its CPU" in text
+    assert "keeps every promise" not in text
+    assert "TTFT budget" not in text
+    assert "2 nodes, $0.00/h" in text
+    lanes = planned(fleetctl("plan", profile(capacity="gpu_per_hour: $0.40"), "-o", "json"))
+    assert {lane["cost_usd_per_hour"] for lane in lanes.values()} == {0.4}
+
+
+def test_a_machine_with_gpus_is_never_planned_on_its_cpu(fleetctl: Callable[..., Ran]) -> None:
+    ran = on(gpu_machine(2), fleetctl, "plan", profile())
+    assert "not forecast" not in ran.out
+    assert "no GPU" not in ran.out + ran.err

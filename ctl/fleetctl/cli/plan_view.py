@@ -159,10 +159,17 @@ def _totals(plan: Plan) -> OutputSection:
     return section(table, title="Models, over all of their lanes") if len(totals) > 1 else lines()
 
 
+_NO_FORECAST = "not forecast"  # on a CPU
+
+
 def _forecast(profile: Profile, plan: Plan) -> OutputSection:
     rows = []
     for lane in plan.lanes:
         slo, forecast = profile.lane(lane.lane).slo, lane.forecast
+        if lane.offering.is_on_cpu:
+            limits = _limit(slo, Metric.TTFT), _limit(slo, Metric.ITL)
+            rows.append((lane.lane, _NO_FORECAST, limits[0], _NO_FORECAST, limits[1], *[NOTHING] * 4))
+            continue
         rows.append((
             lane.lane, _ttft(forecast), _limit(slo, Metric.TTFT), _itl(forecast), _limit(slo, Metric.ITL),
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
@@ -195,7 +202,7 @@ def _launch(plan: Plan) -> OutputSection:
 
 
 def _budget(profile: Profile, plan: Plan) -> OutputSection:
-    budgeted = [lane for lane in plan.lanes if lane.budget]
+    budgeted = [lane for lane in plan.lanes if lane.budget and not lane.offering.is_on_cpu]
     if not budgeted:
         return lines()
     components = list(dict.fromkeys(item.component for lane in budgeted for item in lane.budget))

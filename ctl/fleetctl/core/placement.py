@@ -297,6 +297,8 @@ def terms(offering: Offering, fitting: Sequence[Offering], zones: Counter[str], 
 def _is_of_another_kind(offering: Offering, planned: Offering) -> bool:
     """Whether one is this machine's own and the other is not. Plans of earlier versions do not say what is emulated."""
     is_here, was_here = offering.pool_gpus is not None, planned.pool_gpus is not None
+    if offering.is_on_cpu is not planned.is_on_cpu:
+        return True
     return is_here is not was_here or (planned.is_emulated and not offering.is_emulated)
 
 

@@ -80,6 +80,9 @@ class ModelCard:
         return precision if precision.is_quantized or not self.native_precision.is_quantized else self.native_precision
 
 
+CPU_ZONE = "cpu"  # of offerings on a machine without GPUs: their GPU's figures only stand in for those of its CPU
+
+
 class OfferingKey(NamedTuple):
     """An offering's name in logs, journals and orders, taken apart: `type/zone/market`. A type may contain slashes."""
 
@@ -96,6 +99,11 @@ class OfferingKey(NamedTuple):
     def __str__(self) -> str:
         """Return `type/zone/market`."""
         return "/".join(self)
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether what runs there has no GPU."""
+        return self.zone == CPU_ZONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +125,11 @@ class Offering:
     # machine of its own, and there are as many as are paid for.
     pool_gpus: int | None = None
     gpu_spec: GpuSpec | None = None  # what the provider knows of the GPU, for the case that no catalogue does
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the machine has no GPU: engines run on its CPU, and nothing is forecast of them."""
+        return self.zone == CPU_ZONE
 
     @property
     def key(self) -> str:

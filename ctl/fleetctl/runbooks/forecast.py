@@ -99,6 +99,8 @@ def _forecast_lane(site: Site, fleet: FleetForecast, lane: str, count: int) -> L
             found = _planned_at(site, fleet.profile, lane, count)
         except FleetctlError as error:
             return LaneForecast(lane=lane, replicas=count, reason=error.message.splitlines()[0])
+    if found.offering.is_on_cpu:
+        return LaneForecast(lane=lane, replicas=count, reason="nothing is forecast of a CPU")
     forecast = found.forecast
     return LaneForecast(lane=lane, replicas=count, ttft_p99_s=forecast.ttft_p99_s, itl_p99_s=forecast.itl_p99_s)
 

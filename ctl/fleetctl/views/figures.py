@@ -64,8 +64,13 @@ def format_cost(usd_per_hour: float, cap: float | None = None) -> str:
     return f"{format_usd(usd_per_hour)}/h" + (f" (cap {format_usd(cap)})" if cap is not None else "")
 
 
+CPU = "CPU"  # in the place of a GPU's name
+
+
 def format_replica_gpus(plan: LanePlan) -> str:
     """Return what one replica of a lane runs on: "4 x L40S", "2 nodes of 8 x H100"."""
+    if plan.offering.is_on_cpu:
+        return CPU
     one = f"{plan.gpus_each_node} x {plan.gpu}"
     return one if plan.node_count == 1 else f"{plan.node_count} nodes of {one}"
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import notice_text
+from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 from fleetctl.model.status import ReplicaStatus
@@ -15,7 +16,7 @@ from fleetctl.model.stream import StreamFigures
 from fleetctl.units import format_usd
 from fleetctl.views.canvas import Canvas
 from fleetctl.views.conditions import STATE_TONES
-from fleetctl.views.figures import count_cell, format_age, unknown_cell
+from fleetctl.views.figures import CPU, count_cell, format_age, unknown_cell
 from fleetctl.views.streams import NO_STREAMS, gap_cell, stalled_cell, unit_cell
 from fleetctl.views.table import Align, Cell, Column, Layout, Span, Table, Tone, cell, fill
 
@@ -181,11 +182,13 @@ def _reason(row: ReplicaRow) -> Cell:
     return Cell(spans=tuple(spans))
 
 
+def _gpu(record: Replica) -> str:
+    return CPU if OfferingKey.parse(record.offering).is_on_cpu else record.gpu or _UNKNOWN
+
+
 ID = Column[ReplicaRow](key="id", title="ID", cell=_recorded(lambda row: row.record.id))
 LANE = Column[ReplicaRow](key="lane", title="LANE", cell=_recorded(lambda row: row.record.lane))
-GPU = Column[ReplicaRow](
-    key="gpu", title="GPU", cell=_recorded(lambda row: row.record.gpu or _UNKNOWN), since=Layout.NORMAL
-)
+GPU = Column[ReplicaRow](key="gpu", title="GPU", cell=_recorded(lambda row: _gpu(row.record)), since=Layout.NORMAL)
 MARKET = Column[ReplicaRow](key="market", title="MARKET", cell=_recorded(lambda row: row.record.market.value))
 AGE = Column[ReplicaRow](
     key="age", title="AGE", cell=_recorded(lambda row: format_age(row.record.created_at, row.now)), align=Align.RIGHT

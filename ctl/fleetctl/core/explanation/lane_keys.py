@@ -33,6 +33,8 @@ def _promise(query: KeyQuery) -> KeyEffect | None:
 
 def _forecast_of(query: KeyQuery, target: LatencyTarget) -> str:
     planned, lane = query.planned, query.lane
+    if planned.offering.is_on_cpu:
+        return "not forecast on a CPU"
     forecast = planned.forecast
     known = {
         (Metric.TTFT, 0.99): forecast.ttft_p99_s,
