@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,10 +64,21 @@ def test_a_gated_model_without_a_token_is_explained(fakes: FakeSite, cache: Path
     assert "it is gated" not in finding.detail
 
 
+def test_a_disk_that_does_not_hold_them_is_refused_with_figures(
+    fakes: FakeSite, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = replace(CATALOGUE.models[LLAMA], params=10**18, active_params=10**18)
+    monkeypatch.setitem(CATALOGUE.models, LLAMA, model)
+    (finding,) = found(fakes, QWEN)
+    assert finding.verdict is Verdict.FAIL
+    assert re.search(rf"{QWEN} takes \S+TiB, and \S+ are left for it at {cache / 'hub'}", finding.detail)
+    assert "launch.hub_cache" in finding.hint
+
+
 def test_nothing_is_said_of_weights_that_are_here_or_are_not_fetched(fakes: FakeSite, cache: Path) -> None:
     snapshot = cache / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
-    (snapshot / "model-00001-of-00002.safetensors").touch()
+    (snapshot / "model.safetensors").touch()
     assert not found(fakes, QWEN)
     assert not found(fakes, str(cache))
     assert not found(fakes, LLAMA, engine="emulator")

@@ -30,6 +30,7 @@ from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_
 from fleetctl.operations.readiness import failed_starts, rollout_text
 from fleetctl.operations.site import Site
 from fleetctl.units import format_ready, parse_duration_s, parse_usd
+from fleetctl.views.boot import boot_text, coarse_boot_text
 
 
 def up(
@@ -155,9 +156,19 @@ def _how_far(seen: FleetStatus) -> str:
     lanes = ", ".join(f"{lane.name} {lane.ready}/{lane.wanted}" for lane in seen.lanes)
     gateway = "" if seen.gateway_alive else ", gateway starting"
     rollout = seen.rollout
+    if boots := _boots(seen):
+        return f"{ready} of {wanted} ready; {boots}"  # before the lanes: a terminal's line is cut at its end
     if rollout is not None and rollout.ended_at is None:
         return f"revision {rollout.revision} {rollout.phase}: {rollout_text(rollout)}{gateway}"
     return f"{format_ready(ready, wanted)} ({lanes}){gateway}" + (f"; {seen.reason}" if seen.reason else "")
+
+
+def _boots(seen: FleetStatus) -> str:
+    """Return what starting replicas wait for, each once: a download that several share is one."""
+    text_of_boot = boot_text if sys.stderr.isatty() else coarse_boot_text
+    boots = {r.record.lane: r.boot for r in seen.replicas if r.boot is not None and r.record.state.is_live}
+    found = dict.fromkeys(text_of_boot(boot) for boot in boots.values())
+    return "; ".join(found)
 
 
 def _note_detached(site: Site, fleet: str, progress: Progress) -> None:

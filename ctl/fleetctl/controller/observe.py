@@ -160,7 +160,7 @@ class Observer:
             notice_deadline=_notice_deadline(record, node, now),
             notice=node.notice if node else record.notice,
             pending_reason=node.pending_reason if node else "",
-            boot=node.boot if node else None,
+            boot=(node.boot if node else None) or self._start_watch.progress(record),
             engine=self._probes.signals(record.id),
         )
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.launch import token_of
+from fleetctl.controller.weights_watch import WeightsWatch
 from fleetctl.errors import ProviderError
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.journal import Journal
     from fleetctl.controller.world import World
     from fleetctl.model.engine_fault import EngineFault
-    from fleetctl.model.node import NodeProcess
+    from fleetctl.model.node import BootProgress, NodeProcess
     from fleetctl.model.replica import Replica
 
 _INTERVAL_S = 2.0
@@ -39,13 +40,14 @@ class StartWatch:
         self._background = background
         self._journal = journal
         self._on_change = on_change
+        self._weights = WeightsWatch(world)
         self._due_s = 0.0
         self._seen: dict[str, dict[str, NodeProcess]] = {}  # replica -> its processes so far, by their ids
         self._faults: dict[str, tuple[float, EngineFault]] = {}  # replica -> since when, the latest
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Look at those that start, in the background and not too often; forget all others."""
-        starting = {r.id: r for r in records if r.state is ReplicaState.BOOTING and r.ready_at is None}
+        starting = {r.id: r for r in records if _is_starting(r)}
         self._seen = {rid: seen for rid, seen in self._seen.items() if rid in starting}
         self._faults = {rid: fault for rid, fault in self._faults.items() if rid in starting}
         now_s = self._world.clock.monotonic_s()
@@ -62,7 +64,12 @@ class StartWatch:
         """Return what the latest look found, believed or not: enough to explain an end that has come."""
         return self._faults[replica_id][1] if replica_id in self._faults else None
 
+    def progress(self, replica: Replica) -> BootProgress | None:
+        """Return how far what a starting replica waits for has come; None: nothing is known, or it does not start."""
+        return self._weights.progress(replica) if _is_starting(replica) else None
+
     async def _look(self, starting: tuple[Replica, ...]) -> None:
+        await self._weights.look(starting)
         processes = await self._processes()
         for record in starting:
             ended = self._ended(record, processes.get(token_of(self._world.store.owner, record)))
@@ -117,3 +124,7 @@ class StartWatch:
             self._journal.failed(Subject.replica(record.id), "read-log", exc)
             return ""
         return chunk.text
+
+
+def _is_starting(record: Replica) -> bool:
+    return record.state is ReplicaState.BOOTING and record.ready_at is None

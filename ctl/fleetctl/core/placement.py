@@ -319,7 +319,7 @@ def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejec
             "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on",
         ),
         RejectionCode.SHARE: (
-            offering.pool_gpus is not None and offering.gpu_count > lane_plan.gpus_each_node,
+            (offering.pool_gpus is not None or offering.is_on_cpu) and offering.gpu_count > lane_plan.gpus_each_node,
             f"is a share of {offering.gpu_count} GPUs, and the lane takes {lane_plan.gpus_each_node}",
         ),
     }

@@ -56,6 +56,9 @@ class BootProgress:
 
     phase: str  # the provider's own word: "provisioning", "image", "weights"
     fraction: float | None = None  # 0-1 of this phase; None: not known
+    done_bytes: int = 0  # of a download; 0: it is none
+    total_bytes: int = 0  # 0: not known
+    bytes_per_s: float = 0.0  # lately; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ import yaml
 from fleetctl import codec
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.model_card import model_card_from_config
+from fleetctl.engine_kit.hub_cache import cached_file
 from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
 from fleetctl.files import write_whole
 from fleetctl.model.catalogue import ModelCard
-from fleetctl.operations.hub_weights import cached_file
 from fleetctl.paths import config_dir
 
 _HUB = "https://huggingface.co"

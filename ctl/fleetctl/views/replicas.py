@@ -14,6 +14,7 @@ from fleetctl.model.slo import Validity
 from fleetctl.model.status import ReplicaStatus
 from fleetctl.model.stream import StreamFigures
 from fleetctl.units import format_usd
+from fleetctl.views.boot import boot_text
 from fleetctl.views.canvas import Canvas
 from fleetctl.views.conditions import STATE_TONES
 from fleetctl.views.figures import CPU, count_cell, format_age, unknown_cell
@@ -157,7 +158,7 @@ def _boot_text(replica: ReplicaStatus) -> str:
     boot = replica.boot
     parts: list[str] = []
     if boot is not None:
-        parts.append(boot.phase if boot.fraction is None else f"{boot.phase} {boot.fraction * 100:.0f} %")
+        parts.append(boot_text(boot))
     if replica.pending_reason and replica.pending_reason not in parts:
         parts.append(replica.pending_reason)
     return ", ".join(parts)
