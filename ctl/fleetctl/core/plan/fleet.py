@@ -19,7 +19,7 @@ from fleetctl.core.plan.layouts import ONE_STAGE, LayoutRules
 from fleetctl.core.plan.lengths import too_long
 from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.offers import offer_errors, offerings_for, priced, with_own_gpus
-from fleetctl.core.plan.on_cpu import cpu_cautions, without_forecast
+from fleetctl.core.plan.on_cpu import cpu_cautions
 from fleetctl.core.plan.one_machine import GpuDemand, lacking_gpus
 from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, holds_longest, size
@@ -199,9 +199,7 @@ def _with_card(plan: LanePlan, profile: Profile, supply: Supply) -> LanePlan:
 
 def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
     """Return a lane's plan; what its workflows cost is what the lane would take without them."""
-    plan = without_forecast(
-        lane_plan(option.lane, profile, option.result, option.demand, option.markets, others=option.others)
-    )
+    plan = lane_plan(option.lane, profile, option.result, option.demand, option.markets, others=option.others)
     if not workflow_targets(option.demand):
         return plan
     alone, _ = _options(profile, option.lane, replace(option.demand, workflows=()), supply)

@@ -9,6 +9,7 @@ from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, saturat
 from fleetctl.core.plan.kv_overflow import overflow_text
 from fleetctl.core.plan.kv_reasons import kv_reasons
 from fleetctl.core.plan.layout_reasons import layout_reasons
+from fleetctl.core.plan.on_cpu import without_forecast
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
@@ -53,7 +54,7 @@ def lane_plan(  # a lane, its demand, and what was sized for it
         ),
         throughput=replica_throughput(lane, result),
     )
-    return assemble(lane, profile, demand, sizing)
+    return without_forecast(assemble(lane, profile, demand, sizing))
 
 
 def binding(result: SizingResult, markets: Markets) -> Constraint:
