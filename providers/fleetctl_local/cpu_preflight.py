@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl.units import format_bytes
-from fleetctl_local.cpus import cores_each, left_for_kv_bytes
+from fleetctl_local.cpus import cores_each, left_for_kv_bytes, surges_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,10 @@ def judge(nodes: tuple[PlannedNodes, ...], *, gpus: GpuReading, cpus: CpuReading
         )
         hint = "plan fewer replicas, a smaller model, or a shorter launch.max_model_len"
         yield Finding(name=_NAME, verdict=Verdict.FAIL, detail=found, hint=hint)
+    elif cpus.memory_bytes and not surges_fit(share, cpus):
+        found += f": a rollout's replica beside them would lack {format_bytes(share.fixed_bytes)} and its KV cache"
+        hint = "set control.rollout.max_surge: 0 and max_unavailable: 1, or plan fewer replicas"
+        yield Finding(name=_NAME, verdict=Verdict.WARN, detail=found, hint=hint)
     elif not each:
         hint = f"they get in each other's way: plan at most {cpus.count} replicas"
         yield Finding(name=_NAME, verdict=Verdict.WARN, detail=f"{found}: none has one to itself", hint=hint)

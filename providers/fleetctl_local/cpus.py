@@ -67,8 +67,24 @@ def pick_cpus(share: CpuShare, there: CpuReading, taken: Iterable[int]) -> tuple
 
 
 def left_for_kv_bytes(share: CpuShare, there: CpuReading) -> int:
-    """Return what a replica's part of the memory leaves for its KV cache; negative: its weights alone are too large."""
-    return int(_SHARED_OUT * there.memory_bytes) // max(1, share.parts) - share.fixed_bytes
+    """Return what a replica's part of the memory leaves for its KV cache; negative: the weights alone are too large.
+
+    Room is left for what a rollout starts beside the planned replicas, unless the cache would then hold too little.
+    """
+    surged = _left_bytes(share, there, is_surged=True)
+    return surged if surges_fit(share, there) else _left_bytes(share, there, is_surged=False)
+
+
+def surges_fit(share: CpuShare, there: CpuReading) -> bool:
+    """Whether the memory holds what a rollout starts beside the planned replicas too."""
+    least = max(share.kv_bytes_min, _GIB if share.kv_space_env else 0)
+    return _left_bytes(share, there, is_surged=True) >= least
+
+
+def _left_bytes(share: CpuShare, there: CpuReading, *, is_surged: bool) -> int:
+    parts = max(1, share.parts) + (share.surge if is_surged else 0)
+    fixed = share.fixed_bytes_all or max(1, share.parts) * share.fixed_bytes
+    return (int(_SHARED_OUT * there.memory_bytes) - fixed - (share.surge_fixed_bytes if is_surged else 0)) // parts
 
 
 def share_environment(share: CpuShare, there: CpuReading) -> dict[str, str]:

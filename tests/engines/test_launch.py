@@ -325,3 +325,18 @@ def test_a_pinned_share_of_memory_reaches_sglang_as_it_is(pinned: float | None, 
     lane = replace(lane, launch=replace(lane.launch, gpu_memory_utilization=pinned))
     command = SglangEngine().launch(plan=samples.plan(), lane=lane, lane_plan=lane_plan, host="127.0.0.1", port=8001)
     assert options(command.argv)["--mem-fraction-static"] == given_share
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"env": {"PREFILL_CHUNKING": "0"}}, "PREFILL_CHUNKING is off"), ({"model": "Qwen/Qwen2-VL-7B-Instruct"}, "sees pictures")],
+)  # fmt: skip
+def test_tgi_is_given_no_prefill_batch_that_it_would_refuse_at_its_start(changes: dict[str, Any], why: str) -> None:
+    sizes: dict[str, Any] = {"max_model_len": 8192, "max_num_batched_tokens": 2048}
+    with pytest.raises(ConfigError, match=why) as refused:
+        launch("tgi", **sizes, **changes)
+    assert refused.value.key == ("lanes", "short", "launch", "max_num_batched_tokens")
+    assert "8191 or more" in refused.value.hint
+    whole = options(launch("tgi", **sizes | {"max_num_batched_tokens": 8191}, **changes).argv)
+    assert whole["--max-batch-prefill-tokens"] == "8191"
+    assert options(launch("tgi", **sizes).argv)["--max-batch-prefill-tokens"] == "2048"

@@ -96,6 +96,22 @@ def test_an_engine_hears_of_its_share():
     assert share_environment(replace(SHARE, parts=9), machine(8))["COMPUTE_THREADS"] == "1"
 
 
+def test_a_rollouts_replica_has_memory_left_for_it_where_there_is_enough() -> None:
+    surging = replace(SHARE, surge=1, surge_fixed_bytes=3 * GIB)
+    # Nine tenths of 64 GiB, less three parts of three for weights and process, in three.
+    assert share_environment(surging, machine(8))["KV_CACHE_SPACE"] == "16"
+    # Too little for three: the planned two have it all.
+    small = machine(8, memory_gib=12)
+    assert share_environment(surging, small) == share_environment(SHARE, small)
+    assert pick_cpus(surging, machine(8), ()) == pick_cpus(SHARE, machine(8), ())
+
+
+def test_unlike_models_share_what_their_weights_leave() -> None:
+    small, large = 2 * GIB, 30 * GIB
+    shares = [replace(SHARE, fixed_bytes=own, fixed_bytes_all=small + large) for own in (small, large)]
+    assert [share_environment(each, machine(8))["KV_CACHE_SPACE"] for each in shares] == ["12", "12"]
+
+
 @pinned
 async def test_each_engine_process_runs_on_its_own_cpus_and_its_children_too(owner: str) -> None:
     here = machine_cpus()

@@ -9,7 +9,7 @@ from fleetctl.ports.engine import LaunchCommand, VersionSource
 from fleetctl_tgi.capabilities import CAPABILITIES
 from fleetctl_tgi.container import IMAGE
 from fleetctl_tgi.diagnosis import MESSAGES
-from fleetctl_tgi.launch import arguments, concurrent_requests_max, environment
+from fleetctl_tgi.launch import arguments, check_prefill, concurrent_requests_max, environment
 from fleetctl_tgi.signals import PREFIX, read
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ class TgiEngine(EngineProgram):
     version = VersionSource(path="/info")
 
     def launch(self, *, plan: Plan, lane: LaneSpec, lane_plan: LanePlan, host: str, port: int) -> LaunchCommand:
-        """Return `text-generation-launcher ...` with the lane's settings, listening on host:port."""
+        """Return `text-generation-launcher ...` with the lane's settings, listening on host:port.
+
+        Raises ConfigError for a prefill batch that could not hold the longest prompt, where prompts are not read in chunks.
+        """
+        check_prefill(lane, lane_plan.launch)
         argv = arguments(lane.engine_executable or self.program, plan, lane_plan.launch, host=host, port=port)
         return LaunchCommand(argv=argv, env=environment(lane_plan.launch) | lane_plan.launch.env)
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from fleetctl.engine_kit import weights
 from fleetctl.engine_kit.arguments import Options, command_line
+from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.serving import Speculation, SpeculationMethod
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LaunchSettings, Plan
+    from fleetctl.model.profile import LaneSpec
 
 # TGI's default is the weights' own dtype, and 16 bits have no other name.
 KV_CACHE_DTYPES = {Precision.BF16: None, Precision.FP16: None, Precision.FP8: "fp8_e4m3fn"}
 LOAD_TIME_METHODS = {Precision.FP8: "fp8", Precision.INT8: "eetq", Precision.INT4: "bitsandbytes-nf4"}
+# Whose prompts are not cut into chunks: a picture's tokens belong together.
+_SEES = re.compile(r"vision|llava|idefics|paligemma|mllama|smolvlm|[-_]vl(?![a-z])")
 _CONCURRENT_REQUESTS_DEFAULT = 128  # the launcher's own
 
 
@@ -37,6 +42,24 @@ def environment(settings: LaunchSettings) -> dict[str, str]:
 def concurrent_requests_max(settings: LaunchSettings) -> int:
     """Return how many requests TGI takes at once, running and queued: over it TGI answers 429."""
     return settings.max_queued_requests or max(_CONCURRENT_REQUESTS_DEFAULT, 2 * settings.max_num_seqs)
+
+
+def check_prefill(lane: LaneSpec, settings: LaunchSettings) -> None:
+    """Refuse a prefill batch smaller than the longest prompt where TGI does not read prompts in chunks: it would not start.
+
+    It does by itself, but for models that see, and not with PREFILL_CHUNKING=0. Raises ConfigError.
+    """
+    longest, batch = settings.max_model_len - 1, settings.max_num_batched_tokens
+    is_off = settings.env.get("PREFILL_CHUNKING", "1").lower() not in {"1", "true"}
+    if batch >= longest or not (is_off or _SEES.search(settings.model.lower())):
+        return
+    why = "PREFILL_CHUNKING is off" if is_off else f"{settings.model} sees pictures"
+    raise ConfigError(
+        f"lane {lane.name}: tgi reads a prompt whole where {why}, and its prefill batch of {batch} tokens is below the longest "
+        f"prompt of {longest}",
+        hint=f"pin launch.max_num_batched_tokens to {longest} or more, or launch.max_model_len to {batch + 1} or less",
+        key=("lanes", lane.name, "launch", "max_num_batched_tokens"),
+    )
 
 
 def _options(plan: Plan, settings: LaunchSettings) -> Options:

@@ -213,7 +213,7 @@ class Creator:
             port=address.port,
             gpu_count=lane_plan.gpus_each_node if command.uses_gpus else 0,
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
-            cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan),
+            cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan, desired.profile.control.rollout),
             container=container_launch(engine, command, desired.profile.lane(lane), model=lane_plan.launch.model),
         )
         return replace(intent, request=request)

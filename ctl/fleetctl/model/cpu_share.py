@@ -23,5 +23,8 @@ class CpuShare:
     parts: int  # replicas that the plan shares the machine out to
     fixed_bytes: int  # its weights and its process
     kv_bytes_min: int  # of KV cache: for the longest request, or for all of its slots where it reserves them
+    fixed_bytes_all: int = 0  # of all parts together, which may load unlike models; 0: as many times its own
+    surge: int = 0  # replicas beside the parts, while a rollout replaces some
+    surge_fixed_bytes: int = 0  # of all those together
     kv_space_env: str = ""  # as in CpuUse; empty where the profile sizes the cache
     threads_env: str = ""

@@ -86,7 +86,7 @@ def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[P
                 to_create=to_create,
                 gpu_count=gpu_count,
                 gpu_memory_fraction=lane.launch.gpu_memory_utilization if gpu_count else 0.0,
-                cpu=cpu_share(site.engines, plan, lane),
+                cpu=cpu_share(site.engines, plan, lane, profile.control.rollout),
             )
             found.append(nodes)
     return found

@@ -81,6 +81,10 @@ class Headroom:
         pool = self.pools.get(need.pool)
         return pool.refusal(need.gpus) if pool is not None else ""
 
+    def remedy(self, need: ReplicaNeed) -> str:
+        """Return what makes room for a replica that may not be had: a cap is raised, a machine has what it has."""
+        return "raise the cap" if replace(self, pools={}).refusal(need) else "plan fewer replicas"
+
     def frees(self, need: ReplicaNeed) -> bool:
         """Whether what is leaving makes room for a replica that may not be had now."""
         money = None if self.usd_per_hour is None else self.usd_per_hour + self.leaving_usd_per_hour

@@ -80,13 +80,15 @@ def supersede(lane: LaneState, headroom: Headroom, *, need: ReplicaNeed) -> tupl
     if refusal and headroom.frees(need):
         notes = (ReasonCode.ROLLOUT_WAITS.because(f"no room for one more until what is leaving has ended: {refusal}"),)
     elif refusal and kept == len(old) and not rolling.max_unavailable:
-        may_miss, notes = _without_room(lane, refusal)
+        may_miss, notes = _without_room(lane, refusal, headroom.remedy(need))
     if may_miss and kept == len(old) and new < wanted:
         ready = sum(o.state is o.replica.record.state is ReplicaState.READY for o in serving)
         kept -= max(0, min(may_miss, len(old), ready - (wanted - may_miss)))
     if refusal and kept == len(old) and not notes and not leaving:
         notes = (
-            ReasonCode.ROLLOUT_WAITS.because(f"no room for one more ({refusal}), and too few are there: raise the cap"),
+            ReasonCode.ROLLOUT_WAITS.because(
+                f"no room for one more ({refusal}), and too few are there: {headroom.remedy(need)}"
+            ),
         )
     kept = max(kept, rolling.keeps)
     gone = frozenset(o.id for o in old[: len(old) - kept])
@@ -109,14 +111,14 @@ def _may_miss(lane: LaneState, rolling: LaneRolling, *, leaving: int, is_refused
     return may_miss + wanted - attainable
 
 
-def _without_room(lane: LaneState, refusal: str) -> tuple[int, tuple[Reason, ...]]:
+def _without_room(lane: LaneState, refusal: str, remedy: str) -> tuple[int, tuple[Reason, ...]]:
     """Return how many may leave before others come although the profile does not say so, and why."""
     wanted, need = lane.target.wanted, lane.target.need
     need = max(1, wanted if need is None else need)
     if wanted - 1 >= need:
         text = f"no room to surge, {refusal}: one leaves first, as {need} of {wanted} carry what is measured"
         return 1, (ReasonCode.ROLLOUT_WAITS.because(text),)
-    text = f"no room to surge, {refusal}; and {need} of {wanted} are needed: raise the cap, or set max_unavailable"
+    text = f"no room to surge, {refusal}; and {need} of {wanted} are needed: {remedy}, or set max_unavailable"
     return 0, (ReasonCode.ROLLOUT_WAITS.because(text),)
 
 
