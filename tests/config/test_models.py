@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.codec import decode, encode
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.plan.model_totals import model_totals
@@ -16,6 +17,7 @@ from fleetctl.core.rollout.in_force import digests
 from fleetctl.errors import ConfigError
 from fleetctl.load.report import LoadSpec
 from fleetctl.model.gateway import RoutingTable
+from fleetctl.model.profile import ModelSpec
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.simulation import SimulationRequest, simulate_profile
 from tests.config import key_effects
@@ -23,6 +25,7 @@ from tests.config.test_every_key import SAMPLE, with_key
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
+    from fleetctl.model.catalogue import ModelCard
     from fleetctl.model.profile import Profile
 
 BIG, SMALL = "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"
@@ -194,3 +197,35 @@ def test_a_model_behind_unlike_engines_is_checked_by_the_gateway_and_what_one_la
 def test_a_model_behind_engines_that_check_requests_is_left_to_them() -> None:
     (model,) = key_effects.table(parse_profile(json.dumps(SAMPLE), source="a profile")).models
     assert model.refused is None
+
+
+def adapter(directory: Path, rank: object) -> str:
+    directory.mkdir()
+    (directory / "adapter_config.json").write_text(json.dumps({"r": rank, "rank_pattern": {"q_proj": 20}}))
+    return str(directory)
+
+
+def test_adapters_are_planned_and_started_with_the_room_their_own_files_ask_for(tmp_path: Path) -> None:
+    def card(**adapters: str) -> ModelCard:
+        return resolve_model(ModelSpec(id=BIG, adapters=adapters), load_catalogue())
+
+    plain = card()
+    assert (plain.adapter_rank, plain.adapter_slots) == (0, 0)
+    unknown = card(hub="acme/sql-lora")
+    assert (unknown.adapter_rank, unknown.adapter_slots) == (16, 1)
+    found = card(a=adapter(tmp_path / "a", 8), b=adapter(tmp_path / "b", 48), c="acme/sql-lora")
+    assert (found.adapter_rank, found.adapter_slots) == (64, 3)
+    with pytest.raises(ConfigError, match=r"adapter big of .* has rank 1024, and engines serve 512 at most"):
+        card(big=adapter(tmp_path / "big", 1024))
+    with pytest.raises(ConfigError, match="does not say the rank of adapter bad"):
+        card(bad=adapter(tmp_path / "bad", None))
+
+
+def test_a_replica_is_started_with_room_for_its_adapters(tmp_path: Path) -> None:
+    tree = with_key(deepcopy(SAMPLE), "engine", "vllm")
+    tree["model"] = {"id": SMALL, "adapters": {"legal": adapter(tmp_path / "legal", 32), "sql": "acme/sql"}}
+    made = parse_profile(json.dumps(tree), source="a profile")
+    plan = key_effects.plan_or_refusal(made)
+    assert not isinstance(plan, str), plan
+    assert (plan.lane("short").launch.adapter_rank, plan.lane("short").launch.adapter_slots) == (32, 2)
+    assert "'--max-lora-rank', '32', '--max-loras', '2'" in str(key_effects.commands(made))

@@ -187,3 +187,21 @@ async def test_a_fleet_of_one_model_refuses_other_names_and_shows_no_header() ->
         assert (await rig.post(model="nope")).status == 404
         page = (await rig.get("/metrics")).body.decode()
         assert not any(name in page for name in ("model_requests_total", "lane_model_info"))
+
+
+@pytest.mark.parametrize("is_only", [False, True])
+async def test_what_is_cached_of_a_prompt_for_one_adapter_is_not_for_another(*, is_only: bool) -> None:
+    big = replace(MODELS[0], adapters={"legal": "/lora/legal", "sql": "/lora/sql"}, fallback="")
+    options = {"models": (big,) if is_only else (big, MODELS[1])}
+    lanes = tuple(replace(lane, model="") for lane in LANES[:2]) if is_only else LANES
+    async with GatewayRig(lanes=lanes) as rig:
+        rig.options |= options
+        await rig.add("r1", lane="big-long")
+        prompt = [{"role": "user", "content": "word " * 600}]
+        cached = []
+        for number, name in enumerate(("legal", "legal", "sql", "big", "gpt-4o", "sql")):
+            answer = await rig.post(headers={"x-request-id": f"r-{number}"}, model=name, messages=prompt)
+            assert answer.status == 200
+            (found,) = rig.frontend.ended.find(TraceQuery(id=f"r-{number}")).requests
+            cached.append(found.cached_tokens > 0)
+        assert cached == [False, True, False, False, True, True]

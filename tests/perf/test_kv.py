@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.core.perf.kv import (
     BLOCK_TOKENS,
+    adapter_bytes,
     kv_cache_bytes_per_token,
     kv_cache_bytes_per_token_per_gpu,
     kv_capacity_tokens,
@@ -15,7 +18,7 @@ from fleetctl.core.perf.kv import (
     runtime_bytes,
     weight_bytes,
 )
-from fleetctl.model.catalogue import Precision
+from fleetctl.model.catalogue import ModelCard, Precision
 
 CATALOGUE = load_catalogue()
 LLAMA_70B = CATALOGUE.models["meta-llama/Llama-3.1-70B-Instruct"]
@@ -91,3 +94,17 @@ def test_weights_cache_and_runtime_never_exceed_their_share_of_the_memory(
         used += tokens * kv_cache_bytes_per_token_per_gpu(card, Precision.BF16, tp)
         used += runtime_bytes(card, tensor_parallel=tp, max_num_batched_tokens=chunk)
         assert used <= spec.memory_bytes * share * (1 + 1e-9)
+
+
+def test_adapters_take_room_that_the_kv_cache_has_not():
+    # Llama-3.1-8B: q, k, v, o, gate, up and down are 2.62 million wide together, in and out, in 32 layers of 16 bits.
+    card = replace(CATALOGUE.models["meta-llama/Llama-3.1-8B-Instruct"], adapter_rank=64, adapter_slots=4)
+    assert adapter_bytes(card, 1) == pytest.approx(4 * 64 * 2.62e6 * 2, rel=0.01)
+    assert adapter_bytes(card, 4) < adapter_bytes(card, 1)
+    gpu = CATALOGUE.gpus["L40S"]
+
+    def held(card: ModelCard) -> int:
+        return kv_capacity_tokens(card, gpu, tensor_parallel=1, precision=Precision.BF16, kv_precision=Precision.BF16)
+
+    lost = (held(replace(card, adapter_slots=0)) - held(card)) * kv_cache_bytes_per_token(card, Precision.BF16)
+    assert lost == pytest.approx(adapter_bytes(card, 1), rel=0.01)

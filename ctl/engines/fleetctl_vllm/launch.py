@@ -113,6 +113,8 @@ def _options(plan: Plan, settings: LaunchSettings) -> Options:
         "--enable-prompt-tokens-details": True,  # else nobody learns how much of a prompt was cached
         "--enable-lora": bool(settings.adapters),
         "--lora-modules": tuple(f"{name}={where}" for name, where in settings.adapters.items()),
+        "--max-lora-rank": settings.adapter_rank or None,
+        "--max-loras": settings.adapter_slots or None,
         "--shutdown-timeout": math.ceil(settings.shutdown_timeout_s),
     }
 

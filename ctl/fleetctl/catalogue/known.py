@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from fleetctl import codec, resources
+from fleetctl.catalogue.adapters import with_adapters
 from fleetctl.catalogue.gguf import is_gguf, model_card_from_gguf
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, NotFoundError
@@ -66,6 +67,10 @@ def resolve_model(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
 
     Raises NotFoundError naming the nearest known model, and ConfigError for a file that cannot be used.
     """
+    return with_adapters(_own_card(spec, catalogue), spec)
+
+
+def _own_card(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
     if is_gguf(spec.path):
         return dataclasses.replace(model_card_from_gguf(Path(spec.path)), id=spec.id)
     if spec.path:

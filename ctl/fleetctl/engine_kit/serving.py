@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.perf.kv import adapter_bytes
 from fleetctl.engine_kit.dialects import reasoning_dialect, tool_call_dialect
 from fleetctl.errors import ConfigError
 from fleetctl.model.serving import PerformanceMode, SpeculationMethod
 from fleetctl.model.slo import Metric
 from fleetctl.ports.engine import visible_engine
-from fleetctl.units import format_count, format_duration
+from fleetctl.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,9 +83,21 @@ def _decided(planned: LanePlan, plan: Plan, profile: Profile, engine_of: Callabl
     chosen = {name: decision for name, decision in found.items() if name in has.launch_keys and name not in given}
     reasons = [_reason(name, decision) for name, decision in chosen.items()]
     reasons += [f"{name} {_spelled(getattr(planned.launch, name))}: pinned by the profile" for name in sorted(given)]
+    reasons += _adapter_reasons(planned, plan)
     values = {name: value for name, (value, _) in chosen.items()}
     launch: LaunchSettings = replace(planned.launch, **values)  # type: ignore[arg-type]  # each of its own field's type
     return replace(planned, launch=launch, reasons=(*planned.reasons, *reasons))
+
+
+def _adapter_reasons(planned: LanePlan, plan: Plan) -> Iterator[str]:
+    """Yield what a lane's adapters take of each of its GPUs."""
+    launch, card = planned.launch, plan.card_of(planned)
+    if launch.adapters and card is not None:
+        taken = format_bytes(adapter_bytes(card, planned.tensor_parallel))
+        yield (
+            f"adapters: room for rank {launch.adapter_rank}, {launch.adapter_slots} of {len(launch.adapters)} in one batch: {taken} of each "
+            "GPU that its KV cache has not"
+        )
 
 
 def _reason(name: str, decision: _Decision) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from fleetctl.core.admission.tokens import RequestTokens
 from fleetctl.core.routing.candidate import PromptLoad
-from fleetctl.core.routing.prefix_index import block_hashes
+from fleetctl.core.routing.prefix_index import adapter_hashes, block_hashes
 from fleetctl.gateway.classify import ParsedRequest, parse_request
 from fleetctl.gateway.degrade import trim
 
@@ -41,6 +41,12 @@ def measure(parsed: ParsedRequest, routes: RoutingState) -> MeasuredRequest:
     return MeasuredRequest(parsed, prompt, tokens, hashes)
 
 
+def measured_for_adapter(found: MeasuredRequest, adapter: str, routes: RoutingState) -> None:
+    """Count as cached what is cached of the prompt for this adapter alone."""
+    found.hashes = adapter_hashes(found.hashes, adapter)
+    found.prompt = routes.prompt_load(found.parsed.size, found.hashes)
+
+
 def fit_context(
     request: Request, found: MeasuredRequest, degradation: Degradation, routes: RoutingState
 ) -> MeasuredRequest:
@@ -49,4 +55,9 @@ def fit_context(
     if cap is None or not degradation.trims_context or found.prompt.prompt_tokens <= cap:
         return found
     request.body, request.messages_cut = trim(request.body, cap, found.prompt.prompt_tokens, routes.ratio.tokens)
-    return measure(parse_request(request.body), routes) if request.messages_cut else found
+    if not request.messages_cut:
+        return found
+    cut = measure(parse_request(request.body), routes)
+    if request.adapter:
+        measured_for_adapter(cut, request.adapter, routes)
+    return cut

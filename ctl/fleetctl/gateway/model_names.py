@@ -11,6 +11,7 @@ from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.model_names import models_by_name
 from fleetctl.gateway.degrade import with_model
 from fleetctl.gateway.exchange import CHAT_PATH
+from fleetctl.gateway.measure import measured_for_adapter
 from fleetctl.gateway.request_checks import WrongRequest, find_wrong
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class ModelName(msgspec.Struct, gc=False, frozen=True):
     model: str  # whose lanes serve it; "": the fleet has one
     sent: str  # what engines are sent in its place; "": the name itself
     fallback: str = ""  # the model that stands in
+    adapter: str = ""  # the name, where it is an adapter's
     refused: dict[str, str] | None = None  # what of a request its lanes do not all serve; None: engines check requests
 
 
@@ -97,6 +99,10 @@ class ModelNames:
             request.wrong = find_wrong(request.body, named.refused, is_chat=request.path == CHAT_PATH)
             if request.wrong is not None:
                 return Refusal.NOT_ALLOWED
+        # A model that stands in has no adapters of another's.
+        request.adapter = named.adapter if not request.falls_back else ""
+        if request.adapter:
+            measured_for_adapter(found, request.adapter, routes)
         try:
             self._enter(request, named)
         except msgspec.DecodeError as error:  # in a part that nobody has read so far
@@ -148,9 +154,10 @@ class ModelNames:
 def _meaning(name: str, row: RouteModel, *, is_only: bool) -> ModelName:
     """Return what one of a model's names stands for."""
     is_own = name == row.name or name in row.adapters
-    if is_only and is_own and row.refused is None:
+    adapter = name if name in row.adapters else ""
+    if is_only and is_own and row.refused is None and not adapter:
         return _ANY
-    return ModelName("" if is_only else row.name, "" if is_own else row.name, row.fallback, row.refused)
+    return ModelName("" if is_only else row.name, "" if is_own else row.name, row.fallback, adapter, row.refused)
 
 
 _UNNAMED = frozenset((b"", b"null", b'""'))

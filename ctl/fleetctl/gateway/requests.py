@@ -50,6 +50,7 @@ class Request(msgspec.Struct, gc=False):
     tier: Any = None  # a LaneTier of its lane; None: its lane has no tiers
     retry_mark: RetryMark | None = None  # where its tier has a retry budget
     model: str = ""  # that it is to be served by; "": by whichever the lane has
+    adapter: str = ""  # of that model, whose cached prompts are its own; "": none
     model_lines: bytes = b""  # the headers that say so; empty: the fleet has one
     in_place_of: str = ""  # the model it was for, where that one stands in; "": it is for that one
     fallback: Any = None  # the StandIn for its model; None: there is none

@@ -71,6 +71,8 @@ class ModelCard:
     native_precision: Precision = Precision.BF16
     kv_cache: Precision | None = None  # that the checkpoint has scales for; None: it says nothing of its KV cache
     source: str = ""
+    adapter_rank: int = 0  # LoRA adapters up to it have room beside the weights; 0: none have
+    adapter_slots: int = 0  # of adapters that one batch may use
 
     def loaded_as(self, precision: Precision) -> Precision:
         """Return in which precision its weights are in memory where a profile says this one.

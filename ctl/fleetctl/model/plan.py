@@ -61,6 +61,8 @@ class LaunchSettings:
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     adapters: dict[str, str] = field(default_factory=dict)  # LoRA adapters: by name, where they lie
+    adapter_rank: int = 0  # of the largest that has room; 0: none has
+    adapter_slots: int = 0  # of adapters that one batch may use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,6 +90,18 @@ def attention_params(model: ModelCard) -> int:
     return model.hidden_size * model.head_dim * 2 * (model.num_heads + model.num_kv_heads)
 
 
+def adapter_bytes(model: ModelCard, tensor_parallel: int) -> float:
+    """Return the 16-bit buffers that a rank keeps for LoRA adapters, in every layer, whichever modules they change.
+
+    A module's two matrices are rank x in and out x rank. What a rank holds of its module's width is split with that, the other
+    side is whole on each (vLLM without fully sharded LoRAs).
+    """
+    heads = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
+    split = heads + 3 * mlp_width(model)  # out of q, k, v, gate and up; in of o and down
+    whole = 7 * model.hidden_size
+    return 2.0 * model.adapter_slots * model.adapter_rank * model.num_layers * (whole + split / tensor_parallel)
+
+
 def runtime_bytes(model: ModelCard, *, tensor_parallel: int, max_num_batched_tokens: int) -> float:
     """Return what an engine needs on a rank besides weights and KV cache."""
     collective = COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0
@@ -115,6 +127,8 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     share = gpu.memory_bytes * gpu_memory_utilization
     share -= stage_weight_bytes(model, precision, pipeline_parallel, data_parallel) / tensor_parallel
     share -= runtime_bytes(model, tensor_parallel=tensor_parallel, max_num_batched_tokens=max_num_batched_tokens)
+    if model.adapter_slots:
+        share -= adapter_bytes(model, tensor_parallel) * stage_share(model, pipeline_parallel)
     per_token = kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)
     tokens = share / (per_token * stage_share(model, pipeline_parallel))
     return max(0, math.floor(tokens / BLOCK_TOKENS) * BLOCK_TOKENS)

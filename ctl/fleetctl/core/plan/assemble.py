@@ -93,6 +93,8 @@ def launch_settings(lane: LaneSpec, profile: Profile, instance: Instance, settin
         extra_args=pinned.extra_args,
         env=_environment(pinned),
         adapters=dict(model.adapters),
+        adapter_rank=instance.card.adapter_rank,
+        adapter_slots=instance.card.adapter_slots,
     )
 
 

@@ -21,7 +21,7 @@ _LATER = frozenset(
     {
         "priority_scheduling", "tool_call_parser", "reasoning_parser", "stream_interval", "performance_mode",
         "long_prefill_tokens", "max_queued_requests", "expert_parallel", "speculation", "pipeline_parallel_local",
-        "data_parallel",
+        "data_parallel", "adapter_rank", "adapter_slots",
     }
 )  # fmt: skip
 

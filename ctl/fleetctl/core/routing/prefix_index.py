@@ -22,6 +22,11 @@ def block_hashes(prompt: bytes) -> list[int]:
     return hashes
 
 
+def adapter_hashes(hashes: list[int], adapter: str) -> list[int]:
+    """Return a prompt's hashes as an adapter's: engines cache what each adapter makes of a prompt by itself."""
+    return [hash((block, adapter)) for block in hashes]
+
+
 class PrefixIndex:
     """The most recently used `blocks_max` block hashes and their last few holders."""
 
