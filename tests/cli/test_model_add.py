@@ -184,7 +184,7 @@ def test_a_hub_id_is_fetched_with_the_token_and_the_token_is_nowhere_kept(
     ("status", "body", "code", "says"),
     [
         (401, b"", 13, "gated or private"), (403, b"", 13, "accept its licence"), (404, b"", 8, "no config.json"),
-        (500, b"", 10, "answers 500"), (200, b"<html>", 10, "no JSON"), (200, b'{"model_type": "mamba"}', 3, "'mamba' is not known"),
+        (429, b"", 10, "try again in some minutes"), (500, b"", 10, "answers 500"), (200, b"<html>", 10, "no JSON"), (200, b'{"model_type": "mamba"}', 3, "'mamba' is not known"),
     ],
 )  # fmt: skip
 def test_what_a_hub_refuses_is_explained(  # what is sent, and what is made of it
@@ -200,6 +200,31 @@ def test_what_a_hub_refuses_is_explained(  # what is sent, and what is made of i
         assert main(["model", "add", "acme/Gated"]) == code
     assert says in capsys.readouterr().err
     assert "acme/Gated" not in load_catalogue().models
+
+
+def test_a_revision_is_asked_for_by_its_name_and_is_no_part_of_the_models(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+    (places / "cache").mkdir()
+    (places / "cache" / "token").write_text("hf_of_a_login\n")
+    with hub(200, json.dumps(QWEN).encode(), seen) as url:
+        monkeypatch.setenv("HF_ENDPOINT", f"{url}/")
+        assert main(["model", "add", "acme/Remote@refs/pr/1"]) == 0
+    assert seen == [("/acme/Remote/resolve/refs%2Fpr%2F1/config.json", "Bearer hf_of_a_login")]
+    assert "acme/Remote" in load_catalogue().models
+
+
+def test_a_hub_that_may_not_be_asked_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+    with hub(200, json.dumps(QWEN).encode(), seen) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        assert main(["model", "add", "acme/Remote"]) == 8
+    assert not seen
+    assert "HF_HUB_OFFLINE" in capsys.readouterr().err
 
 
 def test_what_is_neither_a_path_nor_a_hub_id_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The families whose tensors are counted below: gated MLPs, RMS norms, rotary positions.
-_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "phi3", "granite")
+_GEMMA3 = ("gemma3", "gemma3_text")
+_GEMMA = ("gemma", "gemma2", *_GEMMA3)
+_COHERE = ("cohere", "cohere2")
+_FAMILIES = (
+    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "phi3", "granite", *_GEMMA, *_COHERE, "glm4_moe",
+)  # fmt: skip
+# What transformers takes where a config.json leaves it out, as some of these families' do.
+_DEFAULTS: dict[str, dict[str, int]] = {
+    family: {
+        "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072,
+    }
+    for family in _GEMMA3
+}  # fmt: skip
+_TIED = (*_GEMMA, *_COHERE)  # unless the config says otherwise
 _ADD_IT = "write its figures into models.yaml in your profiles directory"
 
 
@@ -34,6 +48,11 @@ class _Shape:
     tied: bool
     attention_bias: bool
     mlp_bias: bool
+    norms: int  # of a layer, as wide as the model
+    qk_norm: int  # parameters of a layer's norms of queries and keys
+    dense_layers: int  # that have one MLP of `dense_intermediate` in place of experts
+    dense_intermediate: int
+    shared_experts: int  # that each token passes beside those it is routed to
 
 
 def model_card_from_config(path: Path) -> ModelCard:
@@ -49,6 +68,7 @@ def model_card_from_config(path: Path) -> ModelCard:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: is not a model configuration")
+    config = _of_text(config)
     shape = _shape(config, path)
     return ModelCard(
         id=path.parent.name,
@@ -68,30 +88,56 @@ def model_card_from_config(path: Path) -> ModelCard:
     )
 
 
+def _of_text(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a config that describes the language model: that of one which sees images too is nested.
+
+    How weights are quantized stands outside; an encoder of images is not counted.
+    """
+    text = config.get("text_config")
+    merged = {**config, **text} if isinstance(text, dict) else config
+    defaults = _DEFAULTS.get(str(merged.get("model_type")), {})
+    return defaults | {key: value for key, value in merged.items() if value is not None}
+
+
 def _shape(config: dict[str, Any], path: Path) -> _Shape:
-    family = config.get("model_type")
+    family = str(config.get("model_type"))
     if "kv_lora_rank" in config:
         raise ConfigError(f"{path}: multi-head latent attention is not supported", hint="its KV cache is no GQA cache")
     if family not in _FAMILIES:
         raise ConfigError(f"{path}: the model family {family!r} is not known ({', '.join(_FAMILIES)})", hint=_ADD_IT)
     heads = _number(config, path, "num_attention_heads")
     hidden = _number(config, path, "hidden_size")
-    experts = _number(config, path, "num_local_experts", "num_experts", default=1)
+    kv_heads = _number(config, path, "num_key_value_heads", default=heads)
+    head_dim = _number(config, path, "head_dim", default=hidden // heads)
+    experts = _number(config, path, "num_local_experts", "num_experts", "n_routed_experts", default=1)
     return _Shape(
         family=family,
         layers=_number(config, path, "num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=_number(config, path, "num_key_value_heads", default=heads),
-        head_dim=_number(config, path, "head_dim", default=hidden // heads),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         vocab=_number(config, path, "vocab_size"),
         intermediate=_number(config, path, "moe_intermediate_size", "intermediate_size"),
         experts=experts,
         experts_used=_number(config, path, "num_experts_per_tok", "experts_per_token", default=1) if experts > 1 else 1,
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=bool(config.get("tie_word_embeddings", family in _TIED)),
         attention_bias=bool(config.get("attention_bias", False)),
         mlp_bias=bool(config.get("mlp_bias", False)),
+        norms=4 if family in ("gemma2", *_GEMMA3) else 1 if family in _COHERE else 2,
+        qk_norm=_qk_norm(config, family, heads=heads, kv_heads=kv_heads, head_dim=head_dim),
+        dense_layers=int(config.get("first_k_dense_replace") or 0) if experts > 1 else 0,
+        dense_intermediate=_number(config, path, "intermediate_size"),
+        shared_experts=int(config.get("n_shared_experts") or 0),
     )
+
+
+def _qk_norm(config: dict[str, Any], family: str, *, heads: int, kv_heads: int, head_dim: int) -> int:
+    """Return the parameters of a layer's norms of queries and keys: one of a head's width each, or one a head."""
+    if family in _COHERE:
+        return (heads + kv_heads) * head_dim if config.get("use_qk_norm") else 0
+    has_one = family in ("qwen3", "qwen3_moe", *_GEMMA3) or (family == "glm4_moe" and config.get("use_qk_norm"))
+    return 2 * head_dim if has_one else 0
 
 
 def _number(config: dict[str, Any], path: Path, *keys: str, default: int | None = None) -> int:
@@ -105,8 +151,10 @@ def _number(config: dict[str, Any], path: Path, *keys: str, default: int | None 
 def _count(shape: _Shape, experts: int) -> int:
     """Return the parameters with this many experts in each layer."""
     embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
-    layer = _attention(shape) + _mlp(shape, experts) + 2 * shape.hidden
-    return embeddings + shape.layers * layer + shape.hidden
+    same = _attention(shape) + shape.norms * shape.hidden
+    mlps = (shape.layers - shape.dense_layers) * _mlp(shape, experts)
+    mlps += shape.dense_layers * 3 * shape.hidden * shape.dense_intermediate
+    return embeddings + shape.layers * same + mlps + shape.hidden
 
 
 def _attention(shape: _Shape) -> int:
@@ -114,10 +162,9 @@ def _attention(shape: _Shape) -> int:
     count = 2 * shape.hidden * query + 2 * shape.hidden * key_value
     if shape.family == "qwen2" or shape.attention_bias:
         count += query + 2 * key_value
-    if shape.attention_bias:
-        count += shape.hidden  # the output projection's; Qwen2 has none there
-    if shape.family in ("qwen3", "qwen3_moe"):
-        count += 2 * shape.head_dim  # the norms of queries and keys
+    if shape.attention_bias and shape.family != "glm4_moe":
+        count += shape.hidden  # the output projection's; Qwen2 and GLM have none there
+    count += shape.qk_norm
     if shape.family == "gpt_oss":
         count += shape.heads  # the attention sinks
     return count
@@ -129,8 +176,8 @@ def _mlp(shape: _Shape, experts: int) -> int:
         one += 2 * shape.intermediate + shape.hidden
     if shape.experts == 1:
         return one
-    router = shape.experts * shape.hidden + (shape.experts if shape.family == "gpt_oss" else 0)
-    return experts * one + router
+    router = shape.experts * shape.hidden + (shape.experts if shape.family in ("gpt_oss", "glm4_moe") else 0)
+    return (experts + shape.shared_experts) * one + router
 
 
 def _precision(config: dict[str, Any]) -> Precision:

@@ -14,7 +14,8 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A directory with a config.json, that file, or a hub id (ORGANISATION/NAME)."
+            metavar="SOURCE",
+            help="A directory with a config.json, that file, or a hub id (ORGANISATION/NAME[@REVISION]).",
         ),
     ],
     *,

@@ -7,13 +7,14 @@ import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 import yaml
 
 from fleetctl import codec
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.model_card import model_card_from_config
-from fleetctl.engine_kit.hub_cache import cached_file
+from fleetctl.engine_kit.hub_cache import cached_file, hub_home
 from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
 from fleetctl.files import write_whole
 from fleetctl.model.catalogue import ModelCard
@@ -23,6 +24,7 @@ _HUB = "https://huggingface.co"
 _DEADLINE_S = 20.0
 _CONFIG_BYTES_MAX = 4 * 1024 * 1024  # the largest published ones have some 100 kB
 _CONFIG = "config.json"
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})  # as the hub's own client reads it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedM
 def _id_of(source: str) -> str:
     path = Path(source)
     if not path.exists():
-        return source
+        return source.partition("@")[0]
     return path.absolute().parent.name if path.is_file() else path.absolute().name
 
 
@@ -87,11 +89,12 @@ def _card(source: str) -> ModelCard:
         return model_card_from_config(path)
     if path.is_dir():
         return model_card_from_config(path / _CONFIG)
-    if source.count("/") != 1 or source.startswith((".", "/")):
+    if source.partition("@")[0].count("/") != 1 or source.startswith((".", "/")):
         raise NotFoundError(
-            f"{source!r} is no directory, no config.json and no hub id", hint="a hub id is ORGANISATION/NAME"
+            f"{source!r} is no directory, no config.json and no hub id",
+            hint="a hub id is ORGANISATION/NAME, or ORGANISATION/NAME@REVISION",
         )
-    cached = cached_file(source, _CONFIG, os.environ)
+    cached = None if "@" in source else cached_file(source, _CONFIG, os.environ)
     if cached is not None:
         return model_card_from_config(cached)
     with tempfile.TemporaryDirectory() as place:
@@ -103,10 +106,17 @@ def _card(source: str) -> ModelCard:
 def _fetched(model_id: str) -> bytes:
     import httpx
 
-    url = f"{os.environ.get('HF_ENDPOINT') or _HUB}/{model_id}/resolve/main/{_CONFIG}"
-    token = os.environ.get("HF_TOKEN", "")
+    model_id, _, revision = model_id.partition("@")
+    hub = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+    url = f"{hub}/{model_id}/resolve/{quote(revision or 'main', safe='')}/{_CONFIG}"
+    token = _token()
     headers = {"authorization": f"Bearer {token}"} if token else {}
     by_path = f"or give the directory that has its {_CONFIG}"
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE:
+        raise NotFoundError(
+            f"{model_id} is not in this machine's cache, and HF_HUB_OFFLINE keeps the hub from being asked",
+            hint=f"unset it, {by_path}",
+        )
     try:
         response = httpx.get(url, headers=headers, timeout=_DEADLINE_S, follow_redirects=True)
     except httpx.HTTPError as exc:
@@ -115,16 +125,39 @@ def _fetched(model_id: str) -> bytes:
         ) from exc
     if response.status_code in {401, 403}:
         raise CredentialsError(
-            f"{model_id} is gated or private, and the hub refuses it (HTTP {response.status_code})",
+            f"{model_id} is gated or private, or not there, and the hub refuses it (HTTP {response.status_code}"
+            f"{', with the token that is given' if token else ', and no token is given'})",
             hint=f"accept its licence at {_HUB}/{model_id}, and set HF_TOKEN to a token of that account; {by_path}",
         )
     if response.status_code == 404:
-        raise NotFoundError(f"the hub has no {_CONFIG} of {model_id}", hint=f"look at its spelling, {by_path}")
+        at = f" at {revision}" if revision else ""
+        raise NotFoundError(f"the hub has no {_CONFIG} of {model_id}{at}", hint=f"look at its spelling, {by_path}")
+    if response.status_code == 429:
+        again = response.headers.get("retry-after", "")
+        when = f"in {again} s" if again.isdigit() else "in some minutes"
+        raise ProviderError(
+            f"{hub} takes no more requests from here for now (HTTP 429)",
+            hint=f"try again {when}; with a token (HF_TOKEN) it takes more; {by_path}",
+        )
     if response.status_code != 200 or len(response.content) > _CONFIG_BYTES_MAX:
         raise ProviderError(f"{url} answers {response.status_code}, {len(response.content)} bytes", hint=by_path)
     if not _is_json(response.content):
         raise ProviderError(f"{url} answers what is no JSON", hint=by_path)
     return response.content
+
+
+def _token() -> str:
+    """Return the token of the environment, else the one that `hf auth login` has left here; empty: none."""
+    if token := os.environ.get("HF_TOKEN", "").strip():
+        return token
+    try:
+        return (hub_home(os.environ) / "token").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as exc:
+        raise CredentialsError(
+            f"the token of `hf auth login` cannot be read: {exc}", hint="log in again, or set HF_TOKEN"
+        ) from exc
 
 
 def _is_json(content: bytes) -> bool:
