@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,17 @@ class ConflictError(ProviderError):
     """There is one of that name already, or it has changed meanwhile."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiTarget:
+    """What a request of one's own to the API server needs: for watches, which the official client only has in threads."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    tls: ssl.SSLContext | None  # None: plain HTTP
+    server_name: str | None  # in its certificate, where that is another than the URL's
+    proxy: str | None
+
+
 class ClusterConnection:
     """One API server, reached as kubectl would; the client is imported at the first call: that takes a second."""
 
@@ -61,6 +74,20 @@ class ClusterConnection:
             if self._client is None:
                 self._client = self._connected()
             return self._client
+
+    def target(self) -> ApiTarget:
+        """Return where and as whom requests are made, with the token of now."""
+        configuration = self.client().configuration
+        headers: dict[str, str] = {}
+        self.client().update_params_for_auth(headers, [], ["BearerToken"])
+        is_plain = configuration.host.startswith("http://")
+        return ApiTarget(
+            url=configuration.host.rstrip("/"),
+            headers=headers,
+            tls=None if is_plain else _tls(configuration),
+            server_name=configuration.tls_server_name or None,
+            proxy=configuration.proxy or None,
+        )
 
     async def read(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
         """Return the answer of a call that changes nothing. Raises ProviderError."""
@@ -130,6 +157,16 @@ class ClusterConnection:
         configuration.retries = False  # what is tried again is the controller's to decide
         configuration.connection_pool_maxsize = 16
         return client.ApiClient(configuration)
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:  # noqa: ANN401  # untyped
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if not configuration.verify_ssl:  # the kubeconfig says insecure-skip-tls-verify
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
 
 
 def _contexts_namespace(files: str | None, context: str | None) -> str:

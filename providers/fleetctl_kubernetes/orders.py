@@ -72,8 +72,8 @@ def order_in(pod: Object) -> PodOrder:
         ) from exc
 
 
-def node_of(pod: Object, *, is_stopped: bool, notices: Mapping[str, Notice]) -> Node:
-    """Return a pod as a node. `is_stopped`: we have ended it ourselves; `notices` are of the machines, by name."""
+def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Notice]) -> Node:
+    """Return a pod as a node. `record`: of one that we have ended ourselves; `notices` are of the machines, by name."""
     status, metadata = pod.get("status", {}), pod["metadata"]
     machine = pod["spec"].get("nodeName", "")
     node = replace(
@@ -83,12 +83,30 @@ def node_of(pod: Object, *, is_stopped: bool, notices: Mapping[str, Notice]) -> 
         state=_state(pod),
     )
     if node.state is NodeState.GONE:
+        if record is not None:
+            return replace(node, exit_reason=record.exit_reason)
+        if "deletionTimestamp" in metadata:
+            return gone_node(pod)
         return replace(node, exit_reason=exit_reason(pod), log_tail=_last_words(pod))
-    notice = _deletion(metadata) if not is_stopped else None
+    notice = _deletion(metadata) if record is None else None
     node = replace(node, notice=notice or notices.get(machine))
     if node.state is NodeState.STARTING:
         return replace(node, pending_reason=_pending(status), boot=_boot(pod))
     return node
+
+
+def gone_node(pod: Object) -> Node:
+    """Return the node of a pod that somebody else has deleted: who, as far as the API server says."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    taken = next((each.get("reason", "") for each in conditions if each["type"] == "DisruptionTarget"), "")
+    # What an engine ends with that got SIGTERM says nothing of why it got it.
+    return replace(
+        _node(order_in(pod), instant(pod["metadata"]["creationTimestamp"])),
+        host=pod.get("status", {}).get("podIP", ""),
+        machine_id=pod["spec"].get("nodeName", ""),
+        state=NodeState.GONE,
+        exit_reason=taken or "deleted",
+    )
 
 
 def exit_reason(pod: Object) -> str:

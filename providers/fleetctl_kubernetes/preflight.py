@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 # What the provider does in its namespace; a Role with these is all that it needs there.
 RIGHTS = (
-    *((verb, "pods") for verb in ("create", "get", "list", "delete")),
+    *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
     *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
     *((verb, "serviceaccounts") for verb in ("create", "get", "patch", "delete")),
     *((verb, "secrets") for verb in ("create",)),
     ("get", "pods/log"),
 )
 # For offerings and for notices; of the whole cluster.
-NODE_RIGHTS = (("list", "nodes"),)
+NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
 
 
 async def judge(connection: ClusterConnection, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:

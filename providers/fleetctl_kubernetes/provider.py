@@ -12,6 +12,7 @@ from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPa
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NotThereError
+from fleetctl_kubernetes.events import PodEvents
 from fleetctl_kubernetes.orders import node_of, order_in
 from fleetctl_kubernetes.records import FleetRecords, ended_in, is_owned
 from fleetctl_kubernetes.settings import (
@@ -43,7 +44,7 @@ _LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
 
 
 class KubernetesProvider:
-    """Implements ports.Provider, SharedResources, Preflight and NodeLogs.
+    """Implements ports.Provider, SharedResources, Preflight and NodeLogs; its events are PodEvents.
 
     A node's id is its pod's name, which follows from the order's token: the API server itself refuses a second one. Any
     number of processes may use it on the same nodes.
@@ -56,13 +57,14 @@ class KubernetesProvider:
         self._settings = settings or ClusterSettings.of_environment()
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
+        self._events = PodEvents(self._connection, self._records)
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
             list_interval_s=1.0, list_latency_s=0.1, list_deadline_s=30.0, describe_deadline_s=30.0,
             offerings_deadline_s=30.0, preflight_deadline_s=30.0, create_deadline_s=90.0, create_settles_s=25.0,
         )  # fmt: skip
         self.capabilities = ProviderCapabilities(
-            batch_max=_BATCH_MAX, shared=self, preflight=self, logs=self, variables=VARIABLES
+            batch_max=_BATCH_MAX, events=self._events, shared=self, preflight=self, logs=self, variables=VARIABLES
         )
 
     async def offerings(self) -> tuple[Offering, ...]:
@@ -98,7 +100,7 @@ class KubernetesProvider:
         )
         ended = ended_in(anchor)
         pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
-        nodes = [node_of(pod, is_stopped=name in ended, notices=notices) for name, pod in pods.items()]
+        nodes = [node_of(pod, record=ended.get(name), notices=notices) for name, pod in pods.items()]
         nodes += [record.node() for name, record in ended.items() if name not in pods]
         await self._prune(owner, fleet, ended, set(pods))
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
@@ -110,7 +112,7 @@ class KubernetesProvider:
         if pod is not None and is_owned(pod, owner):
             order = order_in(pod)
             ended = ended_in(await self._records.anchor(owner, order.fleet))
-            return node_of(pod, is_stopped=name in ended, notices=await self._notices())
+            return node_of(pod, record=ended.get(name), notices=await self._notices())
         return await self._recorded(name, owner)
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
@@ -188,14 +190,14 @@ class KubernetesProvider:
             if not record.order.belongs_to(request):
                 raise _taken(request, record.order.replica_id)
             pod = await self._pod(name)
-            return record.node() if pod is None else node_of(pod, is_stopped=True, notices={})
+            return record.node() if pod is None else node_of(pod, record=record, notices={})
         body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets)
         pod = await self._posted(name, body)
         if not order_in(pod).belongs_to(request):
             raise _taken(request, order_in(pod).replica_id)
         if secrets:
             await self._keep_secret(manifest.secret_of(request, {key: resolved[key] for key in secrets}, pod))
-        return node_of(pod, is_stopped=False, notices={})
+        return node_of(pod, record=None, notices={})
 
     async def _posted(self, name: str, body: Object) -> Object:
         """Return the pod of this name: made now, or there already."""

@@ -240,10 +240,12 @@ class PodWorker:
         end_s = SYSTEM_CLOCK.monotonic_s() + grace_s
         running = [each for each in self._containers if each.process is not None and each.process.returncode is None]
         await asyncio.gather(*(self._end_container(each, end_s) for each in running))
-        for task in self._tasks:
-            if not any(each.process is not None and each.process.returncode is None for each in self._containers):
+        self._changed.set()
+        if self._tasks:  # they report how their containers ended
+            _, late = await asyncio.wait(self._tasks, timeout=5.0)
+            for task in late:
                 task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.address:
             for each in self._containers:
                 if "terminated" not in each.state:

@@ -343,6 +343,54 @@ def test_a_machine_that_karpenter_takes_is_a_notice_on_every_pod_of_it_and_on_no
     asyncio.run(scenario())
 
 
+def test_what_happens_to_pods_and_to_their_machines_is_told_without_being_asked_for(space: Space) -> None:
+    core = space.cluster.core
+
+    async def scenario() -> None:
+        provider = await space.prepared()
+        assert provider.capabilities.events is not None
+        seen: list[Node] = []
+
+        async def watch() -> None:
+            assert provider.capabilities.events is not None
+            async for node in provider.capabilities.events.watch(owner=OWNER, fleet=FLEET):
+                seen.append(node)  # noqa: PERF401  # looked at while it goes on
+
+        async def until_seen(number: int, is_so: Callable[[Node], bool], what: str) -> Node:
+            end_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+            while not (found := [node for node in seen if node.token == f"t-{number}" and is_so(node)]):
+                assert SYSTEM_CLOCK.monotonic_s() < end_s, f"nobody told: {what}; seen {seen}"
+                assert not watching.done()
+                await SYSTEM_CLOCK.sleep(0.05)
+            seen.clear()
+            return found[-1]
+
+        watching = asyncio.ensure_future(watch())
+        await create(provider, order("t-1", offering=SPOT, market=Market.SPOT))
+        await until_seen(1, lambda node: node.state is NodeState.RUNNING, "it runs")
+        core.patch_node("spot-1", {"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}})
+        try:
+            node = await until_seen(1, lambda node: node.notice is not None, "its machine is taken")
+            assert node.machine_id == "spot-1"
+        finally:
+            core.patch_node("spot-1", {"spec": {"taints": None}})
+        await until_seen(1, lambda node: node.notice is None, "its machine stays")
+        await provider.stop(pod_name(OWNER, "t-1"), grace_s=10)
+        node = await until_seen(1, lambda node: node.state is NodeState.GONE, "it was stopped")
+        assert (node.exit_reason, node.notice) == ("stopped", None)
+        await create(provider, order("t-2", replica_id="r2"))
+        await until_seen(2, lambda node: node.state is NodeState.RUNNING, "it runs")
+        core.delete_namespaced_pod(pod_name(OWNER, "t-2"), space.name, grace_period_seconds=10)
+        node = await until_seen(2, lambda node: node.notice is not None, "it is deleted")
+        assert node.state is NodeState.STOPPING
+        node = await until_seen(2, lambda node: node.state is NodeState.GONE, "it has gone")
+        assert node.exit_reason == "deleted"
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_cluster_that_does_not_answer_and_one_that_knows_us_not_are_told_apart(space: Space, tmp_path: Path) -> None:
     config = json.loads(space.cluster.kubeconfig.read_text())
     config["users"][0]["user"]["token"] = "wrong"  # noqa: S105  # which is the point
