@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.core.reconcile.versions import is_version
 from fleetctl.model.preflight import Verdict
-from fleetctl.operations.engine_versions import engine_errors, program_findings
+from fleetctl.operations.engine_versions import engine_errors, flags_findings, program_findings
 from fleetctl.plugins import load_engine
 from fleetctl.ports.provider import ProviderCapabilities
 from fleetctl.testing import samples
@@ -122,3 +122,17 @@ def test_a_python_counts_only_with_the_engine_in_it(here: Site) -> None:
 def test_nothing_of_this_machine_is_looked_at_for_nodes_elsewhere(fakes: FakeSite, tmp_path: Path) -> None:
     site = replace(fakes.site, engines=load_engine)
     assert not list(program_findings(site, asking_for("vllm", executable=str(tmp_path / "vllm"))))
+
+
+@pytest.mark.parametrize(("version", "is_warned"), [("0.28.1", True), ("0.32.0+cpu", False), ("0.32.4", False)])
+def test_an_engine_of_another_release_than_the_kept_flags_is_named(
+    here: Site, tmp_path: Path, version: str, *, is_warned: bool
+) -> None:
+    python = program(tmp_path, f"#!/bin/sh\necho {version}\n", name="python9")
+    server = program(tmp_path, f"#!{python}\n")
+    found = list(flags_findings(here, asking_for("vllm", executable=server)))
+    assert [each.verdict for each in found] == ([Verdict.WARN] if is_warned else [])
+    assert all(
+        f"{server} is {version}, and commands and extra_args are checked against the flags of 0.32.0" in each.detail
+        for each in found
+    )

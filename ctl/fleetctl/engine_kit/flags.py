@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl import resources
+from fleetctl.engine_kit.versions import version_in
 from fleetctl.errors import ConfigError
 from fleetctl.paths import config_dir
 from fleetctl.spelling import suggest
@@ -80,6 +81,12 @@ def known_flags(engine: str) -> frozenset[str]:
     """Return the flags of an engine by the shipped list and the user's own together; empty: there is no list."""
     found = [path for root in resources.roots(_KIND) if (path := root / _file(engine)).is_file()]
     return frozenset().union(*(_read(path, path.stat().st_mtime_ns) for path in found))
+
+
+def flags_version(engine: str) -> str:
+    """Return the version that the shipped list of an engine's flags is of, by its first line; empty: it names none."""
+    paths = [path for root in resources.roots(_KIND) if (path := root / _file(engine)).is_file()]
+    return version_in(paths[-1].read_text(encoding="utf-8").partition("\n")[0]) if paths else ""
 
 
 def _file(engine: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.versions import is_version
+from fleetctl.engine_kit.flags import flags_version
 from fleetctl.engine_kit.versions import version_in
 from fleetctl.errors import ConfigError
 from fleetctl.model.preflight import Finding, Verdict
@@ -61,6 +62,29 @@ def program_findings(site: Site, profile: Profile) -> Iterator[Finding]:
             variable = site.engines(kind).program_env
             hint = f"install it, or name it: {variable}=PATH, or engine: {{kind: {kind}, executable: PATH}}"
             yield Finding(name=kind, verdict=Verdict.FAIL, detail=why, hint=hint)
+
+
+def flags_findings(site: Site, profile: Profile) -> Iterator[Finding]:
+    """Yield a warning for each engine here of another release than the one whose flags are known, and its commands spelt in.
+
+    Only what a package's metadata says is looked at: vLLM's own parser takes 20 s to be imported.
+    """
+    if not site.providers(profile.provider).capabilities.runs_here:
+        return
+    for (kind, _), lane in {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}.items():
+        engine, known = site.engines(kind), flags_version(kind)
+        program, source = shutil.which(lane.engine_executable or engine.program or ""), engine.version
+        if program is None or not known or source is None or not source.distribution or not _interpreter(program):
+            continue
+        found = _version_of(program, source).version
+        if found and _release(found) != _release(known):
+            detail = f"{program} is {found}, and commands and extra_args are checked against the flags of {known}"
+            hint = f"a flag that it lacks ends it at its start; its own further ones go into engine-flags/{kind}.txt of your profiles"
+            yield Finding(name=kind, verdict=Verdict.WARN, detail=detail, hint=hint)
+
+
+def _release(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
 
 
 def missing_program(engine: Engine, executable: str = "") -> str:
