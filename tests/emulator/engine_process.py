@@ -91,7 +91,7 @@ class EngineProcess:
     ) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
-            connection.request(method, path, body, headers or {})
+            connection.request(method, path, body, {"Content-Type": "application/json"} | (headers or {}))
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:
@@ -130,7 +130,7 @@ class Stream:
 
     def __init__(self, port: int, path: str, body: dict[str, Any]) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        self.connection.request("POST", path, json.dumps(body))
+        self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         self.response = self.connection.getresponse()
         self.status = self.response.status
 

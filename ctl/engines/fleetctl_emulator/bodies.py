@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from fleetctl_emulator.tokens import AnswerText, AnswerTexts
 
 N_MAX = 16
-_NOTHING = msgspec.Raw(b"null")
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -24,19 +23,12 @@ class StreamOptions(msgspec.Struct, frozen=True):
     continuous_usage_stats: bool | None = False
 
 
-class ContentPart(msgspec.Struct, frozen=True):
-    """A piece of a message's content."""
-
-    type: str
-    text: str | None = None
-
-
 class Message(msgspec.Struct, frozen=True):
     """One turn of a chat."""
 
     role: str
-    content: str | list[ContentPart] | None = None
-    tool_calls: msgspec.Raw = _NOTHING
+    content: str | list[Any] | None = None
+    tool_calls: list[Any] | None = None
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +46,27 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
     use_beam_search: bool = False
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] = []
+    prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    include_stop_str_in_output: bool = False
 
 
 class ChatBody(_Common, frozen=True, kw_only=True):
     """The body of /v1/chat/completions."""
 
     messages: list[Message]
-    tools: msgspec.Raw = _NOTHING
+    tools: list[Any] | None = None
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -71,22 +77,22 @@ class ChatBody(_Common, frozen=True, kw_only=True):
 class CompletionBody(_Common, frozen=True, kw_only=True):
     """The body of /v1/completions."""
 
-    prompt: str | list[str | int | list[int]]  # one prompt, as text or as token ids, or several
+    prompt: str | list[str | int | list[int]] = ""  # one prompt, as text or as token ids, or several
     logprobs: int | None = None
     suffix: str | None = None
-    best_of: int | None = None
 
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 def read_body(kind: type[Body], raw: bytes) -> Body:
-    """Return a request's body. Raises EngineRefusal."""
+    """Return a request's body, every value of exactly its type. Raises EngineRefusal."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
-        _, _, where = str(error).partition(" - at `$.")
-        raise EngineRefusal(RefusalReason.MALFORMED, str(error), param=where.rstrip("`") or None) from error
+    except msgspec.ValidationError as error:
+        raise EngineRefusal(RefusalReason.MALFORMED, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EngineRefusal(RefusalReason.UNREADABLE, str(error)) from error
 
 
 def chat_generation(body: ChatBody, *, seed: int, request_id: str) -> GenerationRequest:
@@ -98,15 +104,13 @@ def chat_generation(body: ChatBody, *, seed: int, request_id: str) -> Generation
         "a forced tool call is not emulated: use tool_choice auto or none",
         "tool_choice",
     )
-    _refuse_if(not body.messages, "messages must not be empty", "messages")
+    _refuse_if(not body.messages, "messages must not be empty")
     _refuse_if(
         body.continue_final_message and body.add_generation_prompt,
         "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
-        "continue_final_message",
     )
     # Templates write the tools down before the conversation, as JSON; a model reads and counts them.
-    tools = bytes(body.tools)
-    listed_tools = [] if tools == b"null" else [("system", tools)]
+    listed_tools = [("system", msgspec.json.encode(body.tools))] if body.tools else []
     prompt = render_chat(
         [*listed_tools, *((message.role, _text_of(message)) for message in body.messages)],
         opens_answer=body.add_generation_prompt,
@@ -116,26 +120,30 @@ def chat_generation(body: ChatBody, *, seed: int, request_id: str) -> Generation
     return _generation(body, (prompt,), limit, seed=seed, request_id=request_id)
 
 
-def completion_generation(body: CompletionBody, texts: AnswerTexts, *, seed: int, request_id: str) -> GenerationRequest:
-    """Return what a completion asks for. Raises EngineRefusal for what cannot be or is not emulated."""
+def completion_generation(
+    body: CompletionBody, texts: AnswerTexts, *, seed: int, request_id: str, vocabulary: int
+) -> GenerationRequest:
+    """Return what a completion asks for; token ids are below `vocabulary`. Raises EngineRefusal as `chat_generation` does."""
     _refuse_unsupported(body)
     _refuse_if(body.logprobs is not None, "logprobs are not emulated", "logprobs")
     _refuse_if(body.suffix is not None, "suffix is not currently supported", "suffix")
-    _refuse_if(body.best_of not in (None, 1), "best_of is not emulated: use n", "best_of")
-    answer = texts.of(_seed(body, seed))
-    prompts = _prompts(body.prompt, answer)
-    _refuse_if(not prompts or any(not p.tokens for p in prompts), "the prompt must not be empty", "prompt")
+    _refuse_if(body.prompt == "", "the prompt must not be empty", "prompt")
+    prompts = _prompts(body.prompt, texts.of(_seed(body, seed)), vocabulary)
+    _refuse_if(not prompts or any(not p.tokens for p in prompts), "the prompt must not be empty")
     # vLLM's default for this route.
     limit = 16 if body.max_tokens is None else body.max_tokens
     return _generation(body, tuple(prompts), limit, seed=seed, request_id=request_id)
 
 
-def _prompts(given: str | list[str | int | list[int]], answer: AnswerText) -> list[Prompt]:
+def _prompts(given: str | list[str | int | list[int]], answer: AnswerText, vocabulary: int) -> list[Prompt]:
     if isinstance(given, str):
         return [render_text(given.encode(), answer)]
     if given and isinstance(given[0], int):
-        return [Prompt(_from_ids(given))]
-    return [render_text(item.encode(), answer) if isinstance(item, str) else Prompt(_from_ids(item)) for item in given]
+        return [Prompt(_from_ids(given, vocabulary))]
+    return [
+        render_text(item.encode(), answer) if isinstance(item, str) else Prompt(_from_ids(item, vocabulary))
+        for item in given
+    ]
 
 
 def _generation(
@@ -149,7 +157,7 @@ def _generation(
         max_tokens=limit,
         min_tokens=body.min_tokens,
         ignores_eos=body.ignore_eos,
-        stop=_stops(body),
+        stop=stop_strings(body),
         is_stream=bool(body.stream),
         wants_usage=bool(options.include_usage),
         wants_continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
@@ -158,7 +166,8 @@ def _generation(
     )
 
 
-def _stops(body: _Common) -> tuple[str, ...]:
+def stop_strings(body: _Common) -> tuple[str, ...]:
+    """Return what ends an answer."""
     return (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
 
 
@@ -168,17 +177,14 @@ def _seed(body: _Common, engine_seed: int) -> str:
 
 def _refuse_unsupported(body: _Common) -> None:
     n = 1 if body.n is None else body.n
-    _refuse_if(n > N_MAX, f"n must be at most {N_MAX}, got {n}.", "n")
-    _refuse_if(n < 1, f"n must be at least 1, got {n}.", "n")
-    _refuse_if(
-        body.min_tokens < 0, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.", "min_tokens"
-    )
-    _refuse_if("" in _stops(body), "stop cannot contain an empty string.", "stop")
-    _refuse_if(bool(body.echo), "echo is not emulated", "echo")
-    _refuse_if(body.use_beam_search, "beam search is not emulated", "use_beam_search")
+    _refuse_if(n > N_MAX, f"n must be at most {N_MAX}, got {n}: more is not emulated")
+    _refuse_if(n < 1, f"n must be at least 1, got {n}.")
+    _refuse_if(body.min_tokens < 0, f"min_tokens must be greater than or equal to 0, got {body.min_tokens}.")
+    _refuse_if("" in stop_strings(body), "stop cannot contain an empty string.")
+    for name, what in _NOT_EMULATED.items():
+        _refuse_if(bool(getattr(body, name)), f"{what} not emulated", name)
     wanted = (body.response_format or {}).get("type", "text")
     _refuse_if(wanted != "text", f"response_format {wanted!r} is not emulated: answers are words", "response_format")
-    _refuse_if(body.structured_outputs is not None, "structured outputs are not emulated", "structured_outputs")
     _refuse_if(
         body.stream_options is not None and not body.stream,
         "Stream options can only be defined when `stream=True`.",
@@ -186,27 +192,47 @@ def _refuse_unsupported(body: _Common) -> None:
     )
 
 
-def _refuse_if(is_wrong: bool, message: str, param: str) -> None:
+# What would change an answer's text or keys, and cannot be had here.
+_NOT_EMULATED = {
+    "echo": "echo is",
+    "use_beam_search": "beam search is",
+    "structured_outputs": "structured outputs are",
+    "prompt_logprobs": "logprobs of the prompt are",
+    "return_token_ids": "token ids in answers are",
+    "truncate_prompt_tokens": "a prompt that is cut by the engine is",
+    "include_stop_str_in_output": "a stop string that stays in the answer is",
+}
+
+
+def _refuse_if(is_wrong: bool, message: str, param: str | None = None) -> None:
     if is_wrong:
         raise EngineRefusal(RefusalReason.INVALID, message, param=param)
 
 
 def _text_of(message: Message) -> bytes:
-    calls = bytes(message.tool_calls)
-    return _content_of(message) + (b"" if calls == b"null" else calls)
+    return _content_of(message) + (msgspec.json.encode(message.tool_calls) if message.tool_calls else b"")
 
 
 def _content_of(message: Message) -> bytes:
-    if isinstance(message.content, list):
-        for part in message.content:
-            _refuse_if(part.type != "text", f"content of type {part.type!r} is not emulated: only text", "messages")
-        return "".join(part.text or "" for part in message.content).encode()
-    return (message.content or "").encode()
+    if not isinstance(message.content, list):
+        return (message.content or "").encode()
+    return "".join(_part_text(part) for part in message.content).encode()
 
 
-def _from_ids(ids: object) -> bytes:
-    if not isinstance(ids, list) or not all(isinstance(i, int) and 0 <= i < 2**32 for i in ids):
+def _part_text(part: object) -> str:
+    fields = part if isinstance(part, dict) else {}
+    kind = fields.get("type")
+    _refuse_if(kind not in ("text", "refusal"), f"content of type {kind!r} is not emulated: only text")
+    written = fields.get(kind)
+    _refuse_if(not isinstance(written, str), f"a part of type {kind!r} has no {kind}")
+    return str(written)
+
+
+def _from_ids(ids: object, vocabulary: int) -> bytes:
+    if not isinstance(ids, list) or not all(isinstance(i, int) and i >= 0 for i in ids):
         raise EngineRefusal(
             RefusalReason.INVALID, "prompt must be text, token ids, or a list of either", param="prompt"
         )
+    outside = next((i for i in ids if i >= vocabulary), None)
+    _refuse_if(outside is not None, f"Token id {outside} is out of vocabulary")
     return b"".join(i.to_bytes(TOKEN_BYTES, "big") for i in ids)

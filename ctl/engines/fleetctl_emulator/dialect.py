@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 class Dialect(Protocol):
     """Words refusals, and knows a full queue, as one engine does."""
 
+    server: str  # its header of that name; empty: none
+    vary: str  # that header, which it adds for other origins' sake before anybody asks; empty: none
+    metrics_type: str  # the content type of /metrics
+    redirects_slashes: bool  # /path/ to /path, as FastAPI does
     warms_up_listening: bool  # /health is 503 for the last part of start-up, instead of the port being closed
 
     def refuse(self, refusal: EngineRefusal) -> web.Response:

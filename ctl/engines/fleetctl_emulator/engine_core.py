@@ -61,7 +61,9 @@ class EngineCore:
 
     def submit(self, sequences: Iterable[Sequence]) -> None:
         """Queue sequences; the step that takes them begins as soon as the running one has ended."""
+        now = self.now()
         for sequence in sequences:
+            sequence.queued_s = now
             self.scheduler.add(sequence)
             self._open.add(sequence)
         self._wake()

@@ -27,8 +27,23 @@ class ChoiceProgress:
     text: bytes  # all that is visible
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseFields:
+    """What is constant of one response."""
+
+    is_chat: bool
+    request_id: str = ""
+    created_s: int
+    model: str
+    wants_usage: bool
+    wants_continuous_usage: bool = False
+    prompts: int = 1
+
+
 class EventFormat(Protocol):
     """Spells one response's events. Texts are plain ASCII words: they need no escaping."""
+
+    counts: bytes  # usage between the events of a stream, of its prompt, total and completion tokens, in this order
 
     def opening(self, progress: ChoiceProgress) -> bytes:
         """Return what comes before a choice's first token."""
@@ -63,44 +78,35 @@ def event(tree: object) -> bytes:
     return b"data: " + msgspec.json.encode(tree) + b"\n\n"
 
 
-def usage(all_progress: Items[ChoiceProgress], *, with_details: bool = True, prompts: int = 1) -> dict[str, Any]:
+def usage(all_progress: Items[ChoiceProgress], *, prompts: int = 1) -> dict[str, Any]:
     """Return the usage figures; a prompt shared by several choices counts once."""
     per_prompt = len(all_progress) // prompts
     prompt = sum(progress.prompt_tokens for progress in all_progress[::per_prompt])
     made = sum(progress.generated for progress in all_progress)
-    figures: dict[str, Any] = {
+    cached = sum(progress.cached_tokens for progress in all_progress[::per_prompt])
+    return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + made,
         "completion_tokens": made,
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
-    if with_details:
-        figures["prompt_tokens_details"] = {
-            "cached_tokens": sum(progress.cached_tokens for progress in all_progress[::per_prompt])
-        }
-    return figures
 
 
 class OpenAiFormat:
-    """Spells chats and completions as vLLM does. SGLang's differ only in fields nobody reads."""
+    """Spells chats and completions with what OpenAI's API has; each engine adds keys of its own."""
 
-    def __init__(  # noqa: PLR0913  # they are a response's constant fields
-        self,
-        *,
-        is_chat: bool,
-        request_id: str,
-        created_s: int,
-        model: str,
-        wants_usage: bool,
-        wants_continuous_usage: bool,
-        prompts: int = 1,
-    ) -> None:
-        self._is_chat = is_chat
-        self._wants_usage = wants_usage
-        self._continuous = wants_continuous_usage
-        self._prompts = prompts
-        kind = ("chat.completion", "chat.completion.chunk") if is_chat else ("text_completion", "text_completion")
-        self._whole = {"id": request_id, "object": kind[0], "created": created_s, "model": model}
-        self._chunk = {"id": request_id, "object": kind[1], "created": created_s, "model": model}
+    counts = b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}'
+
+    def __init__(self, fields: ResponseFields) -> None:
+        self._is_chat = fields.is_chat
+        self._wants_usage = fields.wants_usage
+        self._continuous = fields.wants_continuous_usage
+        self._prompts = fields.prompts
+        chat, text = ("chat.completion", "chat.completion.chunk"), ("text_completion", "text_completion")
+        whole, chunk = chat if fields.is_chat else text
+        constant: dict[str, Any] = {"created": fields.created_s, "model": fields.model}
+        self._whole: dict[str, Any] = {"id": fields.request_id, "object": whole, **constant}
+        self._chunk: dict[str, Any] = {"id": fields.request_id, "object": chunk, **constant}
 
     def opening(self, progress: ChoiceProgress) -> bytes:
         """Return the event with the role, for chats."""
@@ -112,9 +118,8 @@ class OpenAiFormat:
             "logprobs": None,
             "finish_reason": None,
         }
-        prompt = progress.prompt_tokens
-        figures = {"prompt_tokens": prompt, "total_tokens": prompt, "completion_tokens": 0}
-        return self._event([choice], figures if self._continuous else None)
+        figures = self._figures_after(progress, tokens=0) if self._continuous else None
+        return self._event([choice], figures, **self._opening_rest())
 
     def frame(self, index: int) -> tuple[bytes, bytes] | None:
         """Return what surrounds a token's text."""
@@ -125,48 +130,69 @@ class OpenAiFormat:
 
     def event(self, progress: ChoiceProgress, text: bytes) -> bytes:
         """Return the event for some more text."""
-        figures = usage([progress], with_details=False) if self._continuous else None
+        figures = self._figures_after(progress, tokens=progress.generated) if self._continuous else None
         return self._event([self._choice(progress.index, text.decode())], figures)
 
     def last(self, progress: ChoiceProgress, text: bytes) -> bytes:
         """Return a choice's last text and why it ended."""
         choice = self._choice(progress.index, text.decode()) | self._ending(progress)
-        return self._event([choice], usage([progress], with_details=False) if self._continuous else None)
+        figures = self._figures_after(progress, tokens=progress.generated) if self._continuous else None
+        return self._event([choice], figures, **self._last_rest())
 
     def closing(self, all_progress: Items[ChoiceProgress]) -> bytes:
         """Return the usage, if wanted, and [DONE]."""
         if not self._wants_usage:
             return DONE
-        return event(self._chunk | {"choices": [], "usage": usage(all_progress, prompts=self._prompts)}) + DONE
+        return self._event([], self._figures(all_progress, is_stream=True), **self._closing_rest()) + DONE
 
     def whole(self, all_progress: Items[ChoiceProgress]) -> bytes:
         """Return the JSON body."""
         choices = [self._whole_choice(progress) for progress in all_progress]
-        return msgspec.json.encode(
-            self._whole
-            | {
-                "choices": choices,
-                "service_tier": None,
-                "system_fingerprint": None,
-                "usage": usage(all_progress, prompts=self._prompts),
-                "prompt_logprobs": None,
-                "kv_transfer_params": None,
-            }
-        )
+        figures = self._figures(all_progress, is_stream=False)
+        return msgspec.json.encode(self._whole | {"choices": choices} | self._whole_rest(figures))
 
     def _whole_choice(self, progress: ChoiceProgress) -> dict[str, Any]:
         text = progress.text.decode()
-        content: dict[str, Any] = {"text": text}
-        if self._is_chat:
-            content = {"message": {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}}
+        content = {"message": self._message(text)} if self._is_chat else {"text": text}
         return {"index": progress.index} | content | {"logprobs": None} | self._ending(progress)
 
+    def _message(self, text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": text}
+
     def _ending(self, progress: ChoiceProgress) -> dict[str, Any]:
-        return {"finish_reason": progress.finish_reason, "stop_reason": progress.stop_reason}
+        return {"finish_reason": progress.finish_reason}
 
     def _choice(self, index: int, text: str) -> dict[str, Any]:
         content: dict[str, Any] = {"delta": {"content": text}} if self._is_chat else {"text": text}
         return {"index": index} | content | {"logprobs": None, "finish_reason": None}
 
-    def _event(self, choices: list[dict[str, Any]], figures: dict[str, Any] | None) -> bytes:
-        return event(self._chunk | {"choices": choices} | ({"usage": figures} if figures else {}))
+    def _figures(self, all_progress: Items[ChoiceProgress], *, is_stream: bool) -> dict[str, Any]:
+        """Return the usage of a whole response, or at the end of a stream."""
+        del is_stream
+        return usage(all_progress, prompts=self._prompts)
+
+    def _figures_after(self, progress: ChoiceProgress, *, tokens: int) -> dict[str, Any]:
+        """Return the usage after so many tokens of a choice, as `counts` spells it."""
+        prompt = progress.prompt_tokens
+        spelled: dict[str, Any] = msgspec.json.decode(b"{%s}" % (self.counts % (prompt, prompt + tokens, tokens)))
+        figures: dict[str, Any] = spelled["usage"]
+        return figures
+
+    def _whole_rest(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Return what follows the choices of a whole response."""
+        return {"usage": figures}
+
+    def _opening_rest(self) -> dict[str, Any]:
+        """Return what else a stream's first event of a choice has."""
+        return {}
+
+    def _last_rest(self) -> dict[str, Any]:
+        """Return what else a choice's last event has."""
+        return {}
+
+    def _closing_rest(self) -> dict[str, Any]:
+        """Return what else the event with the usage has."""
+        return {}
+
+    def _event(self, choices: list[dict[str, Any]], figures: dict[str, Any] | None, **rest: object) -> bytes:
+        return event(self._chunk | {"choices": choices} | ({"usage": figures} if figures else {}) | rest)

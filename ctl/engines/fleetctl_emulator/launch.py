@@ -57,6 +57,7 @@ def _settings(plan: Plan, lane_plan: LanePlan) -> Options:
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--priority-scheduling": settings.priority_scheduling,
         "--no-prefix-caching": not settings.prefix_caching,
+        "--tool-call-parser": settings.tool_call_parser or None,
         "--lora-modules": tuple(f"{name}={where}" for name, where in settings.adapters.items()),
         "--shutdown-timeout-s": settings.shutdown_timeout_s,
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from fleetctl_emulator.service import EmulatorService
 
 ADMIN = "/emulator/"
-_CLIENTS_FAULT = (RefusalReason.MALFORMED, RefusalReason.INVALID, RefusalReason.TOO_LONG)
+UNAUTHORIZED = 401
+_CLIENTS_FAULT = (
+    RefusalReason.WRONG_TYPE, RefusalReason.UNREADABLE, RefusalReason.MALFORMED, RefusalReason.INVALID, RefusalReason.TOO_LONG,
+)  # fmt: skip
 
 
 class EmulatorMiddleware:
@@ -25,7 +29,7 @@ class EmulatorMiddleware:
 
     def __init__(self, service: EmulatorService, *, api_key: str) -> None:
         self._service = service
-        self._expected = _digest(f"Bearer {api_key}") if api_key else b""
+        self._expected = _digest(api_key) if api_key else b""
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -41,7 +45,7 @@ class EmulatorMiddleware:
                 engine.metrics.failed("validation")
             response = self._service.dialect.refuse(refusal)
         except web.HTTPException as error:
-            response = web.json_response({"detail": error.reason}, status=error.status)
+            response = self._not_routed(request, error)
         resource = request.match_info.route.resource
         engine.metrics.answered(
             route=resource.canonical if resource else "none",
@@ -57,7 +61,7 @@ class EmulatorMiddleware:
         if "hang" in injector:
             await injector.until_answered()
         if self._expected and dialect.needs_key(request.path) and not self._is_known(request):
-            return web.json_response({"error": "Unauthorized"}, status=401)
+            return as_json({"error": "Unauthorized"}, status=UNAUTHORIZED)
         if request.method == "POST" and dialect.is_inference(request.path):
             injector.count_request()
             if "refuse" in injector:
@@ -67,7 +71,19 @@ class EmulatorMiddleware:
         return await handler(request)
 
     def _is_known(self, request: web.Request) -> bool:
-        return secrets.compare_digest(_digest(request.headers.get("Authorization", "")), self._expected)
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and secrets.compare_digest(_digest(given), self._expected)
+
+    def _not_routed(self, request: web.Request, error: web.HTTPException) -> web.Response:
+        """Answer for a path or a method that there is none of, as FastAPI does."""
+        known = {resource.canonical for resource in request.app.router.resources()}
+        shorter = request.path.rstrip("/")
+        if self._service.dialect.redirects_slashes and error.status == 404 and shorter in known:
+            return web.Response(
+                status=307, headers={"Location": str(request.url.with_path(shorter))}, content_type=None
+            )
+        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return as_json({"detail": error.reason}, status=error.status, headers=allow)
 
 
 # By OpenAI's name for who stands behind a request: the one thing in a body that changes no answer.

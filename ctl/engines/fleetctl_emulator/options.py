@@ -48,6 +48,7 @@ class EmulatorOptions:
     low_values_first: bool  # SGLang's order turned round
     prefix_caching: bool
     stream_interval: int
+    tool_call_parser: str  # empty: none
     stream_burst_s: float
     watermark: float
     api_key: str
@@ -93,6 +94,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         low_values_first=given.schedule_low_priority_values_first,
         prefix_caching=not given.no_prefix_caching,
         stream_interval=given.stream_interval,
+        tool_call_parser=given.tool_call_parser,
         stream_burst_s=given.stream_burst_s,
         watermark=given.watermark,
         api_key=os.environ.get(given.api_key_env, "") if given.api_key_env else "",
@@ -162,6 +164,12 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
 
 def _add_behaviour(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "--tool-call-parser",
+        default="",
+        metavar="NAME",
+        help="vLLM: take tools whose use the model is to decide, as with --enable-auto-tool-choice; it never uses one",
+    )
     add("--seed", type=int, default=0, help="fixes answers, lengths and jitter")
     add("--startup-s", type=_not_negative, default=0.0, help="stands for loading weights")
     add("--speed", type=_above_zero, default=1.0, help="2: every step takes half its modelled time")

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 # A client that does not read gets its tokens later and merged, as vLLM's output collector does it.
 HELD_BYTES_MAX = 64 * 1024
 
-# Where a frame's tail has the counts so far, and how they are spelled.
+# Where a frame's tail has the counts so far.
 _COUNTS = b'"usage":{}'
-USAGE = b'"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}'
 
 
 class End(Enum):
@@ -69,7 +68,7 @@ class Choice:
             text = self.predicted.text[end - TOKEN_BYTES : end]
             if self._counts:
                 prompt = sequence.prompt.tokens
-                counts = USAGE % (prompt, prompt + generated, generated)
+                counts = self.format.counts % (prompt, prompt + generated, generated)
                 reply.write_events(self._head + text + self._tail.replace(_COUNTS, counts))
             else:
                 reply.write(self._head + text + self._tail)

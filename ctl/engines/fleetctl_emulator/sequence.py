@@ -51,6 +51,7 @@ class Sequence:
     cached_tokens: int = 0  # of the prompt, found in the prefix cache when first scheduled
     preemptions: int = 0
     awaits_resume: bool = False  # preempted, and not running again yet
+    queued_s: float = 0.0  # when the front end handed it to the engine
     scheduled_s: float = 0.0
     first_token_s: float = 0.0
     last_token_s: float = 0.0

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from fleetctl.core.perf.frontend import FRONTEND_S
 from fleetctl.errors import ConfigError
 from fleetctl_emulator.admin import AdminRoutes
 from fleetctl_emulator.engine_core import EngineCore
 from fleetctl_emulator.fault_injector import FaultInjector
 from fleetctl_emulator.instance import limits, shutdown_behaviour
-from fleetctl_emulator.middleware import EmulatorMiddleware
+from fleetctl_emulator.middleware import UNAUTHORIZED, EmulatorMiddleware
 from fleetctl_emulator.scheduler import Scheduler
 from fleetctl_emulator.service import EmulatorService
 
@@ -55,9 +56,11 @@ class Server:
             played.surface.dialect(options, instance),
             self._injector,
             max_model_len=instance.max_model_len,
+            vocabulary=instance.model.vocab_size,
             refuses_new=self._shutdown.refuses_new,
             stream_interval=options.stream_interval,
             stream_burst_s=options.stream_burst_s,
+            frontend_s=FRONTEND_S / options.speed,
             clock=clock,
         )
         self._stop_requested = asyncio.Event()
@@ -91,12 +94,23 @@ class Server:
         app.add_routes(self._played.surface.routes(self._service, self._options))
         app.add_routes(AdminRoutes(self._service, self._played.name, self._options.engine_version).routes())
         app.router.add_get("/metrics", self._metrics)
+        app.on_response_prepare.append(self._sign)
         # A client that goes away takes its request along at once.
         return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSING_S)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         page = self._injector.metrics(lambda as_nan: self._engine.metrics.page(as_nan=as_nan))
-        return web.Response(body=page.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(body=page.encode(), headers={"Content-Type": self._service.dialect.metrics_type})
+
+    async def _sign(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Give a response the headers that the played engine's server adds."""
+        dialect = self._service.dialect
+        if dialect.server:
+            response.headers["Server"] = dialect.server
+        else:
+            del response.headers["Server"]
+        if dialect.vary and response.status != UNAUTHORIZED:
+            response.headers["Vary"] = dialect.vary
 
     async def _start_up(self, listener: socket.socket) -> bool:
         """Take the time that loading weights takes; False if asked to stop meanwhile."""

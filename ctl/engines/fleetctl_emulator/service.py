@@ -41,23 +41,28 @@ class EmulatorService:
         injector: FaultInjector,
         *,
         max_model_len: int,
+        vocabulary: int,
         refuses_new: bool,
         stream_interval: int,
         stream_burst_s: float,
+        frontend_s: float,
         clock: Clock,
     ) -> None:
         self.engine, self.dialect, self.injector = engine, dialect, injector
         self._refuses_new = refuses_new  # while it drains
         self._stream_interval = stream_interval  # tokens of an event
         self._stream_burst_s = stream_burst_s  # between two bursts of them; 0: each leaves at once
-        self.max_model_len = max_model_len
+        self.max_model_len, self.vocabulary = max_model_len, vocabulary  # tokens a request holds; tokens there are
         self.texts = AnswerTexts()
         self.is_draining = False
         self.is_warm = True  # False while the port is open and start-up goes on
         self.idle = asyncio.Event()  # nothing is being served
         self.idle.set()
         self._clock = clock
+        self._frontend_s = frontend_s  # from a request's arrival until it is scheduled
         self._live: set[Reply] = set()
+        self._serving = 0  # requests, those in the front end too
+        self._is_over = False  # what was being served has been ended
         self._ids = 0
         self._id_begin = os.urandom(12).hex()
         injector.watch(self._faults_changed)
@@ -65,7 +70,7 @@ class EmulatorService:
     @property
     def in_flight(self) -> int:
         """Return how many requests are being served."""
-        return len(self._live)
+        return self._serving
 
     def now_s(self) -> float:
         """Return the wall time in seconds since the epoch, as responses tell it."""
@@ -82,8 +87,21 @@ class EmulatorService:
         """Serve one request. Raises EngineRefusal before the response has begun."""
         if self.is_draining and self._refuses_new:
             raise EngineRefusal(RefusalReason.SHUTTING_DOWN)
+        self._serving += 1
+        self.idle.clear()
+        try:
+            return await self._respond(request, generation, event_format, is_chat=is_chat)
+        finally:
+            self._serving -= 1
+            if not self._serving:
+                self.idle.set()
+
+    async def _respond(
+        self, request: web.Request, generation: GenerationRequest, event_format: EventFormat, *, is_chat: bool
+    ) -> web.StreamResponse:
         arrived_s = self.engine.now()
         planned = list(self._plan(generation))
+        await self._pass_front_end(arrived_s)
         if self.dialect.is_full(self.engine, sequences=generation.sequences, before_begin=True):
             self._note_rejection()
             raise EngineRefusal(RefusalReason.OVERLOADED)
@@ -95,17 +113,28 @@ class EmulatorService:
 
     def abort_all(self) -> None:
         """End everything that is being served, as an engine that shuts down at once."""
+        self._is_over = True
         for reply in tuple(self._live):
             self.engine.withdraw(choice.sequence for choice in reply.choices)
             reply.end(End.ABORTED)
 
     def cut_all(self) -> None:
         """Close every connection that is being served."""
+        self._is_over = True
         for reply in tuple(self._live):
             self.engine.withdraw(choice.sequence for choice in reply.choices)
             if isinstance(reply, StreamReply):
                 reply.transport.abort()
             reply.end(End.CUT)
+
+    async def _pass_front_end(self, arrived_s: float) -> None:
+        """Wait until a request has been as long in the front end as a real one takes for its template and its tokens.
+
+        What this process took for it by itself is part of that. Raises EngineRefusal if all was ended meanwhile.
+        """
+        await self._clock.sleep(max(0.0, arrived_s + self._frontend_s - self.engine.now()))
+        if self._is_over:
+            raise EngineRefusal(RefusalReason.SHUTTING_DOWN)
 
     def _plan(self, generation: GenerationRequest) -> Iterator[Planned]:
         for prompt in generation.prompts:
@@ -138,14 +167,11 @@ class EmulatorService:
             self.engine.metrics.received(prompt_tokens=prompt.tokens, max_tokens=budget)
         reply.break_at = self.injector.break_at(is_stream=reply.is_stream)
         self._live.add(reply)
-        self.idle.clear()
         self.engine.submit(sequences)
 
     def _leave(self, reply: Reply) -> None:
         self.engine.withdraw(choice.sequence for choice in reply.choices)
         self._live.discard(reply)
-        if not self._live:
-            self.idle.set()
 
     async def _whole(
         self, reply: Reply, generation: GenerationRequest, planned: list[Planned], arrived_s: float

@@ -11,6 +11,7 @@ and one after it; four to open the answer. A final message that is to be continu
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ _BLOCK = 1024  # tokens of an answer made at once
 def token_count(byte_count: int) -> int:
     """Return how many tokens so many bytes of text are."""
     return -(-byte_count // TOKEN_BYTES)
+
+
+def token_ids(content: bytes, vocabulary: int) -> list[int]:
+    """Return ids below `vocabulary` for whole tokens: like tokens have like ids, and unlike ones mostly others."""
+    return [zlib.crc32(content[at : at + TOKEN_BYTES]) % vocabulary for at in range(0, len(content), TOKEN_BYTES)]
 
 
 class AnswerText:

@@ -97,6 +97,7 @@ def replay_spec(
         settled=settled,
         tick_s=base.tick_s,
         hop_s=base.hop_s,
+        frontend_s=base.frontend_s,
         # A recorded boot ends in rotation, a simulated one with a healthy engine, which is then warmed.
         boots_s={
             lane: tuple(max(0.0, boot_s - base.warm_s) for boot_s in boots_s)

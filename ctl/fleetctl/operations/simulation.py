@@ -247,10 +247,8 @@ def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
 
 
 def paced(profile: Profile, spec: SimulationSpec) -> SimulationSpec:
-    """Return a spec with a profile's tick, and the way from its gateway to its engines."""
-    emulated = all(plugins.load_engine(lane.engine).emulation(lane) for lane in profile.lanes)
-    hop_s = NETWORK_S + GATEWAY_S + (0.0 if emulated else FRONTEND_S)
-    return replace(spec, tick_s=profile.control.tick_s, hop_s=hop_s)
+    """Return a spec with a profile's tick, the way from its gateway to its engines, and what their front ends take."""
+    return replace(spec, tick_s=profile.control.tick_s, hop_s=NETWORK_S + GATEWAY_S, frontend_s=FRONTEND_S)
 
 
 def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:

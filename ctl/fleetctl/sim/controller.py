@@ -245,7 +245,9 @@ class SimulatedController:
     def _engine(self, lane: str) -> SimulatedEngine | SimulatedRanks:
         instance = self._instances[lane]
         made = [
-            SimulatedEngine(self._heap, instance.model, instance.limits, speed=instance.speed)
+            SimulatedEngine(
+                self._heap, instance.model, instance.limits, speed=instance.speed, frontend_s=instance.frontend_s
+            )
             for _ in range(instance.ranks)
         ]
         return made[0] if len(made) == 1 else SimulatedRanks(made)

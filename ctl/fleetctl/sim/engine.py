@@ -29,8 +29,11 @@ _UNBOUNDED = 2**62
 class SimulatedEngine:
     """Runs sequences in virtual time; `slowdown` 3.0 makes every step take three times as long."""
 
-    def __init__(self, heap: EventHeap, model: StepModel, limits: EngineLimits, *, speed: float = 1.0) -> None:
+    def __init__(
+        self, heap: EventHeap, model: StepModel, limits: EngineLimits, *, speed: float = 1.0, frontend_s: float = 0.0
+    ) -> None:
         self.limits = limits
+        self.frontend_s = frontend_s  # that whoever adds a sequence is to have waited
         self.steps = 0  # that are over
         self.prompt_tokens = 0  # computed
         self.output_tokens = 0  # generated

@@ -29,7 +29,7 @@ class ExchangeWorld(Protocol):
 
     heap: EventHeap
     dispatcher: Dispatcher
-    hop_s: float  # gateway to engine and back, and the engine's front end
+    hop_s: float  # gateway to engine and back
 
     def engine(self, replica_id: str) -> SimulatedEngine | None:
         """Return a replica's engine; None: nothing listens there."""
@@ -100,8 +100,9 @@ class SimulatedExchange:
             gap_counter=counter,
             priority=request.turn.rank if request.turn is not None else 0,
         )
-        if world.hop_s:
-            self._due = world.heap.at(world.heap.now_s + world.hop_s, self._arrive)
+        before_s = world.hop_s + engine.frontend_s
+        if before_s:
+            self._due = world.heap.at(world.heap.now_s + before_s, self._arrive)
         else:
             engine.add(self._sequence)
 

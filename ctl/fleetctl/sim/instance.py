@@ -24,6 +24,7 @@ class EngineInstance:
     model: StepModel
     speed: float = 1.0
     ranks: int = 1  # copies of it in one replica
+    frontend_s: float = 0.0  # before a request is scheduled
     startup_s: float = 0.0  # its process start to healthy, where that is known
 
 

@@ -49,6 +49,7 @@ class SimulationSpec:
     warm_s: float = 1.0  # a warm-up completion
     create_s: float = 2.0  # until the provider answers an order
     hop_s: float = 0.0  # gateway to engine and back
+    frontend_s: float = 0.0  # of an engine's front end, before a request is scheduled; an emulated one's by its speed
     retries_max: int = 0  # how often a client comes back that was told when to
     sweep_s: float = 1.0  # between the dispatcher's looks at what has a slow deadline
     tick_s: float = 1.0  # between two decisions

@@ -122,7 +122,8 @@ class SimulatedWorld:
             speed = emulation.speed if emulation is not None else 1.0
             instance = engine_instance(plan, plan.lane(lane.name), capabilities, speed=speed)
             startup_s = lane.emulator.startup_s if emulation is not None else 0.0
-            found[lane.name] = replace(instance, startup_s=startup_s)
+            frontend_s = self.spec.frontend_s / speed
+            found[lane.name] = replace(instance, startup_s=startup_s, frontend_s=frontend_s)
         return found
 
     def run(self, trace: Iterable[Arrival], on_progress: Callable[[float], None] = lambda at_s: None) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from aiohttp import web
-
 from fleetctl_emulator.formats import DONE, event
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from fleetctl_emulator.engine_core import EngineCore
     from fleetctl_emulator.options import EmulatorOptions
 
 _REFUSALS = {
-    RefusalReason.MALFORMED: (400, "BadRequestError", ""),
+    RefusalReason.WRONG_TYPE: (400, "Bad Request", ""),
+    RefusalReason.UNREADABLE: (400, "Bad Request", ""),
+    RefusalReason.MALFORMED: (400, "Bad Request", ""),
     RefusalReason.INVALID: (400, "BadRequestError", ""),
     RefusalReason.TOO_LONG: (400, "BadRequestError", "The input is longer than the model's context length."),
     RefusalReason.UNKNOWN_MODEL: (404, "NotFoundError", ""),
+    RefusalReason.NOT_ENABLED: (403, "Forbidden", ""),
+    RefusalReason.NOT_EMULATED: (501, "NotImplementedError", ""),
     RefusalReason.OVERLOADED: (503, "SERVICE_UNAVAILABLE", "The request queue is full."),
     RefusalReason.SHUTTING_DOWN: (500, "InternalServerError", "The server is shutting down."),
     RefusalReason.ENGINE_FAILED: (500, "InternalServerError", "The request failed in the scheduler."),
@@ -29,6 +33,9 @@ _REFUSALS = {
 class SglangDialect:
     """Refuses and limits as SGLang does."""
 
+    server, vary = "uvicorn", "Origin"
+    metrics_type = "text/plain; version=0.0.4; charset=utf-8"
+    redirects_slashes = True
     warms_up_listening = True
 
     def __init__(self, options: EmulatorOptions, *, max_model_len: int) -> None:
@@ -38,7 +45,7 @@ class SglangDialect:
     def refuse(self, refusal: EngineRefusal) -> web.Response:
         """Return the error, flat."""
         body, status = self._error(refusal)
-        return web.json_response(body=msgspec.json.encode(body), status=status)
+        return as_json(body, status=status)
 
     def refuse_in_stream(self, refusal: EngineRefusal, *, is_chat: bool) -> bytes:
         """Return an error event and [DONE]."""

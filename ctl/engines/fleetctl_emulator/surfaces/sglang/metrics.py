@@ -44,7 +44,7 @@ class SglangMetrics:
     def stepped(self, result: StepResult) -> None:
         """Count the tokens of an ended step, and the sequences it finished."""
         for sequence in result.admitted:
-            self._queue_time.observe(sequence.scheduled_s - sequence.arrived_s)
+            self._queue_time.observe(sequence.scheduled_s - sequence.queued_s)
         for sequence in result.prompted:
             self._ttft.summary(self._stream_labels(sequence)).observe(sequence.first_token_s - sequence.arrived_s)
         for sequence in result.sampled:

@@ -6,11 +6,34 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.openai_routes import OpenAiRoutes
+from fleetctl_emulator.refused_routes import not_emulated
+from fleetctl_emulator.sampling_rules import SamplingRules
+from fleetctl_emulator.surfaces.sglang.formats import SglangFormat
 
 if TYPE_CHECKING:
+    from fleetctl_emulator.formats import ResponseFields
     from fleetctl_emulator.options import EmulatorOptions
     from fleetctl_emulator.service import EmulatorService
+
+
+# What else SGLang serves to clients (srt/entrypoints/http_server.py).
+_NOT_EMULATED = (
+    ("POST", "/generate"), ("POST", "/classify"), ("POST", "/encode"), ("POST", "/invocations"), ("POST", "/vertex_generate"),
+    ("POST", "/tokenize"), ("POST", "/v1/tokenize"), ("POST", "/detokenize"), ("POST", "/v1/detokenize"), ("POST", "/v1/embeddings"),
+    ("POST", "/v1/classify"), ("POST", "/v1/rerank"), ("POST", "/v1/score"), ("POST", "/v1/responses"), ("GET", "/v1/responses/{id}"),
+    ("POST", "/v1/responses/{id}/cancel"), ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/audio/transcriptions"), ("POST", "/api/chat"), ("POST", "/api/generate"), ("POST", "/flush_cache"),
+    ("POST", "/abort_request"), ("GET", "/v1/models/{model}"),
+)  # fmt: skip
+
+
+class SglangOpenAiRoutes(OpenAiRoutes):
+    """Serves OpenAI's routes as SGLang does: any model's name will do."""
+
+    def _format(self, fields: ResponseFields) -> SglangFormat:
+        return SglangFormat(fields)
 
 
 class SglangRoutes:
@@ -18,7 +41,8 @@ class SglangRoutes:
 
     def __init__(self, service: EmulatorService, options: EmulatorOptions) -> None:
         self._service, self._options = service, options
-        self._openai = OpenAiRoutes(service, options, checks_model=False, owner="sglang")
+        sampling = SamplingRules(vocabulary=service.vocabulary, repetition_max=2.0)
+        self._openai = SglangOpenAiRoutes(service, options, sampling=sampling, owner="sglang")
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -29,6 +53,7 @@ class SglangRoutes:
             web.get("/get_model_info", self.model_info),
             web.get("/model_info", self.model_info),
             web.get("/server_info", self.server_info),
+            *not_emulated(_NOT_EMULATED),
         ]
 
     async def health(self, _: web.Request) -> web.Response:
@@ -41,7 +66,7 @@ class SglangRoutes:
 
     async def server_info(self, _: web.Request) -> web.Response:
         """Say which SGLang this looks like, and with what it was started."""
-        return web.json_response(
+        return as_json(
             {
                 "model_path": self._options.model,
                 "served_model_name": self._options.served_model_name,
@@ -51,7 +76,7 @@ class SglangRoutes:
 
     async def model_info(self, _: web.Request) -> web.Response:
         """Say what is served."""
-        return web.json_response(
+        return as_json(
             {
                 "model_path": self._options.model,
                 "served_model_name": self._options.served_model_name,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from fleetctl_emulator.formats import DONE, event
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ _GUARDED = (
     "/", "/generate", "/generate_stream", "/tokenize", "/v1/chat/completions", "/v1/completions",
 )  # fmt: skip
 _REFUSALS = {
-    RefusalReason.MALFORMED: (422, "", ""),
+    RefusalReason.WRONG_TYPE: (415, "Expected request with `Content-Type: application/json`", ""),
+    RefusalReason.UNREADABLE: (400, "Failed to parse the request body as JSON: {}", ""),
+    RefusalReason.MALFORMED: (422, "Failed to deserialize the JSON body into the target type: {}", ""),
     RefusalReason.INVALID: (422, "Input validation error: {}", "validation"),
     RefusalReason.TOO_LONG: (422, "Input validation error: {}", "validation"),
     RefusalReason.UNKNOWN_MODEL: (404, "{}", "model"),
+    RefusalReason.NOT_ENABLED: (403, "{}", "not_enabled"),
+    RefusalReason.NOT_EMULATED: (501, "{}", "not_emulated"),
     RefusalReason.OVERLOADED: (429, "Model is overloaded", "overloaded"),
     RefusalReason.SHUTTING_DOWN: (500, "Incomplete generation", "incomplete_generation"),
     RefusalReason.ENGINE_FAILED: (424, "Request failed during generation: the shard failed", "generation"),
@@ -32,18 +37,20 @@ _REFUSALS = {
 class TgiDialect:
     """Refuses and limits as TGI does. A stream has begun with 200 before TGI knows whether it is overloaded."""
 
+    server, vary = "", "origin, access-control-request-method, access-control-request-headers"
+    metrics_type = "text/plain; charset=utf-8"
+    redirects_slashes = False
     warms_up_listening = False
 
     def __init__(self, *, concurrent_max: int) -> None:
         self._open_max = concurrent_max
 
     def refuse(self, refusal: EngineRefusal) -> web.Response:
-        """Return TGI's error; a body that does not parse is answered in plain text, by its web framework."""
+        """Return TGI's error; a body that is none is answered in plain text, by its web framework."""
         status, message, kind = _REFUSALS[refusal.reason]
-        if refusal.reason is RefusalReason.MALFORMED:
-            text = f"Failed to deserialize the JSON body into the target type: {refusal.message}"
-            return web.Response(status=status, text=text)
-        return web.json_response({"error": message.format(refusal.message), "error_type": kind}, status=status)
+        if not kind:
+            return web.Response(status=status, text=message.format(refusal.message))
+        return as_json({"error": message.format(refusal.message), "error_type": kind}, status=status)
 
     def refuse_in_stream(self, refusal: EngineRefusal, *, is_chat: bool) -> bytes:
         """Return the error event; on the OpenAI routes it has another shape, always 422, and [DONE] behind it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleetctl_emulator.formats import ChoiceProgress, OpenAiFormat, event
+from fleetctl_emulator.formats import ChoiceProgress, OpenAiFormat, ResponseFields, event
 from fleetctl_emulator.tokens import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ class TgiFormat(OpenAiFormat):
     """Spells chats and completions as TGI does: no ids, the role in every chunk, no event before the first token."""
 
     def __init__(self, *, is_chat: bool, created_s: int, model: str, wants_usage: bool) -> None:
-        super().__init__(
-            is_chat=is_chat,
-            request_id="",
-            created_s=created_s,
-            model=model,
-            wants_usage=wants_usage,
-            wants_continuous_usage=False,
-        )
+        super().__init__(ResponseFields(is_chat=is_chat, created_s=created_s, model=model, wants_usage=wants_usage))
         self._chunk["system_fingerprint"] = _FINGERPRINT
         self._whole["system_fingerprint"] = _FINGERPRINT
 
@@ -45,9 +38,6 @@ class TgiFormat(OpenAiFormat):
         texts = _token_texts(text) or [b""]
         return self.event(progress, b"".join(texts[:-1])) + super().last(progress, texts[-1])
 
-    def _ending(self, progress: ChoiceProgress) -> dict[str, Any]:
-        return {"finish_reason": progress.finish_reason}
-
     def _choice(self, index: int, text: str) -> dict[str, Any]:
         choice = super()._choice(index, text)
         if "delta" in choice:
@@ -57,6 +47,8 @@ class TgiFormat(OpenAiFormat):
 
 class GenerateFormat:
     """Spells /generate and /generate_stream: one event a token, the whole text in the last, no [DONE]."""
+
+    counts = b""  # it has none
 
     def __init__(self, *, has_details: bool, before: str) -> None:
         self._has_details, self._before = has_details, before

@@ -121,7 +121,7 @@ class TgiMetrics:
             (
                 now - sequence.arrived_s,
                 0.0,  # validation is done before a sequence arrives
-                sequence.scheduled_s - sequence.arrived_s,
+                sequence.scheduled_s - sequence.queued_s,
                 inference_s,
                 inference_s / sequence.generated,
             ),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from fleetctl_emulator.bodies import ChatBody, CompletionBody, chat_generation, completion_generation, read_body
+from fleetctl_emulator.bodies import Body, ChatBody, CompletionBody, chat_generation, completion_generation, read_body
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 from fleetctl_emulator.requests import GenerationRequest
 from fleetctl_emulator.surfaces.tgi.formats import GenerateFormat, TgiFormat
-from fleetctl_emulator.tokens import TOKEN_BYTES, render_text
+from fleetctl_emulator.tokens import TOKEN_BYTES, render_text, token_ids
 
 if TYPE_CHECKING:
     from fleetctl_emulator.formats import EventFormat
@@ -71,7 +72,7 @@ class TgiRoutes:
 
     async def compatible(self, request: web.Request) -> web.StreamResponse:
         """Answer as /generate or /generate_stream, by the body's `stream`; the former in a list."""
-        body = read_body(_GenerateBody, await request.read())
+        body = await _read(_GenerateBody, request)
         if body.stream:
             return await self._generate(request, body, is_stream=True)
         response = await self._generate(request, body, is_stream=False)
@@ -81,25 +82,31 @@ class TgiRoutes:
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Generate, and answer when all is there."""
-        return await self._generate(request, read_body(_GenerateBody, await request.read()), is_stream=False)
+        return await self._generate(request, await _read(_GenerateBody, request), is_stream=False)
 
     async def generate_stream(self, request: web.Request) -> web.StreamResponse:
         """Generate, one event a token."""
-        return await self._generate(request, read_body(_GenerateBody, await request.read()), is_stream=True)
+        return await self._generate(request, await _read(_GenerateBody, request), is_stream=True)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat; `model` is not looked at, as in TGI."""
-        body = _continued(read_body(ChatBody, await request.read()))
+        body = _continued(await _read(ChatBody, request))
         generation = self._checked(chat_generation(body, seed=self._options.seed, request_id=""))
         return await self._service.respond(request, generation, self._format(generation, is_chat=True), is_chat=True)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion."""
-        body = read_body(CompletionBody, await request.read())
+        body = await _read(CompletionBody, request)
         if body.max_tokens is None:
             body = msgspec.structs.replace(body, max_tokens=_COMPLETION_TOKENS_DEFAULT)
         generation = self._checked(
-            completion_generation(body, self._service.texts, seed=self._options.seed, request_id="")
+            completion_generation(
+                body,
+                self._service.texts,
+                seed=self._options.seed,
+                request_id="",
+                vocabulary=self._service.vocabulary,
+            )
         )
         if len(generation.prompts) > _CLIENT_BATCH_MAX:
             raise EngineRefusal(
@@ -111,29 +118,29 @@ class TgiRoutes:
         """Say what is served."""
         name = self._options.served_model_name
         card = {"id": name, "object": "model", "created": 0, "owned_by": name}
-        return web.json_response({"object": "list", "data": [card]})
+        return as_json({"object": "list", "data": [card]})
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """Return a text's tokens."""
-        body = read_body(_TgiTokenizeBody, await request.read())
+        body = await _read(_TgiTokenizeBody, request)
         raw = body.inputs.encode()
         tokens = []
         for start in range(0, len(raw), TOKEN_BYTES):
             word = raw[start : start + TOKEN_BYTES]
             tokens.append(
                 {
-                    "id": int.from_bytes(word, "big"),
+                    "id": token_ids(word, self._service.vocabulary)[0],
                     "text": word.decode(errors="replace"),
                     "start": start,
                     "stop": start + len(word),
                 }
             )
-        return web.json_response(tokens)
+        return as_json(tokens)
 
     async def info(self, _: web.Request) -> web.Response:
         """Say how the router was launched."""
         total = self._service.max_model_len
-        return web.json_response(
+        return as_json(
             {
                 "model_id": self._options.served_model_name,
                 "model_sha": None,
@@ -155,7 +162,7 @@ class TgiRoutes:
     async def health(self, _: web.Request) -> web.Response:
         """Say whether the engine lives."""
         if "unhealthy" in self._service.injector or self._service.engine.is_stuck:
-            return web.json_response({"error": "unhealthy", "error_type": "healthcheck"}, status=503)
+            return as_json({"error": "unhealthy", "error_type": "healthcheck"}, status=503)
         return web.Response()
 
     async def _generate(self, request: web.Request, body: _GenerateBody, *, is_stream: bool) -> web.StreamResponse:
@@ -208,6 +215,14 @@ class TgiRoutes:
             model=self._options.served_model_name,
             wants_usage=generation.wants_usage,
         )
+
+
+async def _read(kind: type[Body], request: web.Request) -> Body:
+    """Return the body as axum does: the content type first, then JSON, then each value's type."""
+    media = request.headers.get("Content-Type", "").lower().split(";", maxsplit=1)[0].strip()
+    if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
+        raise EngineRefusal(RefusalReason.WRONG_TYPE)
+    return read_body(kind, await request.read())
 
 
 def _continued(body: ChatBody) -> ChatBody:

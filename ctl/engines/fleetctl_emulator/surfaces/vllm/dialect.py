@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from aiohttp import web
-
 from fleetctl_emulator.formats import DONE, event
+from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from fleetctl_emulator.engine_core import EngineCore
     from fleetctl_emulator.options import EmulatorOptions
 
 _STATUS = {
+    RefusalReason.WRONG_TYPE: (400, "Bad Request"),
     RefusalReason.MALFORMED: (400, "Bad Request"),
     RefusalReason.INVALID: (400, "BadRequestError"),
     RefusalReason.TOO_LONG: (400, "BadRequestError"),
     RefusalReason.UNKNOWN_MODEL: (404, "NotFoundError"),
+    RefusalReason.NOT_ENABLED: (403, "PermissionDeniedError"),
+    RefusalReason.NOT_EMULATED: (501, "NotImplementedError"),
     RefusalReason.OVERLOADED: (503, "Service Unavailable"),
     RefusalReason.SHUTTING_DOWN: (500, "InternalServerError"),
     RefusalReason.ENGINE_FAILED: (500, "InternalServerError"),
@@ -43,6 +46,9 @@ class VllmDialect:
     request enters the engine. So in a burst most rejected streams are HTTP 200 with an error event.
     """
 
+    server, vary = "uvicorn", "Origin"
+    metrics_type = "text/plain; version=1.0.0; charset=utf-8"
+    redirects_slashes = True
     warms_up_listening = False
 
     def __init__(self, options: EmulatorOptions, *, max_model_len: int) -> None:
@@ -51,8 +57,10 @@ class VllmDialect:
 
     def refuse(self, refusal: EngineRefusal) -> web.Response:
         """Return the error in OpenAI's shape; 503 comes without Retry-After, as from vLLM."""
+        if refusal.reason is RefusalReason.UNREADABLE:
+            return as_json({"detail": refusal.message}, status=400)
         body, status = self._error(refusal)
-        return web.json_response(body=msgspec.json.encode(body), status=status)
+        return as_json(body, status=status)
 
     def refuse_in_stream(self, refusal: EngineRefusal, *, is_chat: bool) -> bytes:
         """Return an error event and [DONE]; an aborted stream ends with [DONE] alone."""

@@ -108,7 +108,7 @@ class VllmMetrics:
         self._success[sequence.finish_reason].add()
         decode_s = sequence.last_token_s - sequence.first_token_s
         self._seconds["e2e_request_latency_seconds"].observe(now - sequence.arrived_s)
-        self._seconds["request_queue_time_seconds"].observe(sequence.scheduled_s - sequence.arrived_s)
+        self._seconds["request_queue_time_seconds"].observe(sequence.scheduled_s - sequence.queued_s)
         self._seconds["request_inference_time_seconds"].observe(sequence.last_token_s - sequence.scheduled_s)
         self._seconds["request_prefill_time_seconds"].observe(sequence.first_token_s - sequence.scheduled_s)
         self._seconds["request_decode_time_seconds"].observe(decode_s)
