@@ -104,12 +104,12 @@ def mapping_of(kind: Kind) -> Kind:
     return check
 
 
-def one_of(*words: str) -> Kind:
-    """Return the kind of one of these words."""
+def one_of(*allowed: str) -> Kind:
+    """Return the kind of one of these texts."""
 
     def check(value: object, where: Where) -> str:
-        if value not in words:
-            raise wrong(where, f"Input should be one of {', '.join(words)}")
+        if value not in allowed:
+            raise wrong(where, f"Input should be one of {', '.join(allowed)}")
         return str(value)
 
     return check

@@ -14,6 +14,8 @@ from fleetctl_emulator.openai_fields import chat_body, completion_body
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl_emulator.formats import OpenAiFormat
     from fleetctl_emulator.options import EmulatorOptions
     from fleetctl_emulator.requests import GenerationRequest
@@ -25,10 +27,16 @@ class OpenAiRoutes:
     """Serves the routes that vLLM and SGLang share; what each refuses and how it spells answers is its own."""
 
     def __init__(
-        self, service: EmulatorService, options: EmulatorOptions, *, sampling: SamplingRules, owner: str
+        self,
+        service: EmulatorService,
+        options: EmulatorOptions,
+        *,
+        sampling: SamplingRules,
+        spelling: Callable[[ResponseFields], OpenAiFormat],
+        owner: str,
     ) -> None:
         self._service, self._options = service, options
-        self._sampling, self._owner = sampling, owner
+        self._sampling, self._spelling, self._owner = sampling, spelling, owner
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes; none of FastAPI's answers HEAD by itself."""
@@ -46,7 +54,7 @@ class OpenAiRoutes:
         self._check(body)
         generation = chat_generation(body, seed=self._options.seed, request_id=self._id(request, "chatcmpl"))
         self._sampling.check(body)
-        spelling = self._format(self._fields(generation, body.model, is_chat=True))
+        spelling = self._spelling(self._fields(generation, body.model, is_chat=True))
         return await self._service.respond(request, generation, spelling, is_chat=True)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
@@ -63,7 +71,7 @@ class OpenAiRoutes:
             vocabulary=self._service.vocabulary,
         )
         self._sampling.check(body)
-        spelling = self._format(self._fields(generation, body.model, is_chat=False))
+        spelling = self._spelling(self._fields(generation, body.model, is_chat=False))
         return await self._service.respond(request, generation, spelling, is_chat=False)
 
     async def models(self, _: web.Request) -> web.Response:
@@ -85,9 +93,6 @@ class OpenAiRoutes:
             "parent": None,
             "max_model_len": self._service.max_model_len,
         }
-
-    def _format(self, fields: ResponseFields) -> OpenAiFormat:
-        raise NotImplementedError
 
     def _fields(self, generation: GenerationRequest, named: str | None, *, is_chat: bool) -> ResponseFields:
         is_adapter = bool(named) and named in self._options.adapters

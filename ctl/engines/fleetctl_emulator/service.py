@@ -101,7 +101,7 @@ class EmulatorService:
     ) -> web.StreamResponse:
         arrived_s = self.engine.now()
         planned = list(self._plan(generation))
-        await self._pass_front_end(arrived_s)
+        await self._wait_in_frontend(arrived_s)
         if self.dialect.is_full(self.engine, sequences=generation.sequences, before_begin=True):
             self._note_rejection()
             raise EngineRefusal(RefusalReason.OVERLOADED)
@@ -127,7 +127,7 @@ class EmulatorService:
                 reply.transport.abort()
             reply.end(End.CUT)
 
-    async def _pass_front_end(self, arrived_s: float) -> None:
+    async def _wait_in_frontend(self, arrived_s: float) -> None:
         """Wait until a request has been as long in the front end as a real one takes for its template and its tokens.
 
         What this process took for it by itself is part of that. Raises EngineRefusal if all was ended meanwhile.

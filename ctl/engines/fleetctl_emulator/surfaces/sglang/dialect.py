@@ -22,7 +22,7 @@ _REFUSALS = {
     RefusalReason.TOO_LONG: (400, "BadRequestError", "The input is longer than the model's context length."),
     RefusalReason.UNKNOWN_MODEL: (404, "NotFoundError", ""),
     RefusalReason.NOT_ENABLED: (403, "Forbidden", ""),
-    RefusalReason.NOT_EMULATED: (501, "NotImplementedError", ""),
+    RefusalReason.NOT_EMULATED: (501, "Not Implemented", ""),
     RefusalReason.OVERLOADED: (503, "SERVICE_UNAVAILABLE", "The request queue is full."),
     RefusalReason.SHUTTING_DOWN: (500, "InternalServerError", "The server is shutting down."),
     RefusalReason.ENGINE_FAILED: (500, "InternalServerError", "The request failed in the scheduler."),

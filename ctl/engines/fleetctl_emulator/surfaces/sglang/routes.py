@@ -13,7 +13,6 @@ from fleetctl_emulator.sampling_rules import SamplingRules
 from fleetctl_emulator.surfaces.sglang.formats import SglangFormat
 
 if TYPE_CHECKING:
-    from fleetctl_emulator.formats import ResponseFields
     from fleetctl_emulator.options import EmulatorOptions
     from fleetctl_emulator.service import EmulatorService
 
@@ -29,20 +28,13 @@ _NOT_EMULATED = (
 )  # fmt: skip
 
 
-class SglangOpenAiRoutes(OpenAiRoutes):
-    """Serves OpenAI's routes as SGLang does: any model's name will do."""
-
-    def _format(self, fields: ResponseFields) -> SglangFormat:
-        return SglangFormat(fields)
-
-
 class SglangRoutes:
     """Serves SGLang's routes."""
 
     def __init__(self, service: EmulatorService, options: EmulatorOptions) -> None:
         self._service, self._options = service, options
         sampling = SamplingRules(vocabulary=service.vocabulary, repetition_max=2.0)
-        self._openai = SglangOpenAiRoutes(service, options, sampling=sampling, owner="sglang")
+        self._openai = OpenAiRoutes(service, options, sampling=sampling, spelling=SglangFormat, owner="sglang")
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""

@@ -21,7 +21,7 @@ _STATUS = {
     RefusalReason.TOO_LONG: (400, "BadRequestError"),
     RefusalReason.UNKNOWN_MODEL: (404, "NotFoundError"),
     RefusalReason.NOT_ENABLED: (403, "PermissionDeniedError"),
-    RefusalReason.NOT_EMULATED: (501, "NotImplementedError"),
+    RefusalReason.NOT_EMULATED: (501, "Not Implemented"),
     RefusalReason.OVERLOADED: (503, "Service Unavailable"),
     RefusalReason.SHUTTING_DOWN: (500, "InternalServerError"),
     RefusalReason.ENGINE_FAILED: (500, "InternalServerError"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -19,7 +20,6 @@ from fleetctl_emulator.surfaces.vllm.formats import VllmFormat, fingerprint
 from fleetctl_emulator.tokens import TOKEN_BYTES, Prompt, render_text, token_ids
 
 if TYPE_CHECKING:
-    from fleetctl_emulator.formats import ResponseFields
     from fleetctl_emulator.options import EmulatorOptions
     from fleetctl_emulator.service import EmulatorService
 
@@ -62,9 +62,6 @@ class VllmOpenAiRoutes(OpenAiRoutes):
         }
         return super()._card() | {"permission": [permission]}
 
-    def _format(self, fields: ResponseFields) -> VllmFormat:
-        return VllmFormat(fields, system_fingerprint=fingerprint(self._options))
-
 
 class VllmRoutes:
     """Serves vLLM's own routes."""
@@ -72,7 +69,8 @@ class VllmRoutes:
     def __init__(self, service: EmulatorService, options: EmulatorOptions) -> None:
         self._service, self._options = service, options
         sampling = SamplingRules(vocabulary=service.vocabulary, temperature_max=2.0, greedy_is_single=True)
-        self._openai = VllmOpenAiRoutes(service, options, sampling=sampling, owner="vllm")
+        spelling = partial(VllmFormat, system_fingerprint=fingerprint(options))
+        self._openai = VllmOpenAiRoutes(service, options, sampling=sampling, spelling=spelling, owner="vllm")
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
