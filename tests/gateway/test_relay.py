@@ -18,7 +18,7 @@ from fleetctl.gateway.classify import parse_request
 from fleetctl.gateway.limits import GatewayLimits
 from fleetctl.gateway.relay import EventRelay
 from fleetctl.gateway.transcript import Transcript
-from fleetctl.gateway.usage import read_usage
+from fleetctl.gateway.usage import ShownUsage, read_usage
 from tests.gateway.scripted import delta, usage_event
 
 COMPACT, SPACED = (",", ":"), (", ", ": ")
@@ -174,6 +174,33 @@ def test_an_endless_event_is_a_fault():
     stream = relay(GatewayLimits(event_bytes_max=1000))
     stream.feed(b"data: " + b"x" * 2000)
     assert stream.fault is not None
+
+
+@given(
+    cuts=st.lists(st.integers(0, 10**6), max_size=6),
+    is_kept=st.booleans(),
+    words=st.lists(st.text(min_size=1, max_size=5), max_size=4),
+)
+def test_a_usage_told_with_the_finish_reason_is_told_after_it_to_who_wants_it_at_the_end(cuts, is_kept, words):
+    """llama.cpp ends completions so."""
+    figures = usage_event(9, len(words))["usage"]
+    payloads = [text_chunk(word) for word in words]
+    data = b"".join(
+        [*map(event, payloads), event({**text_chunk("", finish="length"), "usage": figures}), b"data: [DONE]\n\n"]
+    )
+    for shown, told in ((ShownUsage(at_end=True), True), (ShownUsage(), False)):
+        kept = Transcript(10**6) if is_kept else None
+        stream = EventRelay(LIMITS, transcript=kept, is_counted=True, shown=shown)
+        ending = event({**text_chunk("", finish="length"), "choices": [], "usage": figures}) if told else b""
+        expected = [*map(event, payloads), event(text_chunk("", finish="length")), ending, b"data: [DONE]\n\n"]
+        assert feed(stream, data, cuts) == b"".join(expected)
+        assert stream.is_usage_passed is told
+        assert stream.is_done
+
+
+def text_chunk(text: str, *, finish: str | None = None) -> Any:
+    choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
+    return {"id": "c1", "object": "text_completion", "created": 1700000000, "model": "m", "choices": [choice]}
 
 
 def test_usage_is_found_in_whole_answers_and_nowhere_else():

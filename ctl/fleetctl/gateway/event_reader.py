@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.gateway import wire
 from fleetctl.gateway.stream_fault import StreamFault, find_fault, too_long, truncated
 from fleetctl.gateway.transcript import gives_finish
-from fleetctl.gateway.usage import Usage, read_usage, without_usage
+from fleetctl.gateway.usage import Usage, read_usage, usage_event, without_usage
 
 if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
@@ -24,7 +24,7 @@ class EventReader:
     """Takes events apart as far as honesty needs, and knows how the stream stands."""
 
     __slots__ = (
-        "_empty", "_limits", "_marker", "_pending", "_shown", "ending", "fault", "is_done", "is_usage_passed", "last", "usage",
+        "_empty", "_limits", "_marker", "_pending", "_shown", "_stripped_end", "ending", "fault", "is_done", "is_usage_passed", "last", "usage",
     )  # fmt: skip
 
     def __init__(self, limits: GatewayLimits, shown: ShownUsage) -> None:
@@ -35,6 +35,7 @@ class EventReader:
         # Passed on: events with a finish_reason; [DONE]; the event that ends a stream with its usage.
         self.ending, self.is_done, self.is_usage_passed = b"", False, False
         self.usage: Usage | None = None
+        self._stripped_end = b""  # an event with a finish_reason whose usage the client is to see after it
 
     @property
     def is_finished(self) -> bool:
@@ -51,11 +52,21 @@ class EventReader:
     def _shown_event(self, event: bytes) -> bytes:
         """Return an event as the client asked for it; the last one, with the usage alone, perhaps not at all."""
         if b'"usage"' not in event:
-            return event
+            return self._with_usage(event) if self._stripped_end else event
         if b'"choices":[]' in event or b'"choices": []' in event:
             self.is_usage_passed = self._shown.at_end
             return event if self._shown.at_end else b""
+        if self._shown.at_end and gives_finish(event):
+            self._stripped_end = event
         return without_usage(event)
+
+    def _with_usage(self, end: bytes) -> bytes:
+        """Return the end of a stream with the usage before its [DONE], where the engine told it with the finish_reason."""
+        done = DONE.search(end) if self._stripped_end and not self.is_usage_passed else None
+        if done is None:
+            return end
+        self.is_usage_passed = True
+        return end[: done.start()] + usage_event(self._stripped_end) + end[done.start() :]
 
     def _look(self, data: bytes) -> tuple[bytes, int]:
         if (found := find_fault(data)) is not None:

@@ -173,7 +173,7 @@ class EventRelay(EventReader):
         data, self.new_tokens = self._look(data)
         self._looked += self.new_tokens
         if self.ending and data.find(b'"usage"') < 0 and not goes_on(data):
-            return data  # nothing but its end
+            return self._with_usage(data)  # nothing but its end
         return b"".join([self._read_event(event, transcript) for event in wire.events(data)])
 
     def _read_sole(self, event: bytes, read: dict[str, Any], transcript: Transcript) -> bytes:
@@ -189,7 +189,7 @@ class EventRelay(EventReader):
 
     def _read_event(self, event: bytes, transcript: Transcript) -> bytes:
         if event.find(b"data:") < 0 or (event.find(b"[DONE]") >= 0 and DONE.match(event)):
-            return event
+            return self._with_usage(event)
         if self.ending and not goes_on(event):
             return self._read_end(event, transcript)
         read = read_event(event)

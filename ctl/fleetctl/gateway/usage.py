@@ -59,6 +59,19 @@ def read_usage(data: bytes) -> Usage | None:
     return Usage(int(prompt[1]), int(completion[1]) if completion else 0, int(cached[1]) if cached else None)
 
 
+def usage_event(event: bytes) -> bytes:
+    """Return the usage of an event with choices in one of its own, as OpenAI's streams end; b"": it cannot be read."""
+    _, _, data = event.strip().partition(b"data:")
+    try:
+        tree = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return b""
+    if not isinstance(tree, dict) or not isinstance(tree.get("usage"), dict):
+        return b""
+    kept = {key: tree[key] for key in ("id", "object", "created", "model", "system_fingerprint") if key in tree}
+    return b"data: " + msgspec.json.encode({**kept, "choices": [], "usage": tree["usage"]}) + b"\n\n"
+
+
 def without_usage(event: bytes) -> bytes:
     """Return an event without its usage."""
     return _MEMBER.sub(b"", event)
