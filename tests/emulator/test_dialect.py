@@ -72,3 +72,22 @@ def test_tools_are_taken_with_a_parser_as_the_plan_gives_one(start: Start) -> No
         for choice in ("auto", "none", "required")
     }
     assert statuses == {"auto": 200, "none": 200, "required": 400}
+
+
+@pytest.mark.parametrize(
+    ("flavour", "statuses"),
+    [("sglang", (400, 400, 400, 400, 400, 400, 200, 501)), ("tgi", (415, 400, 400, 422, 422, 422, 422, 404))],
+)
+def test_others_refuse_by_their_own_statuses(start: Start, flavour: str, statuses: tuple[int, ...]) -> None:
+    engine = start("--flavour", flavour, "--served-model-name", "tiny", "--speed", "40")
+    requests = (
+        posted(chat(), headers={}, key=None),
+        posted((chat()[0], b'{"model":"tiny",'), key=None),
+        posted((chat()[0], b'{"model":"\xff"}'), key=None),
+        posted(chat(messages="hello"), key=None),
+        posted(chat(temperature=-1), key=None),
+        posted(chat(frequency_penalty=9), key=None),
+        posted(chat(top_p=1), key=None),
+        posted(("/v1/responses", {}), key=None),
+    )
+    assert tuple(shape(exchange(engine.port, each.encoded()))["status"] for each in requests) == statuses

@@ -13,6 +13,7 @@ from fleetctl_emulator.json_responses import as_json
 from fleetctl_emulator.refusals import EngineRefusal, RefusalReason
 from fleetctl_emulator.requests import GenerationRequest
 from fleetctl_emulator.surfaces.tgi.formats import GenerateFormat, TgiFormat
+from fleetctl_emulator.surfaces.tgi.rules import check_sampling
 from fleetctl_emulator.tokens import TOKEN_BYTES, render_text, token_ids
 
 if TYPE_CHECKING:
@@ -91,12 +92,14 @@ class TgiRoutes:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat; `model` is not looked at, as in TGI."""
         body = _continued(await _read(ChatBody, request))
+        check_sampling(body)
         generation = self._checked(chat_generation(body, seed=self._options.seed, request_id=""))
         return await self._service.respond(request, generation, self._format(generation, is_chat=True), is_chat=True)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion."""
         body = await _read(CompletionBody, request)
+        check_sampling(body)
         if body.max_tokens is None:
             body = msgspec.structs.replace(body, max_tokens=_COMPLETION_TOKENS_DEFAULT)
         generation = self._checked(
