@@ -188,13 +188,13 @@ def test_a_usage_told_with_the_finish_reason_is_told_after_it_to_who_wants_it_at
     data = b"".join(
         [*map(event, payloads), event({**text_chunk("", finish="length"), "usage": figures}), b"data: [DONE]\n\n"]
     )
-    for shown, told in ((ShownUsage(at_end=True), True), (ShownUsage(), False)):
+    for shown, is_shown in ((ShownUsage(at_end=True), True), (ShownUsage(), False)):
         kept = Transcript(10**6) if is_kept else None
         stream = EventRelay(LIMITS, transcript=kept, is_counted=True, shown=shown)
-        ending = event({**text_chunk("", finish="length"), "choices": [], "usage": figures}) if told else b""
+        ending = event({**text_chunk("", finish="length"), "choices": [], "usage": figures}) if is_shown else b""
         expected = [*map(event, payloads), event(text_chunk("", finish="length")), ending, b"data: [DONE]\n\n"]
         assert feed(stream, data, cuts) == b"".join(expected)
-        assert stream.is_usage_passed is told
+        assert stream.is_usage_passed is is_shown
         assert stream.is_done
 
 
