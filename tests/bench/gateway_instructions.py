@@ -25,9 +25,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.model.gateway import RoutingTable
+
 SHORT_RUN, LONG_RUN = 100, 400
 WARM_UP = 1100  # what is kept of the last requests is full by then
 CASES = ("whole", "stream", "chunk", "counted")
+# What the table says of models: nothing, as one of long ago; one; three, of which requests name one by its own name, its alias, its adapter.
+MODELS = ("none", "one", "own", "alias", "adapter")
 
 
 class CountingClock:
@@ -105,7 +109,25 @@ def _named(request: bytes, number: int) -> bytes:
     return b"%b\r\nx-fleetctl-workflow: order-%d\r\n%b" % (head, number // 8, rest)
 
 
-async def drive(case: str, count: int, *, joined: bool = False) -> None:
+def _of_models(table: RoutingTable, named: str) -> RoutingTable:
+    """Return the table of a fleet of one or three models, whose first is what the requests name; or as it is."""
+    if named == "none":
+        return table
+    from dataclasses import replace
+
+    from fleetctl.model.gateway import RouteModel
+
+    called = {"alias": {"name": "big", "aliases": ("m",)}, "adapter": {"name": "big", "adapters": {"m": "/lora/m"}}}
+    first = RouteModel(root="org/big", **called.get(named, {"name": "m"}))  # type: ignore[arg-type]  # its fields
+    if named == "one":
+        return replace(table, version=table.version + 1, models=(first,))
+    (lane,) = table.lanes
+    others = tuple(RouteModel(name=name, root=f"org/{name}") for name in ("small", "tiny"))
+    lanes = (replace(lane, model=first.name), *(replace(lane, name=each.name, model=each.name) for each in others))
+    return replace(table, version=table.version + 1, models=(first, *others), lanes=lanes)
+
+
+async def drive(case: str, count: int, *, joined: bool = False, models: str = "none") -> None:
     """Send one case's bytes through `count` times."""
     from tests.bench import gateway_overhead as wire
 
@@ -122,6 +144,7 @@ async def drive(case: str, count: int, *, joined: bool = False) -> None:
         gateway.frontend.apply(
             replace(gateway.table, version=gateway.table.version + 1, workflows=WorkflowsSpec(kinds=(kind,)))
         )
+    gateway.frontend.apply(_of_models(gateway.table, models))
     for _ in range(WARM_UP):
         client.data_received(whole)
         for _ in range(3):
@@ -147,7 +170,7 @@ async def drive(case: str, count: int, *, joined: bool = False) -> None:
             upstream.data_received(wire.COUNTED_EVENT if case == "counted" else wire.STREAM_EVENT)
 
 
-def instructions(checkout: Path, case: str, count: int, *, joined: bool) -> int:
+def instructions(checkout: Path, case: str, count: int, *, joined: bool, models: str) -> int:
     """Return what cachegrind counts of one run with the gateway of this checkout."""
     sources = [
         Path(__file__).resolve().parents[2],
@@ -160,6 +183,7 @@ def instructions(checkout: Path, case: str, count: int, *, joined: bool) -> int:
         [
             shutil.which("valgrind") or "valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null",
             sys.executable, __file__, "--drive", case, "--count", str(count), *(["--joined"] if joined else []),
+            "--models", models,
         ],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sources)), "PYTHONHASHSEED": "0"},
         capture_output=True, text=True, check=False,
@@ -170,9 +194,9 @@ def instructions(checkout: Path, case: str, count: int, *, joined: bool) -> int:
     return int(found[1].replace(",", ""))
 
 
-def cost(checkout: Path, case: str, *, joined: bool = False) -> float:
+def cost(checkout: Path, case: str, *, joined: bool = False, models: str = "none") -> float:
     """Return the instructions of one more."""
-    counts = (instructions(checkout, case, count, joined=joined) for count in (LONG_RUN, SHORT_RUN))
+    counts = (instructions(checkout, case, count, joined=joined, models=models) for count in (LONG_RUN, SHORT_RUN))
     return (next(counts) - next(counts)) / (LONG_RUN - SHORT_RUN)
 
 
@@ -184,17 +208,24 @@ def main() -> None:
         action="store_true",
         help="have the requests be calls of workflows, of eight each, under a profile with them",
     )
+    parser.add_argument(
+        "--models",
+        choices=MODELS,
+        default="none",
+        help="what the fleet's table says of models, and by what the requests name theirs",
+    )
+    parser.add_argument("--case", choices=CASES, action="append", help="count these alone")
     parser.add_argument("--drive", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, default=SHORT_RUN, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.drive:
-        asyncio.run(drive(arguments.drive, arguments.count, joined=arguments.joined))
+        asyncio.run(drive(arguments.drive, arguments.count, joined=arguments.joined, models=arguments.models))
         return
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed: apt install valgrind")
     here = Path(__file__).resolve().parents[2]
-    for case in CASES:
-        ours = cost(here, case, joined=arguments.joined)
+    for case in arguments.case or CASES:
+        ours = cost(here, case, joined=arguments.joined, models=arguments.models)
         line = f"{case:8}{ours:12,.0f} instructions"
         if arguments.beside:
             theirs = cost(arguments.beside.resolve(), case)
