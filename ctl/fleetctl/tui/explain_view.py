@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.lane_figures import lane_streams
 from fleetctl.units import format_duration, format_usd
 from fleetctl.views.budget import format_budget
-from fleetctl.views.figures import format_input, format_replica_gpus
+from fleetctl.views.figures import CPU, format_input
 from fleetctl.views.streams import stream_line
 from fleetctl.views.table import Span, Tone
 from fleetctl.views.tiers import tier_lines
@@ -49,9 +49,11 @@ def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[Style
 
 
 def _planned(plan: LanePlan) -> Iterator[StyledLine]:
+    spans = f" over {plan.node_count} nodes" if plan.node_count > 1 else ""
+    on = CPU if plan.offering.is_on_cpu else f"{plan.gpu_count} {plan.gpu}"
     yield (
         ("planned  ", Tone.DIM),
-        (f"{plan.replicas} x {format_replica_gpus(plan)}", Tone.PLAIN),
+        (f"{plan.replicas} x {on}{spans}", Tone.PLAIN),
         (f", {plan.on_demand} on-demand and {plan.spot} spot, {format_usd(plan.cost_usd_per_hour)}/h", Tone.PLAIN),
     )
     if plan.offering.is_on_cpu:
