@@ -80,7 +80,8 @@ def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRu
 def staged_layouts(lane: LaneSpec, card: ModelCard, offering: Offering) -> Iterator[GpuLayout]:
     """Yield the layouts with several stages on one machine that take more of its GPUs than tensor parallelism can."""
     pinned, there = lane.launch, offering.gpu_count
-    if pinned.pipeline_parallel_local is not None:
+    # Who pins how the heads are split has laid the replica out by hand.
+    if pinned.pipeline_parallel_local is not None or pinned.tensor_parallel is not None:
         return
     ranks = pinned.data_parallel or 1
     whole = _split(lane, card, there // ranks)
