@@ -176,6 +176,34 @@ def test_init_here_takes_the_gpus_that_other_programs_leave(fleetctl: Callable[.
     assert "`fleetctl up` would be refused now: GPUs: 0 of 2 free" in ran.err
 
 
+MIG: dict[str, Any] = {"name": "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "memory_bytes": 40 * 2**30, "multiprocessors": 66}
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+def test_init_here_writes_a_profile_for_mig_instances_beside_a_whole_gpu_or_alone(
+    fleetctl: Callable[..., Ran], whole: int
+) -> None:
+    machine = gpu_machine(whole + 1)
+    machine.gpus[-1].instances = [FakeGpu(uuid=f"MIG-{number}", **MIG) for number in (1, 2)]
+    ran = on(machine, fleetctl, "init", "--here", "p.yaml")
+    assert ran.code == 0, ran.err
+    assert on(machine, fleetctl, "validate", "p.yaml").code == 0
+    assert planned(on(machine, fleetctl, "plan", "p.yaml", "-o", "json"))
+
+
+def test_mig_instances_are_named_in_a_profile_as_plan_names_them(fleetctl: Callable[..., Ran]) -> None:
+    machine = gpu_machine(2)
+    machine.gpus[1].instances = [FakeGpu(uuid=f"MIG-{number}", **MIG) for number in (1, 2)]
+    small = "Qwen/Qwen3-8B"
+    Path("mig.yaml").write_text(
+        Path(profile(capacity="gpus: [H100-80GB-HBM3-MIG-3g.40gb]"))
+        .read_text()
+        .replace("meta-llama/Llama-3.1-8B-Instruct", small)
+    )
+    lanes = planned(on(machine, fleetctl, "plan", "mig.yaml", "-o", "json"))
+    assert {lane["gpu"] for lane in lanes.values()} == {"H100-80GB-HBM3-MIG-3g.40gb"}
+
+
 def test_init_here_names_the_kinds_of_gpus_that_it_leaves_alone(fleetctl: Callable[..., Ran]) -> None:
     machine = gpu_machine(4)
     machine.gpus[2:] = [FakeGpu(uuid=f"GPU-other-{number}", **RTX_4090) for number in range(2)]

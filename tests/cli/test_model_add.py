@@ -40,7 +40,7 @@ METHODS: list[tuple[dict[str, Any], Precision]] = [
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, Precision.FP8),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}}}}, Precision.INT8),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}}, Precision.INT4),
-    ({"quant_method": "something new"}, Precision.BF16),
+    ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"type": "float", "num_bits": 8}}, Precision.BF16),
 ]  # fmt: skip
 PROFILE = """
 apiVersion: fleetctl/v1
@@ -78,6 +78,27 @@ def planned(model: str, capsys: pytest.CaptureFixture[str], places: Path) -> tup
     code = main(["plan", "profile.yaml", "-o", "json"])
     captured = capsys.readouterr()
     return code, json.loads(captured.out) if code == 0 else {}, captured.err
+
+
+@pytest.mark.parametrize("section", [{"quant_method": "something new"}, {"quant_method": "gptq", "bits": 3}, "awq"])
+def test_a_quantization_that_is_not_known_is_refused_and_not_taken_for_16_bits(
+    section: object, places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (places / "New").mkdir()
+    (places / "New" / "config.json").write_text(json.dumps({**QWEN, "quantization_config": section}))
+    assert main(["model", "add", "New"]) == 3
+    err = capsys.readouterr().err
+    assert "its quantization is not known" in err
+    assert "models.yaml" in err
+
+
+def test_heads_that_share_no_whole_number_of_kv_heads_are_refused(
+    places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (places / "Odd").mkdir()
+    (places / "Odd" / "config.json").write_text(json.dumps({**QWEN, "num_key_value_heads": 5}))
+    assert main(["model", "add", "Odd"]) == 3
+    assert "28 heads cannot share 5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("section", "precision"), METHODS)

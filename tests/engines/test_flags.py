@@ -83,6 +83,7 @@ def test_ten_profiles_are_rendered_in_flags_that_their_engines_have() -> None:
         ("vllm", "--pipeline-parallel-size"), ("vllm", "--data-parallel-size=4"), ("vllm", "--served-mod"), ("vllm", "--disable-log-stats"),
         ("tgi", "--num-shard"), ("tgi", "-p"), ("tgi", "--hostname"), ("sglang", "--tp"), ("sglang", "--dp-size"), ("sglang", "--host"),
         ("llamacpp", "--alias"), ("llamacpp", "-m"), ("llamacpp", "--port"), ("emulator", "--port"), ("emulator", "--tensor-parallel"),
+        ("vllm", "--config"), ("sglang", "--config"), ("sglang", "--ep"), ("sglang", "--base-gpu-id"), ("sglang", "--max-total-tokens"),
     ],
 )  # fmt: skip
 def test_what_fleetctl_sets_itself_is_refused_with_what_to_do_instead(engine: str, word: str) -> None:

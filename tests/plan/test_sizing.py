@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, settings, strategies as st
+from hypothesis import Phase, assume, given, settings, strategies as st
 
 from fleetctl import codec
 from fleetctl.catalogue.known import resolve_model
@@ -89,7 +89,11 @@ def test_a_full_batch_leaves_a_fifth_of_the_kv_cache_free(
 ) -> None:
     # Ten seconds: the longest prompts take an A10G more than five.
     profile = profile_with(prompt=prompt, output=output, rps=rps, gpus=gpu, precision="fp8", slo="ttft: {p99: 10s}")
-    lane = planned(profile, offerings=SINGLE).lanes[0]
+    try:
+        lane = planned(profile, offerings=SINGLE).lanes[0]
+    except InfeasiblePlanError as exc:
+        assume("replicas.max is 1000" not in str(exc))  # the longest answers, at the highest rates, on the smallest GPU
+        raise
     launch, card = lane.launch, CATALOGUE.models[profile.model.id]
     tokens = kv_capacity_tokens(
         card, CATALOGUE.gpus[gpu], tensor_parallel=lane.tensor_parallel, precision=Precision.FP8,

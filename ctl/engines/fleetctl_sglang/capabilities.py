@@ -17,6 +17,10 @@ _RESERVED = {
     **dict.fromkeys(("--pipeline-parallel-size", "--pp-size"), reserved.PIPELINE_PARALLEL),
     **dict.fromkeys(("--data-parallel-size", "--dp-size"), reserved.DATA_PARALLEL),
     **dict.fromkeys(("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"), reserved.GROUP),
+    **dict.fromkeys(("--ep-size", "--ep", "--expert-parallel-size"), reserved.EXPERT_PARALLEL),
+    **dict.fromkeys(("--base-gpu-id", "--gpu-id-step"), reserved.GPUS),
+    "--config": reserved.FILE,
+    "--max-total-tokens": reserved.KV_SPACE,
 }
 
 _PLANNED = {

@@ -27,6 +27,7 @@ _RESERVED = {
     ),
     **dict.fromkeys(_DATA_PARALLEL.split(), reserved.DATA_PARALLEL),
     "--disable-log-stats": reserved.METRICS,
+    "--config": reserved.FILE,
 }
 
 _PLANNED = {

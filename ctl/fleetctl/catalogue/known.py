@@ -52,6 +52,7 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
 
 
+MODEL_ENTRY_KEYS = frozenset(_ModelEntry.__struct_fields__)  # of an entry of models.yaml
 _Entry = TypeVar("_Entry", _GpuEntry, _ModelEntry)
 
 

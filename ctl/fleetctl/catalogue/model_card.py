@@ -82,7 +82,7 @@ def model_card_from_config(path: Path) -> ModelCard:
         vocab_size=shape.vocab,
         context_tokens_max=_number(config, path, "max_position_embeddings"),
         tied_embeddings=shape.tied,
-        native_precision=_precision(config),
+        native_precision=_precision(config, path),
         kv_cache=_kv_cache(config),
         source=str(path),
     )
@@ -108,6 +108,10 @@ def _shape(config: dict[str, Any], path: Path) -> _Shape:
     heads = _number(config, path, "num_attention_heads")
     hidden = _number(config, path, "hidden_size")
     kv_heads = _number(config, path, "num_key_value_heads", default=heads)
+    if heads % kv_heads:
+        raise ConfigError(
+            f"{path}: {heads} heads cannot share {kv_heads} heads of keys and values: each serves as many"
+        )
     head_dim = _number(config, path, "head_dim", default=hidden // heads)
     experts = _number(config, path, "num_local_experts", "num_experts", "n_routed_experts", default=1)
     return _Shape(
@@ -180,11 +184,17 @@ def _mlp(shape: _Shape, experts: int) -> int:
     return (experts + shape.shared_experts) * one + router
 
 
-def _precision(config: dict[str, Any]) -> Precision:
-    """Return the number format of most weights, by what quantization tools write into a config.json."""
-    quantised = config.get("quantization_config", config.get("compression_config"))
-    if isinstance(quantised, dict) and (found := _quantised(quantised)) is not None:
+def _precision(config: dict[str, Any], path: Path) -> Precision:
+    """Return the number format of most weights, by what quantization tools write into a config.json.
+
+    Raises ConfigError for a section that says none that is known: 16 bits would be up to five times too much.
+    """
+    section = config.get("quantization_config", config.get("compression_config"))
+    found = _quantised(section) if isinstance(section, dict) else None
+    if found is not None:
         return found
+    if section and not (isinstance(section, dict) and _quantises_no_weights(section)):
+        raise ConfigError(f"{path}: its quantization is not known: {str(section)[:_SHOWN_MAX]}", hint=_NAME_IT)
     is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
     return Precision.FP16 if is_fp16 else Precision.BF16
 
@@ -218,6 +228,12 @@ def _quantised(section: dict[str, Any]) -> Precision | None:
     return _BITS.get(section.get("bits", section.get("w_bit")))  # AWQ, GPTQ and their kin
 
 
+def _quantises_no_weights(section: dict[str, Any]) -> bool:
+    """Whether a section may be about the KV cache alone: these tools write one for that too."""
+    method = str(section.get("quant_method", "")).lower()
+    return method in {"compressed-tensors", "compressed_tensors", "modelopt"} and not section.get("config_groups")
+
+
 def _of_groups(section: dict[str, Any]) -> Precision | None:
     """Return the format of the first group of layers that says one, as compressed-tensors and llm-compressor write it."""
     groups = section.get("config_groups")
@@ -231,4 +247,6 @@ def _of_groups(section: dict[str, Any]) -> Precision | None:
     return None
 
 
+_SHOWN_MAX = 160
+_NAME_IT = "known are AWQ, GPTQ and their kin of 4 or 8 bits, FP8, MXFP4, NVFP4, compressed-tensors, bitsandbytes; or write a card in models.yaml in your profiles directory"
 _BITS: dict[Any, Precision] = {4: Precision.INT4, 8: Precision.INT8}

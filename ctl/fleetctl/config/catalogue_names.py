@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 from fleetctl import plugins
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from fleetctl.errors import KeyPath
 
 _SHOWN_MAX = 6
+# What a driver calls a part of a GPU: "H100-80GB-HBM3-MIG-3g.40gb". Of whichever GPU, its provider has the figures.
+_MIG_INSTANCE = re.compile(r".+-MIG-\d+[gc][\w.+-]*")
 
 
 def name_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
@@ -37,7 +40,13 @@ def name_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     gpus = _section(tree, "capacity").get("gpus")
     for index, gpu in enumerate(gpus if isinstance(gpus, list) else []):
         mend = "add it to gpus.yaml in your profiles directory"
-        yield from _unknown(("capacity", "gpus", index), gpu, catalogue.gpus, "a known GPU", mend)
+        if not (isinstance(gpu, str) and may_be_named(gpu, catalogue.gpus)):
+            yield from _unknown(("capacity", "gpus", index), gpu, catalogue.gpus, "a known GPU", mend)
+
+
+def may_be_named(gpu: str, known: Collection[str]) -> bool:
+    """Whether a profile may name this GPU: the catalogue knows it, or it is a MIG instance."""
+    return gpu in known or _MIG_INSTANCE.fullmatch(gpu) is not None
 
 
 def _unknown(path: KeyPath, named: object, known: Collection[str], what: str, mend: str = "") -> Iterator[ProfileFault]:

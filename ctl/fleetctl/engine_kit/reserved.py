@@ -26,3 +26,7 @@ DATA_PARALLEL = (
 )
 GROUP = "leave it out: fleetctl joins the machines of a replica itself (launch.pipeline_parallel)"
 METRICS = "leave it out: without its metrics nobody sees how loaded an engine is"
+EXPERT_PARALLEL = "say it in the profile: launch.expert_parallel"
+GPUS = "leave it out: each replica is given GPUs of its own, and the engine sees only those"
+FILE = "say each of them in the profile or in extra_args: what a file says is seen by no plan"
+KV_SPACE = "say launch.gpu_memory_utilization in the profile: the plan reckons with the KV cache that follows from it"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import load_catalogue
+from fleetctl.config.catalogue_names import may_be_named
 from fleetctl.config.here import HereChoices, here_profile
 from fleetctl.config.profile import read_profile
 from fleetctl.config.use_cases import QUICKSTART, starter
@@ -90,16 +91,17 @@ def _emulated(name: str, engine: EngineHere, findings: tuple[Finding, ...]) -> H
 
 
 async def _real(site: Site, name: str, kinds: list[Offering], engine: EngineHere) -> HereProfile:
-    """Return the profile for the kind of GPU with the most memory in all; `kinds` begins with it."""
+    """Return the profile for the first of these kinds of GPUs that a profile may name; for all, where it may name none."""
+    catalogue = load_catalogue()
+    kinds = sorted(kinds, key=lambda offering: not may_be_named(offering.gpu, catalogue.gpus))
     spec, count = kinds[0].gpu_spec, kinds[0].pool_gpus or 0
     if spec is None:
         raise ValueError("a share of this machine has its GPU's figures")
     there = f"{count}x {spec.name}, {format_bytes(spec.memory_bytes)} each"
-    catalogue = load_catalogue()
     for card, precision in _fitting(spec, catalogue):
         weights = format_bytes(weight_bytes(card, precision))
         chosen = HereChoices(
-            gpu=spec.name if spec.name in catalogue.gpus or len(kinds) > 1 else "", gpu_text=there, engine=engine.name,
+            gpu=spec.name if may_be_named(spec.name, catalogue.gpus) else "", gpu_text=there, engine=engine.name,
             executable=engine.executable, engine_text=engine.text, model=card.id, precision=precision, peak_rps=_RATES[0],
             two_lanes=count > 1, replicas=max(1, count - 1), has_spare=count > (2 if count > 1 else 1),
             fetched_bytes=weight_bytes(card, card.native_precision),

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import yaml
 
 from fleetctl import codec
-from fleetctl.catalogue.known import load_catalogue
+from fleetctl.catalogue.known import MODEL_ENTRY_KEYS, load_catalogue
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.engine_kit.hub_cache import cached_file, hub_home
 from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
@@ -50,7 +50,7 @@ def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedM
             f"{card.id} is in the catalogue already ({known.source or 'its own figures'})",
             hint="give --force to put this one in its place, or another name with --id",
         )
-    entry = {key: value for key, value in codec.to_plain(card).items() if key != "id"}
+    entry = {key: value for key, value in codec.to_plain(card).items() if key in MODEL_ENTRY_KEYS}
     tree = {**before, card.id: entry}
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     try:
