@@ -123,6 +123,7 @@ async def test_every_name_is_listed_with_its_length_and_adapters_with_their_pare
         assert (listed["legal"]["root"], listed["legal"]["parent"]) == ("/lora/legal", "big")
         async with openai.AsyncOpenAI(base_url=rig.url + "/v1", api_key="x", max_retries=0) as client:
             assert (await client.models.retrieve("legal")).id == "legal"
+            assert (await client.models.retrieve("org/small")).id == "small"  # its hub id, which requests may name too
             with pytest.raises(openai.NotFoundError):
                 await client.models.retrieve("nope")
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from fleetctl.core.model_names import models_by_name
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.request_ids import REQUEST_ID
 
@@ -87,10 +88,12 @@ def models(routes: RoutingState, started_at: datetime) -> bytes:
 
 
 def model(routes: RoutingState, started_at: datetime, name: str) -> tuple[int, bytes]:
-    """Return the status and the body of /v1/models/NAME."""
-    for entry in _entries(routes, started_at):
-        if entry["id"] == name:
-            return 200, msgspec.json.encode(entry)
+    """Return the status and the body of /v1/models/NAME: of any name that a request may use, hub ids included."""
+    named = models_by_name(routes.table.models if routes.table is not None else ())
+    entries: dict[object, dict[str, object]] = {entry["id"]: entry for entry in _entries(routes, started_at)}
+    entry = entries.get(name) or entries.get(named.get(name))
+    if entry is not None:
+        return 200, msgspec.json.encode(entry)
     message = f"The model `{name[:_NAME_CHARS_MAX]}` does not exist"
     return 404, wire.error_body(message, kind="invalid_request_error", code="model_not_found", param="model")
 
