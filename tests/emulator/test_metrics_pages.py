@@ -48,7 +48,7 @@ def test_vllm_page_is_described_as_a_real_one_is(start):
 
 
 def test_vllm_figures_are_true(start):
-    engine: EngineProcess = start("--speed", "10", "--max-model-len", "4096")
+    engine: EngineProcess = start("--speed", "2", "--max-model-len", "4096")
     for _ in range(3):
         assert engine.chat(content="x" * 796, max_tokens=20, ignore_eos=True)[0] == 200
     prompt = 1 + 5 + 199 + 4
@@ -68,8 +68,9 @@ def test_vllm_figures_are_true(start):
         engine.metric(f"vllm:request_{part}_time_seconds_sum") for part in ("queue", "prefill", "decode", "inference")
     )
     assert math.isclose(prefill_s + decode_s, inference_s, rel_tol=0.01)
-    # What is before the queue is in no part of its own, as in vLLM; how much more it was is up to this machine.
-    assert e2e_s >= queue_s + inference_s + 3 * FRONTEND_S / 10
+    # What is before the queue is in no part of its own, as in vLLM; how much more it was is up to this machine. Timers of
+    # the loop count whole milliseconds, and may be one early.
+    assert e2e_s >= queue_s + inference_s + 3 * (FRONTEND_S / 2 - 0.001)
     assert engine.metric('http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"}') == 3
 
 

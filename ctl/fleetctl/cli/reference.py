@@ -43,7 +43,10 @@ def exit_codes() -> dict[int, str]:
 def _kinds(kind: type[errors.FleetctlError]) -> Iterator[type[errors.FleetctlError]]:
     yield kind
     for child in kind.__subclasses__():
-        yield from _kinds(child)
+        if (
+            child.__module__ == errors.__name__
+        ):  # a package's own are caught in it, or are one of these to whoever sees them
+            yield from _kinds(child)
 
 
 def _page() -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from fleetctl.config.fields import Guess, OpenShare, Performance, is_reference, shown
+from fleetctl.config.forms import IMAGE_FORM
 from fleetctl.config.section import Count, ProfileSection
 from fleetctl.model.serving import SpeculationMethod
 from fleetctl.secret_shapes import is_secret_shaped, names_a_secret, secret_argument
@@ -136,7 +137,7 @@ class LaunchShape(ProfileSection):
         description="Directory that all replicas keep weights from the hub in (HF_HUB_CACHE): each is fetched once. Unset: "
         "the engine's own, in its user's home.",
     )
-    image: Annotated[str, Field(pattern=r"^([a-z0-9][A-Za-z0-9._/:@-]*)?$", max_length=_PATH_MAX)] = Field(
+    image: Annotated[str, Field(pattern=IMAGE_FORM, max_length=_PATH_MAX)] = Field(
         default="", description="The container image of rendered files. Unset: the engine's publisher's."
     )
     volumes: Annotated[list[Volume], Field(max_length=_VOLUMES_MAX)] = Field(

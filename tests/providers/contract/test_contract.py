@@ -33,8 +33,11 @@ def test_offerings_have_unique_keys_and_prices(held: Held) -> None:
         sold = await account._patiently(account.provider.offerings)
         assert sold
         assert len({offering.key for offering in sold}) == len(sold)
-        # What a machine has itself is sold by nobody, and a provider may know nothing of its price.
-        assert all(o.price_usd_per_hour > 0 or (o.pool_gpus is not None and o.price_usd_per_hour == 0) for o in sold)
+        # What a machine has itself, GPUs or the CPU alone, is sold by nobody, and a provider may know nothing of its price.
+        assert all(
+            o.price_usd_per_hour > 0 or (o.price_usd_per_hour == 0 and (o.pool_gpus is not None or o.is_on_cpu))
+            for o in sold
+        )
         assert all(o.gpu_count >= 1 for o in sold)
 
     held(scenario)
