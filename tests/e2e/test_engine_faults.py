@@ -106,7 +106,7 @@ def test_an_engine_whose_core_has_died_under_it_is_ended_with_the_cause(home):
     ("arguments", "cause"),
     [
         (["--block-size", "seven"], "argument --block-size: invalid int value: 'seven'"),
-        (["--max-model-len", "9999999"], "max_model_len (9999999) is greater"),
+        (["--quantization", "awq"], "Cannot find the config file for awq"),
     ],
 )
 def test_a_real_vllm_that_refuses_its_arguments_ends_up_with_its_words(home, arguments, cause):
