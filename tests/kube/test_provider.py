@@ -334,6 +334,10 @@ def test_a_machine_that_karpenter_takes_is_a_notice_on_every_pod_of_it_and_on_no
                 assert node.machine_id == "spot-1"
                 assert node.notice is not None
                 assert node.notice.takes_node
+                # Karpenter's spot nodes are AWS's: two minutes from the taint, by the API server's own record of it.
+                assert node.notice.deadline is not None
+                left_s = (node.notice.deadline - SYSTEM_CLOCK.now()).total_seconds()
+                assert 30.0 < left_s <= 120.0
             other = await described(provider, "t-3", lambda _: True, "it is there")
             assert (other.machine_id, other.notice) == ("on-demand-1", None)
             assert Market.SPOT not in {offering.market for offering in await provider.offerings()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -106,3 +107,50 @@ def test_taints_of_clouds_are_notices(taint: str, kind: NoticeKind, *, takes: bo
     assert found is not None
     assert (found.kind, found.takes_node) == (kind, takes)
     assert notice_of({"spec": {"taints": others[:1]}}) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "taint", "notice_s"),
+    [
+        ("karpenter.sh/capacity-type", "spot", "karpenter.sh/disrupted", 120),
+        ("eks.amazonaws.com/capacityType", "SPOT", "aws-node-termination-handler/spot-itn", 120),
+        ("cloud.google.com/gke-spot", "true", "cloud.google.com/impending-node-termination", 15),
+        ("kubernetes.azure.com/scalesetpriority", "spot", "remediator.kubernetes.azure.com/unschedulable", 30),
+    ],
+)
+def test_a_spot_node_is_taken_when_its_clouds_notice_is_over(
+    label: str, value: str, taint: str, notice_s: float
+) -> None:
+    written: dict[str, Any] = {"f:spec": {"f:taints": {}}}
+    fields = [
+        {"time": "2026-11-23T10:00:00Z", "fieldsV1": {"f:metadata": {}}},
+        {"time": "2026-11-23T10:05:00Z", "fieldsV1": written},
+    ]
+    taken = {
+        "metadata": {"labels": {label: value}, "managedFields": fields},
+        "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]},
+    }
+    found = notice_of(taken)
+    assert found is not None
+    assert found.takes_node
+    assert found.deadline == datetime(2026, 11, 23, 10, 5, tzinfo=UTC) + timedelta(seconds=notice_s)
+
+
+@pytest.mark.parametrize(
+    ("labels", "more"),
+    [
+        ({"karpenter.sh/capacity-type": "on-demand"}, []),  # consolidated: nothing says how long it stays
+        ({"karpenter.sh/capacity-type": "spot"}, ["ToBeDeletedByClusterAutoscaler"]),
+        ({"karpenter.sh/capacity-type": "spot"}, ["node.kubernetes.io/out-of-service"]),
+    ],
+)
+def test_a_node_that_may_go_at_any_moment_has_no_deadline(labels: dict[str, str], more: list[str]) -> None:
+    keys = ["karpenter.sh/disrupted", *more]
+    fields = [{"time": "2026-11-23T10:05:00Z", "fieldsV1": {"f:spec": {"f:taints": {}}}}]
+    taken = {
+        "metadata": {"labels": labels, "managedFields": fields},
+        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in keys]},
+    }
+    found = notice_of(taken)
+    assert found is not None
+    assert (found.takes_node, found.deadline) == (True, None)
