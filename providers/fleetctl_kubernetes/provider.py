@@ -57,7 +57,7 @@ class KubernetesProvider:
         self._settings = settings or ClusterSettings.of_environment()
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
-        self._events = PodEvents(self._connection, self._records)
+        self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
             list_interval_s=1.0, list_latency_s=0.1, list_deadline_s=30.0, describe_deadline_s=30.0,

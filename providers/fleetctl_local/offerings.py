@@ -55,39 +55,39 @@ def on_cpu() -> tuple[Offering, ...]:
 
     A plan needs a GPU's memory and speed to size batches by; each known type lends its own, and its forecast is not shown.
     """
-    return tuple(
-        Offering(
-            provider="local",
-            instance_type=f"{HERE}-as-{count}x{gpu}",
-            gpu=gpu,
-            gpu_count=count,
-            region=REGION,
-            zone=CPU_ZONE,
-            market=Market.ON_DEMAND,
-            price_usd_per_hour=0.0,
-            boot_s=BOOT_S,
-        )
-        for gpu, count, _ in _TYPES.values()
-    )
+    return tuple(_free(f"{HERE}-as-{count}x{gpu}", gpu, count, CPU_ZONE) for gpu, count, _ in _TYPES.values())
 
 
 def _shares(name: str, spec: GpuSpec, there: int, is_joinable: bool) -> Iterator[Offering]:  # one of three figures
     """Yield one, two, four ... of a kind of GPU, and all of them. They are there, so they cost nothing."""
     counts = {1, there, *(2**n for n in range(there.bit_length()) if 2**n <= there)} if is_joinable else {1}
     for count in sorted(counts):
-        yield Offering(
-            provider="local",
-            instance_type=f"{HERE}-{count}x{name}",
-            gpu=name,
-            gpu_count=count,
-            region=REGION,
-            zone=HERE,
-            market=Market.ON_DEMAND,
-            price_usd_per_hour=0.0,
-            boot_s=BOOT_S,
-            pool_gpus=there,
-            gpu_spec=spec,
-        )
+        yield _free(f"{HERE}-{count}x{name}", name, count, HERE, pool_gpus=there, gpu_spec=spec)
+
+
+def _free(
+    instance_type: str,
+    gpu: str,
+    count: int,
+    zone: str,
+    *,
+    pool_gpus: int | None = None,
+    gpu_spec: GpuSpec | None = None,
+) -> Offering:
+    """Return a part of this machine."""
+    return Offering(
+        provider="local",
+        instance_type=instance_type,
+        gpu=gpu,
+        gpu_count=count,
+        region=REGION,
+        zone=zone,
+        market=Market.ON_DEMAND,
+        price_usd_per_hour=0.0,
+        boot_s=BOOT_S,
+        pool_gpus=pool_gpus,
+        gpu_spec=gpu_spec,
+    )
 
 
 def _emulated() -> tuple[Offering, ...]:

@@ -101,6 +101,16 @@ def test_heads_that_share_no_whole_number_of_kv_heads_are_refused(
     assert "28 heads cannot share 5" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["two", 1.5, -1])
+def test_a_count_of_shared_experts_that_is_none_is_refused(
+    value: object, places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (places / "Odd").mkdir()
+    (places / "Odd" / "config.json").write_text(json.dumps({**QWEN, "n_shared_experts": value}))
+    assert main(["model", "add", "Odd"]) == 3
+    assert "n_shared_experts must be a whole number above zero" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("section", "precision"), METHODS)
 def test_how_a_checkpoint_is_quantized_is_read_from_its_config(
     section: dict[str, Any], precision: Precision, places: Path

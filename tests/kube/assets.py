@@ -40,6 +40,15 @@ def control_plane_assets() -> Path:
     return found
 
 
+def client_program(name: str) -> Path:
+    """Return a program that lies beside the control plane's, or skip; where the variable names the directory, fail instead."""
+    program = control_plane_assets() / name
+    if not os.access(program, os.X_OK):
+        assert not os.environ.get(VARIABLE), f"{VARIABLE}={program.parent} has no {name}"
+        pytest.skip(f"no {name} in {program.parent}")
+    return program
+
+
 def _cached() -> list[Path]:
     roots = [path.expanduser() for path in _CACHES]
     return [each for root in roots if root.is_dir() for each in (root, *sorted(root.iterdir(), reverse=True))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import yaml
 from fleetctl.operations.rendering import RenderTarget, render_to
 from fleetctl.plugins import load_engine
 from fleetctl.render.kubernetes import render_kubernetes
-from tests.kube.assets import control_plane_assets
+from tests.kube.assets import client_program
 from tests.kube.cluster import until
 from tests.render import fleets
 from tests.sites import plugins_site
@@ -31,10 +30,7 @@ def _only_shipped_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def kubectl(cluster: TestCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    program = control_plane_assets() / "kubectl"
-    if not os.access(program, os.X_OK):
-        pytest.skip(f"no kubectl in {program.parent}")
-    command = [str(program), "--kubeconfig", str(cluster.kubeconfig), *arguments]
+    command = [str(client_program("kubectl")), "--kubeconfig", str(cluster.kubeconfig), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

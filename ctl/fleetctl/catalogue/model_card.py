@@ -130,9 +130,9 @@ def _shape(config: dict[str, Any], path: Path) -> _Shape:
         mlp_bias=bool(config.get("mlp_bias", False)),
         norms=4 if family in ("gemma2", *_GEMMA3) else 1 if family in _COHERE else 2,
         qk_norm=_qk_norm(config, family, heads=heads, kv_heads=kv_heads, head_dim=head_dim),
-        dense_layers=int(config.get("first_k_dense_replace") or 0) if experts > 1 else 0,
+        dense_layers=_number_or_none(config, path, "first_k_dense_replace") if experts > 1 else 0,
         dense_intermediate=_number(config, path, "intermediate_size"),
-        shared_experts=int(config.get("n_shared_experts") or 0),
+        shared_experts=_number_or_none(config, path, "n_shared_experts"),
     )
 
 
@@ -150,6 +150,11 @@ def _number(config: dict[str, Any], path: Path, *keys: str, default: int | None 
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ConfigError(f"{path}: {keys[-1]} must be a whole number above zero")
     return value
+
+
+def _number_or_none(config: dict[str, Any], path: Path, key: str) -> int:
+    """Return how many there are of what a model need not have: 0 where the key is not given or says so."""
+    return 0 if config.get(key) in (None, 0) else _number(config, path, key)
 
 
 def _count(shape: _Shape, experts: int) -> int:
