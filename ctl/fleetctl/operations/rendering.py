@@ -12,24 +12,30 @@ import msgspec
 from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
-from fleetctl.render.kubernetes import render_kubernetes
+from fleetctl.render.helm import render_helm
+from fleetctl.render.kubernetes import kubernetes_files, render_manifests
+from fleetctl.render.kustomize import render_kustomize
 from fleetctl.render.plan import render_plan
 from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
+    from fleetctl.ports.engine import Engine
 
 
 class RenderTarget(StrEnum):
     """What launch configurations are written for."""
 
     MACHINES = "machines"  # argv, environment, a systemd unit, a compose file
-    KUBERNETES = "kubernetes"
+    KUBERNETES = "kubernetes"  # manifests
+    KUSTOMIZE = "kustomize"  # the same as a base for overlays
+    HELM = "helm"  # the same as a chart
 
 
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
@@ -48,9 +54,23 @@ def render(
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
-    of_target = render_kubernetes if target is RenderTarget.KUBERNETES else render_plan
-    files = of_target(profile, plan, lru_cache(site.engines), override=engine) | render_rules(profile)
+    files = _of_target(profile, plan, lru_cache(site.engines), engine, target) | render_rules(profile)
     return dict(sorted(files.items()))
+
+
+def _of_target(
+    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], engine: str, target: RenderTarget
+) -> dict[str, str]:
+    if target is RenderTarget.MACHINES:
+        return render_plan(profile, plan, engine_of, override=engine)
+    objects = kubernetes_files(profile, plan, engine_of, override=engine)
+    match target:
+        case RenderTarget.KUBERNETES:
+            return render_manifests(objects)
+        case RenderTarget.KUSTOMIZE:
+            return render_kustomize(objects)
+        case RenderTarget.HELM:
+            return render_helm(plan, objects)
 
 
 def render_to(  # noqa: PLR0913  # what it writes, where and how

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -16,7 +17,7 @@ from fleetctl.render.lane import gather, rendered_engine
 from fleetctl.render.plan import refuse_strangers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import Profile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fleetctl.render.lane import LaneFiles
 
 Object = dict[str, Any]
+PRIORITY_CLASSES = "priority-classes.yaml"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 # Until SIGTERM, in which endpoints and gateways see that the pod leaves.
@@ -33,6 +35,19 @@ _PROBE_S = 5
 _PRIORITY_FIRST, _PRIORITY_STEP, _PRIORITY_INTERRUPTIBLE = 10_000, 100, -100
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFile:
+    """Objects that are applied together, and what people are to know of them."""
+
+    objects: tuple[Object, ...]
+    comment: str = ""  # whole lines, each from its `# ` to its end
+
+    @property
+    def text(self) -> str:
+        """The documents as YAML."""
+        return self.comment + yaml_of(self.objects)
+
+
 def render_kubernetes(
     profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], *, override: str = ""
 ) -> dict[str, str]:
@@ -40,8 +55,23 @@ def render_kubernetes(
 
     Raises ConfigError for an engine that has no image, and for names that Kubernetes does not take.
     """
+    return render_manifests(kubernetes_files(profile, plan, engine_of, override=override))
+
+
+def render_manifests(files: Mapping[str, ObjectFile]) -> dict[str, str]:
+    """Return files of objects as manifests by their relative paths."""
+    return {f"kubernetes/{name}": each.text for name, each in sorted(files.items())}
+
+
+def kubernetes_files(
+    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], *, override: str = ""
+) -> dict[str, ObjectFile]:
+    """Return the objects of every lane by the names of their files, which every target of Kubernetes has alike.
+
+    Raises ConfigError for an engine that has no image, and for names that Kubernetes does not take.
+    """
     refuse_strangers(profile, plan)
-    files = {"kubernetes/priority-classes.yaml": _documents("", [*_priority_classes(profile, plan)])}
+    files = {PRIORITY_CLASSES: ObjectFile(objects=(*_priority_classes(profile, plan),))}
     for index, lane_plan in enumerate(plan.lanes):
         spec = profile.lane(lane_plan.lane)
         engine = rendered_engine(engine_of, spec, override)
@@ -52,8 +82,8 @@ def render_kubernetes(
                 f"lane {lane.lane}: engine {lane.engine} names no container image",
                 hint="render another target, or name an engine that has one with --engine",
             )
-        files[f"kubernetes/{lane.lane}.yaml"] = _documents(_header(lane), [*_lane_objects(lane, lane_plan)])
-    return dict(sorted(files.items()))
+        files[f"{lane.lane}.yaml"] = ObjectFile(objects=(*_lane_objects(lane, lane_plan),), comment=_header(lane))
+    return files
 
 
 def _lane_objects(lane: LaneFiles, lane_plan: LanePlan) -> Iterator[Object]:
@@ -167,7 +197,7 @@ def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
             "metadata": {
-                "name": _dns_label(f"{plan.fleet}-{lane_plan.lane}"),
+                "name": dns_label(f"{plan.fleet}-{lane_plan.lane}"),
                 "labels": {"app.kubernetes.io/part-of": _label(plan.fleet)},
             },
             "value": value,
@@ -177,7 +207,7 @@ def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
 
 
 def _head(lane: LaneFiles, api: str, kind: str, *, suffix: str = "") -> Object:
-    name = _dns_label(f"{_name(lane)}{suffix}")
+    name = dns_label(f"{_name(lane)}{suffix}")
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": _labels(lane)}}
 
 
@@ -195,10 +225,11 @@ def _selector(lane: LaneFiles) -> dict[str, str]:
 
 
 def _name(lane: LaneFiles) -> str:
-    return _dns_label(f"{lane.fleet}-{lane.lane}")
+    return dns_label(f"{lane.fleet}-{lane.lane}")
 
 
-def _dns_label(text: str) -> str:
+def dns_label(text: str) -> str:
+    """Return a name that objects may have. Raises ConfigError for another."""
     if not _DNS_LABEL.fullmatch(text):
         raise ConfigError(
             f"{text!r} cannot name a Kubernetes object", hint="use at most 63 lower-case letters, digits and -"
@@ -230,6 +261,7 @@ def _header(lane: LaneFiles) -> str:
     return "".join(f"# {line}\n" for line in lines)
 
 
-def _documents(header: str, objects: list[Object]) -> str:
+def yaml_of(objects: tuple[Object, ...]) -> str:
+    """Return objects as a stream of YAML documents, keys in the order they have."""
     text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
-    return header + text
+    return text
