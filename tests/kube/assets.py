@@ -66,7 +66,9 @@ def _why_not_here() -> str:
         return "the tests' pods get addresses by the command ip (package iproute2), which is not installed"
     probe = ["ip", "addr", "add", "10.200.255.255/32", "dev", "lo"]
     tried = subprocess.run(probe, capture_output=True, text=True, check=False)
-    if tried.returncode and "File exists" not in tried.stderr:
+    # Two that look at the same moment: the kernel says "File exists", newer ones "Address already assigned".
+    is_there = "File exists" in tried.stderr or "already assigned" in tried.stderr
+    if tried.returncode and not is_there:
         return (
             f"the tests' pods need addresses on the loopback device, which only root may give: {tried.stderr.strip()}"
         )
