@@ -60,7 +60,7 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "name": pod_name(request.owner, request.token),
             "labels": labels,
             "annotations": {ORDER: codec.encode(order_of(request)).decode()},
-            "ownerReferences": [_reference(anchor)],
+            "ownerReferences": [reference_to(anchor)],
         },
         "spec": {
             # A node that ended never runs again: its replica is replaced by another, with another token.
@@ -87,7 +87,7 @@ def secret_of(request: NodeRequest, values: Mapping[str, str], pod: Object) -> O
         "metadata": {
             "name": pod_name(request.owner, request.token),
             "labels": fleet_labels(request.owner, request.fleet),
-            "ownerReferences": [{**_reference(pod), "controller": False}],
+            "ownerReferences": [{**reference_to(pod), "controller": False}],
         },
         "type": "Opaque",
         "data": {name: base64.b64encode(value.encode()).decode() for name, value in sorted(values.items())},
@@ -147,7 +147,7 @@ def _literals(argv: Iterable[str]) -> list[str]:
     return [literal(word) for word in argv]
 
 
-def _reference(owner: Object) -> Object:
+def reference_to(owner: Object) -> Object:
     """Return that something goes with its owner; a controller, so that `kubectl drain` takes it for no naked pod."""
     return {
         "apiVersion": "v1",

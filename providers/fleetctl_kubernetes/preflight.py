@@ -19,6 +19,8 @@ RIGHTS = (
     *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
     *((verb, "serviceaccounts") for verb in ("create", "get", "patch", "delete")),
     *((verb, "secrets") for verb in ("create",)),
+    *((verb, "services") for verb in ("create", "get", "list", "patch", "delete")),
+    *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
     ("get", "pods/log"),
 )
 # For offerings and for notices; of the whole cluster.
@@ -66,8 +68,11 @@ async def _rights(connection: ClusterConnection) -> Finding:
 
 
 async def _may(connection: ClusterConnection, verb: str, what: str, namespace: str) -> bool:
-    resource, _, subresource = what.partition("/")
-    attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
+    kind, _, subresource = what.partition("/")
+    resource, _, group = kind.partition(".")
+    attributes = {
+        "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
+    }  # fmt: skip
     review = {"spec": {"resourceAttributes": attributes}}
     answer = await connection.read("AuthorizationV1Api", "create_self_subject_access_review", review)
     return bool(answer.get("status", {}).get("allowed"))

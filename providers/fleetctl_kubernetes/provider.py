@@ -13,6 +13,7 @@ from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NotThereError
 from fleetctl_kubernetes.events import PodEvents
+from fleetctl_kubernetes.lane_objects import LaneObjects
 from fleetctl_kubernetes.orders import node_of, order_in
 from fleetctl_kubernetes.records import FleetRecords, ended_in, is_owned
 from fleetctl_kubernetes.settings import (
@@ -57,6 +58,7 @@ class KubernetesProvider:
         self._settings = settings or ClusterSettings.of_environment()
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
+        self._lanes = LaneObjects(self._connection, self._clock)
         self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
@@ -84,6 +86,9 @@ class KubernetesProvider:
         """Create a pod each; a name follows from a token, so none has two, whoever asks and however the first asker died."""
         fleets = {(request.owner, request.fleet) for request in requests}
         anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
+        for owner, fleet in sorted(fleets):
+            lanes = {label_value(each.lane) for each in requests if (each.owner, each.fleet) == (owner, fleet)}
+            await self._lanes.refuse_strangers(owner, fleet, lanes)
         creates = (self._result(each, anchors[each.owner, each.fleet], resolve_secrets) for each in requests)
         return tuple(await asyncio.gather(*creates))
 
@@ -102,6 +107,7 @@ class KubernetesProvider:
         pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
         nodes = [node_of(pod, record=ended.get(name), notices=notices) for name, pod in pods.items()]
         nodes += [record.node() for name, record in ended.items() if name not in pods]
+        await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
         await self._prune(owner, fleet, ended, set(pods))
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 

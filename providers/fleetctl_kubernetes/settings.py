@@ -25,6 +25,8 @@ ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
 
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
+_DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")  # of a Service, the strictest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
@@ -60,6 +62,13 @@ def pod_name(owner: str, token: str) -> str:
 def fleet_name(owner: str, fleet: str) -> str:
     """Return the name of what the pods of a fleet share."""
     return f"fleetctl-{hashlib.sha256(f'{owner}/{fleet}'.encode()).hexdigest()[:16]}"
+
+
+def lane_name(owner: str, fleet: str, lane: str) -> str:
+    """Return the name of what stands around a lane's pods: one to read, and no other store's."""
+    digest = hashlib.sha256(f"{owner}/{fleet}/{lane}".encode()).hexdigest()
+    readable = f"{fleet}-{lane}-{digest[:8]}"
+    return readable if _DNS_NAME.fullmatch(readable) else f"fleetctl-{digest[:24]}"
 
 
 def fleet_labels(owner: str, fleet: str) -> dict[str, str]:

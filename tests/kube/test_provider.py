@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kubernetes import client
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ProviderError
@@ -104,6 +105,10 @@ class Space:
             await provider.prepare(resource)
         return provider
 
+    @property
+    def policy(self) -> Any:
+        return client.PolicyV1Api(self.cluster.api)
+
     def pod(self, token: str) -> Any:
         return self.cluster.core.read_namespaced_pod(pod_name(OWNER, token), self.name)
 
@@ -184,19 +189,26 @@ def test_a_teardown_removes_every_object_of_ours_and_nothing_of_a_neighbours(spa
         },
     )
 
+    def left() -> set[str]:
+        listings = (
+            core.list_namespaced_pod, core.list_namespaced_config_map, core.list_namespaced_service_account,
+            core.list_namespaced_service, space.policy.list_namespaced_pod_disruption_budget,
+        )  # fmt: skip
+        found = {item.metadata.name for listing in listings for item in listing(name).items}
+        return found - {"default", "kube-root-ca.crt"}
+
     async def scenario() -> None:
         provider = await space.prepared()
         await create(provider, order("t-1", env={"HF_TOKEN": "file:/somewhere"}))
+        await listed(provider, owner=OWNER, fleet=FLEET)
+        assert (
+            len(left()) == 4
+        )  # of the pod, of what the fleet shares, of what stands around its lane; and the neighbour's
         await provider.stop("neighbour", grace_s=1)
         for resource in reversed(provider.needed(owner=OWNER, fleet=FLEET)):
             await provider.teardown(resource)
 
     asyncio.run(scenario())
-
-    def left() -> set[str]:
-        listings = (core.list_namespaced_pod, core.list_namespaced_config_map, core.list_namespaced_service_account)
-        found = {item.metadata.name for listing in listings for item in listing(name).items}
-        return found - {"default", "kube-root-ca.crt"}
 
     until(lambda: left() == {"neighbour"}, "only the neighbour's objects are left")
     assert core.read_namespaced_pod("neighbour", name).metadata.deletion_timestamp is None

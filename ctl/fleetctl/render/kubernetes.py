@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fleetctl.catalogue import kubernetes_nodes
+from fleetctl.catalogue import kubernetes_nodes, kubernetes_objects
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Mount
@@ -91,17 +91,10 @@ def _lane_objects(lane: LaneFiles, lane_plan: LanePlan) -> Iterator[Object]:
     for market, count in ((Market.ON_DEMAND, lane_plan.on_demand), (Market.SPOT, lane_plan.spot)):
         if count:
             yield _deployment(lane, lane_plan, market, count)
-    port = {"name": "http", "port": lane.port, "targetPort": "http"}
-    yield {**_head(lane, "v1", "Service"), "spec": {"selector": _selector(lane), "ports": [port]}}
-    yield {
-        **_head(lane, "policy/v1", "PodDisruptionBudget"),
-        # One that still loads its weights protects nobody.
-        "spec": {
-            "maxUnavailable": 1,
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": _selector(lane)},
-        },
-    }
+    service = kubernetes_objects.service_spec(_selector(lane), port=lane.port, is_headless=False)
+    yield {**_head(lane, "v1", "Service"), "spec": service}
+    budget = kubernetes_objects.budget_spec(_selector(lane), bound={"maxUnavailable": 1})
+    yield {**_head(lane, "policy/v1", "PodDisruptionBudget"), "spec": budget}
     gateway = {"fleetctl.dev/fleet": _label(lane.fleet), "app.kubernetes.io/component": "gateway"}
     ingress = {"from": [{"podSelector": {"matchLabels": gateway}}], "ports": [{"port": "http", "protocol": "TCP"}]}
     yield {

@@ -1,0 +1,183 @@
+"""What stands around a lane's pods: a headless Service and a PodDisruptionBudget, kept as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.catalogue import kubernetes_objects
+from fleetctl.errors import ProviderError
+from fleetctl_kubernetes import manifest
+from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.records import is_owned
+from fleetctl_kubernetes.settings import LANE, MANAGER, fleet_labels, lane_name, selector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fleetctl.clock import Clock
+    from fleetctl_kubernetes.connection import ClusterConnection
+
+Object = dict[str, Any]
+Wanted = dict[tuple[str, str], Object]  # by kind and name
+_log = logging.getLogger("fleetctl_kubernetes")
+_APPLY = "application/apply-patch+yaml"
+# Somebody's edit is undone within this; a change in the number of pods is followed at once.
+_CHECK_EVERY_S = 5.0
+_ENDED = ("Failed", "Succeeded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ObjectKind:
+    """How objects of a kind are reached."""
+
+    version: str
+    name: str
+    api: str  # the client's class
+    verb: str  # what its methods end in
+
+
+_SERVICE = _ObjectKind(version="v1", name="Service", api="CoreV1Api", verb="service")
+_BUDGET = _ObjectKind(
+    version="policy/v1", name="PodDisruptionBudget", api="PolicyV1Api", verb="pod_disruption_budget"
+)  # fmt: skip
+_KINDS = (_SERVICE, _BUDGET)
+
+
+class LaneObjects:
+    """The objects of every lane that has pods; each is owned by its fleet's ConfigMap, and goes with it."""
+
+    def __init__(self, connection: ClusterConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._kept: dict[tuple[str, str], tuple[float, Wanted]] = {}  # when last looked at, and for what
+        self._complained: dict[tuple[str, str], str] = {}
+
+    async def refuse_strangers(self, owner: str, fleet: str, lanes: Iterable[str]) -> None:
+        """Raise ProviderError where something of a lane's names is somebody else's."""
+        for lane in sorted(set(lanes)):
+            for kind in _KINDS:
+                await self._found(kind, lane_name(owner, fleet, lane), owner)
+
+    async def keep(self, owner: str, fleet: str, *, anchor: Object | None, pods: Iterable[Object]) -> None:
+        """Have the objects of lanes with pods there and as they should be, and those of other lanes removed.
+
+        What fails is logged and tried again: pods are listed all the same.
+        """
+        if anchor is None or "deletionTimestamp" in anchor["metadata"]:
+            return
+        wanted = _wanted(owner, fleet, anchor, pods)
+        key, now_s = (owner, fleet), self._clock.monotonic_s()
+        looked_s, kept = self._kept.get(key, (float("-inf"), {}))
+        if kept == wanted and now_s - looked_s < _CHECK_EVERY_S:
+            return
+        self._kept[key] = (now_s, wanted)
+        try:
+            await self._converge(owner, fleet, wanted)
+        except ProviderError as exc:
+            if self._complained.get(key) != exc.message:
+                self._complained[key] = exc.message
+                _log.warning("fleet %s: what stands around its pods is not as it should be: %s", fleet, exc.message)
+        else:
+            self._complained.pop(key, None)
+
+    async def _converge(self, owner: str, fleet: str, wanted: Wanted) -> None:
+        labels, place = selector(fleet_labels(owner, fleet)), await self._namespace()
+        for kind in _KINDS:
+            listing = await self._connection.read(
+                kind.api, f"list_namespaced_{kind.verb}", place, label_selector=labels
+            )  # fmt: skip
+            there = {each["metadata"]["name"]: each for each in listing["items"]}
+            for (of_kind, name), body in wanted.items():
+                if of_kind == kind.name and not (name in there and _holds(there[name], body)):
+                    await self._apply(kind, body, owner)
+            for name, each in there.items():
+                if (kind.name, name) not in wanted:
+                    await self._delete(kind, each)
+
+    async def _apply(self, kind: _ObjectKind, body: Object, owner: str) -> None:
+        """Apply one; who else has set a field of ours is named, and overruled."""
+        name = body["metadata"]["name"]
+        await self._found(kind, name, owner)
+        try:
+            await self._patch(kind, body, force=False)
+        except ConflictError as exc:
+            _log.warning("%s %s was changed and is set back: %s", kind.name, name, exc.message)
+            await self._patch(kind, body, force=True)
+
+    async def _patch(self, kind: _ObjectKind, body: Object, *, force: bool) -> None:
+        place = (body["metadata"]["name"], await self._namespace())
+        await self._connection.change(
+            kind.api, f"patch_namespaced_{kind.verb}", *place, body,
+            field_manager=MANAGER, force=force, _content_type=_APPLY,
+        )  # fmt: skip
+
+    async def _delete(self, kind: _ObjectKind, item: Object) -> None:
+        metadata = item["metadata"]
+        body = {"preconditions": {"uid": metadata["uid"]}}
+        with suppress(NotThereError, ConflictError):  # it has gone meanwhile
+            place = (metadata["name"], await self._namespace())
+            await self._connection.change(kind.api, f"delete_namespaced_{kind.verb}", *place, body=body)
+
+    async def _found(self, kind: _ObjectKind, name: str, owner: str) -> Object | None:
+        """Return the object of this name. Raises ProviderError where it is somebody else's."""
+        place = await self._namespace()
+        try:
+            found = await self._connection.read(kind.api, f"read_namespaced_{kind.verb}", name, place)
+        except NotThereError:
+            return None
+        if not is_owned(found, owner):
+            raise ProviderError(
+                f"{kind.name} {name} in {place} is somebody else's",
+                hint="nothing of it was touched: remove it, or work in another namespace",
+            )
+        return found
+
+    async def _namespace(self) -> str:
+        return await asyncio.to_thread(lambda: self._connection.namespace)
+
+
+def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object]) -> Wanted:
+    """Return each lane's objects by kind and name."""
+    counts = Counter(
+        each["metadata"]["labels"][LANE]
+        for each in pods
+        if LANE in (each["metadata"].get("labels") or {}) and _is_staying(each)
+    )
+    found: Wanted = {}
+    for lane, count in sorted(counts.items()):
+        chosen = {**fleet_labels(owner, fleet), LANE: lane}
+        # The disruption controller counts what maxUnavailable is of by a Deployment or its like, which these pods have not.
+        specs = (
+            (_SERVICE, kubernetes_objects.service_spec(chosen, port=manifest.PORT, is_headless=True)),
+            (_BUDGET, kubernetes_objects.budget_spec(chosen, bound={"minAvailable": count - 1})),
+        )
+        for kind, spec in specs:
+            name = lane_name(owner, fleet, lane)
+            metadata = {"name": name, "labels": chosen, "ownerReferences": [manifest.reference_to(anchor)]}
+            found[kind.name, name] = {
+                "apiVersion": kind.version, "kind": kind.name, "metadata": metadata, "spec": spec,
+            }  # fmt: skip
+    return found
+
+
+def _is_staying(pod: Object) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in _ENDED
+
+
+def _holds(there: object, wanted: object) -> bool:
+    """Whether everything that is wanted is there; what the API server and others have added is left."""
+    if isinstance(wanted, dict):
+        absent = wanted.keys() & {"apiVersion", "kind"}  # of an object in a listing
+        return isinstance(there, dict) and all(
+            _holds(there.get(name), value) for name, value in wanted.items() if name not in absent or name in there
+        )
+    if isinstance(wanted, list):
+        if not isinstance(there, list) or len(there) != len(wanted):
+            return False
+        return all(_holds(have, want) for have, want in zip(there, wanted, strict=True))
+    return there == wanted
