@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.liveness import prefill_allowance_s, stall_limit_s
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
@@ -77,6 +78,41 @@ def test_a_stream_on_the_only_replica_waits_for_it_until_the_stall_timeout():
         heap.run(until_s)
         states.append(exchange.request.state)
     assert states == [RequestState.STREAMING, RequestState.DISPLACED]
+
+
+def test_a_stream_goes_on_at_the_replica_that_fell_silent_on_it_once_that_has_answered_another():
+    heap, dispatcher = heap_with(route("r1"))
+    fates = {"r1": HUNG}
+    exchange = submit(heap, dispatcher, fates)
+    heap.run(61.0)
+    assert exchange.request.state is RequestState.DISPLACED
+    fates["r1"] = Fate()
+    heap.run(75.0)
+    assert exchange.sent_to == ["r1"]  # nothing says yet that it is well again
+    another = submit(heap, dispatcher, fates)
+    heap.run(80.0)
+    assert another.ends == ["answered", "over"]
+    assert exchange.sent_to == ["r1", "r1"]
+    assert exchange.ends == ["answered", "over"]
+
+
+def test_a_stream_that_silences_its_replica_again_and_again_is_given_up():
+    heap, dispatcher = heap_with(route("r1"))
+    fates = {"r1": HUNG}
+    exchange = submit(heap, dispatcher, fates)
+    heap.run(59.0)
+    fates["r1"] = Fate(failure=RequestEvent.CLOSED, token_s=900.0, end_s=0.2)
+
+    def another() -> None:
+        submit(heap, dispatcher, {})
+
+    for at_s in range(60, 150):
+        heap.at(at_s, another)
+    heap.run(190.0)
+    assert len(exchange.sent_to) == 1 + DispatchLimits().fruitless_continuations_max
+    assert len(exchange.ends) == 2
+    assert exchange.ends[-1] == "over"
+    assert "answered" not in exchange.ends
 
 
 def test_one_silent_stream_among_others_has_been_preempted_and_stays():

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.dispatch.attempt import DispatchAttempt
+from fleetctl.core.dispatch.failover import recovered
 from fleetctl.core.dispatch.kv_watch import to_come
 from fleetctl.core.dispatch.queue_service import QueueService
 from fleetctl.core.dispatch.state import RequestEvent
@@ -84,6 +85,7 @@ class Assignment:
     def prompt_done(self, request: ActiveRequest, replica: DispatchReplica, now_s: float) -> None:
         """Note that the replica has computed a request's prompt: its first token is there."""
         replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
+        replica.heard_s = now_s
         replica.candidate.prefill_tokens -= request.prefill_tokens
         request.prefill_tokens = 0
         if request.turn is not None:
@@ -218,11 +220,12 @@ class Assignment:
 
     def _dispatch_displaced(self, lane: DispatchLane[ActiveRequest]) -> None:
         for ticket in lane.displaced.tickets():
-            now_s = self._clock()
-            found = self._routes.pick(ticket.item, now_s, beyond_limit=True)
+            request, now_s = ticket.item, self._clock()
+            request.avoided -= recovered(self._routes, request)
+            found = self._routes.pick(request, now_s, beyond_limit=True)
             if found is not None:
-                ticket.item.dequeue()
-                self.dispatch(ticket.item, found, now_s)
+                request.dequeue()
+                self.dispatch(request, found, now_s)
 
     # Deadlines.
 

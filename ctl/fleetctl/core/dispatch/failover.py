@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispatch.failure import CONSEQUENCES
+
 if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.dispatch.routes import RoutingState
@@ -47,3 +49,23 @@ def could_continue(request: ActiveRequest) -> bool:
     if any(c.continues for owner in lane.lenders for c in owner.candidates):
         return True
     return lane.may_spill and any(c.continues for pool in lane.spill for c in pool)
+
+
+def recovered(routes: RoutingState, request: ActiveRequest) -> frozenset[str]:
+    """Return the replicas that fell silent on a stream that waits, and have answered others in whole since.
+
+    A pause of a machine, or a connection that was cut on its way, is over sooner than another replica is loaded. Whether the
+    stream itself is what silences them, its continuations without a token between them bound.
+    """
+    failure = request.attempt.failure if request.attempt is not None else None
+    if not request.must_continue or failure is None or not CONSEQUENCES[failure].may_be_death:
+        return frozenset()
+    replicas = routes.replicas
+    return frozenset(
+        each
+        for each in request.avoided
+        if each in replicas
+        and replicas[each].heard_s > request.displaced_s
+        and not replicas[each].breaks
+        and not replicas[each].candidate.ejected_until_s
+    )

@@ -54,7 +54,9 @@ class DispatchReplica:
         self.errors_in_answer: dict[int, int] = {}  # that it broke answers off with since its last whole one, by client
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
         self.busy_since_s = 0.0  # its first request since it had none
-        self.heard_s = 0.0  # when it last said something of any request, as of the last sweep; 0: never
+        self.heard_s = (
+            0.0  # of any request, when it last said something: a first token, or as of the last sweep; 0: never
+        )
         self.is_stalled = False  # all that it carried stood still, and it has answered nobody since
         self.has_whole_requests = False  # some of its requests are silent until they are whole, as of the last sweep
         self._s_per_prefill_token = 0.0  # the slowest lately; 0: not measured yet
