@@ -82,7 +82,7 @@ lanes:
     generation: {{loop: stop}}
     launch: *launch
 capacity: {{gpus: [L40S]}}
-gateway: {{port: {port}, stall_timeout: 4s}}
+gateway: {{port: {port}, stall_timeout: 15s}}
 """
 HUNG_OUT_S_MAX = (
     30.0  # engines load beside it here; the bar of 10 s is for a machine of its own (tests/bench/hung_engine.py)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -22,7 +23,10 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(420)]
 
 ATTEMPTS = 10
 SEQS_MAX = 2
-WAIT_S = 20.0
+WAIT_S = 60.0
+# As long as half a second's tokens: which of the two ended first is then no matter of which thread was woken first.
+TOKENS = 400
+PROMPT = {"model": "tiny", "prompt": "the quick", "temperature": 0, "ignore_eos": True}
 
 
 def test_the_higher_tier_that_came_later_is_served_before_the_lower_one(tmp_path: Path) -> None:
@@ -42,23 +46,16 @@ def served_in_order(engine: httpx.Client) -> list[str] | None:
     ended: list[str] = []
 
     def complete(name: str, rank: int) -> None:
-        body = b'{"model": "tiny", "prompt": "the quick", "max_tokens": 4, "temperature": 0}'
+        body = json.dumps(PROMPT | {"max_tokens": TOKENS}).encode()
         answer = engine.post(
             "/v1/completions", content=with_priority(body, rank, 1), headers={"content-type": "application/json"}
         )
         assert answer.status_code == 200, answer.text
         ended.append(name)
 
-    first = {
-        "model": "tiny",
-        "prompt": "the quick",
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-    }
     with ThreadPoolExecutor(2) as others, ExitStack() as taken:
-        # Of different lengths: two slots that were free in one step would take both who wait at once.
-        bodies = [first | {"max_tokens": 2000 - 500 * number} for number in range(SEQS_MAX)]
+        # Of different lengths: the other slot is not free before the first of those who wait has ended.
+        bodies = [PROMPT | {"stream": True, "max_tokens": 1900 - 800 * number} for number in range(SEQS_MAX)]
         streams = [taken.enter_context(engine.stream("POST", "/v1/completions", json=body)) for body in bodies]
         answers = [others.submit(complete, "low", 2)]
         waited = wait_for_waiting(engine, 1)
