@@ -170,6 +170,14 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "NaN": (CHAT, b'{"model":"tiny","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"temperature":NaN}'),
 }  # fmt: skip
 
+# Not recorded of a real vLLM by itself, but asked of every lane.
+SEVERAL_STREAMED = {
+    "several prompts, streamed": text(prompt=["a", "b"], stream=True),
+    "several prompts, streamed with usage": text(
+        prompt=["a", "b"], stream=True, stream_options={"include_usage": True}
+    ),
+}
+
 
 JSON = {"Content-Type": "application/json"}
 KEY = "sk-engine"

@@ -143,11 +143,11 @@ class GatewayRig:
         """Post a body and read the whole response."""
         payload = (HELLO if "chat" in path else {"model": "m"}) | body
         async with self.http.post(self.url + path, json=payload, headers=headers) as response:
-            return await _read(response)
+            return await read(response)
 
     async def get(self, path: str) -> Response:
         async with self.http.get(self.url + path) as response:
-            return await _read(response)
+            return await read(response)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -168,7 +168,8 @@ class GatewayRig:
         return next(x for x in snapshot.lanes if x.name == lane).window(60.0)
 
 
-async def _read(response: aiohttp.ClientResponse) -> Response:
+async def read(response: aiohttp.ClientResponse) -> Response:
+    """Read a response to its end, or to where it broke."""
     headers = {k.lower(): v for k, v in response.headers.items()}
     pieces: list[bytes] = []
     broke = False

@@ -42,6 +42,7 @@ CAPABILITIES = EngineCapabilities(
     data_parallel=True,
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
+    checks_requests=False,  # an empty list of tools is none to it, and so is a choice of them without tools
     reserved_flags=_RESERVED,
     planned_flags=_PLANNED,
     launch_keys=frozenset(

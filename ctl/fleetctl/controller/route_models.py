@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import LaneSpec, ModelSpec, Profile
     from fleetctl.model.replica import Replica
+    from fleetctl.model.request_form import RequestForm
     from fleetctl.model.rollout import Rollout
     from fleetctl.ports.engine import Engine
 
@@ -84,7 +85,18 @@ def _refused(lanes: list[LaneSpec], plan: Plan, engine_of: Callable[[str], Engin
         for part, flags in engine.capabilities.needs_flags.items():
             if part not in decided and not flags & given:
                 found.setdefault(part, f"lane {lane.name}: {engine.name} is started without {min(flags)}")
+        for part, instead in engine.capabilities.lacks.items():
+            found.setdefault(part, f"lane {lane.name}: {engine.name} {instead}")
     return found
+
+
+def request_form(
+    profiles: Iterable[Profile | None], lane: str, engine_of: Callable[[str], Engine]
+) -> RequestForm | None:
+    """Return how a lane's requests are spelt; while its engine is changed as either wants it, which means the same to both."""
+    specs = (spec for profile in profiles if profile is not None for spec in profile.lanes if spec.name == lane)
+    forms = (visible_engine(engine_of, spec).capabilities.request_form for spec in specs)
+    return next((form for form in forms if form is not None), None)
 
 
 def _earlier_names(lanes: Iterable[LaneSpec], before: Profile | None, names: set[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controller.route_models import open_lanes, route_models
+from fleetctl.controller.route_models import open_lanes, request_form, route_models
 from fleetctl.core.boot_times import expected_replacement_s, max_wait_from_zero_s
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.eviction_guard import effective_guard
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fleetctl.model.generation import GenerationSpec
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.model.request_form import RequestForm
     from fleetctl.model.rollout import Rollout
     from fleetctl.ports.engine import Engine
 
@@ -61,6 +62,8 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
     profile, names = desired.profile, {spec.name for spec in desired.profile.lanes}
     rates = _prefill_rates(desired, records, engine_of, started)
     served_names = started.served_names(records)
+    both = (profile, started.profile_before)
+    forms = {name: request_form(both, name, engine_of) for name in names}
     models = route_models(desired, started.profile_before, engine_of, started.outdated_lanes(records))
     # While a rollout leads to a fleet of one model, that one's lanes are told apart from those that serve others yet.
     only = profile.model.name if len(models) > 1 else ""
@@ -81,6 +84,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
                     engine_of,
                     memory=memory,
                     served_name=record.served_name if served_names else "",
+                    form=forms[record.lane],
                     prefill_tokens_per_s=rates[record.lane, started.lane_of(record), started.is_before(record)],
                 )
                 for record in sorted(records, key=lambda r: (r.lane, r.created_at, r.id))
@@ -180,13 +184,14 @@ def context_tokens_cap(desired: Desired, spec: LaneSpec) -> int:
     return capped or max(1, round(_CONTEXT_CAP_MEANS * desired.plan.lane(spec.name).prompt_tokens_mean))
 
 
-def _replica(
+def _replica(  # noqa: PLR0913  # all that a replica's row is made of
     desired: Desired,
     record: Replica,
     engine_of: Callable[[str], Engine],
     *,
     memory: Memory,
     served_name: str,
+    form: RequestForm | None,
     prefill_tokens_per_s: float,
 ) -> RouteReplica:
     lane_plan = desired.plan.lane(record.lane)
@@ -202,6 +207,7 @@ def _replica(
         in_rotation=record.state is ReplicaState.READY,
         healthy=_is_healthy(record, memory),
         served_name=served_name,
+        form=form,
         concurrency_max=max(1, math.floor(guard.slots * slots)),
         max_model_len=_max_model_len(record, lane_plan),
         kv_tokens=capacity.kv_tokens if capacity else 0,

@@ -158,15 +158,16 @@ class ReceivedAnswer:
         if status in MALFORMED_STATUSES and self._dispatcher.exceeds_context(self.request):
             return
         body = self._response.held()
-        self._response.whole(body)
         if status < 300:
+            self._response.whole(body)
             self._note_usage(read_usage(body))
             if self._loops is not None:
                 note_loop(self.request, body)
             self._dispatcher.answered(self.request, Ending.COMPLETE)
         else:
-            self.request.rejected_status = status
-            self._dispatcher.answered(self.request, Ending.of_status(status))
+            self._response.rejected(body)
+            self.request.rejected_status = self._response.status
+            self._dispatcher.answered(self.request, Ending.of_status(self._response.status))
 
     def lost(self, *, answered: bool, reused: bool, is_lawful: bool = True) -> None:
         """Report a connection that broke, or was broken off."""
@@ -216,7 +217,7 @@ class ReceivedAnswer:
         """Write the error that the replica answered with."""
         fault = self._fault
         if fault is None:
-            self._response.whole(self._response.held())
+            self._response.rejected(self._response.held())
         else:
             self._response.take_head(fault.status, [wire.JSON])
             self._response.whole(msgspec.json.encode(fault.error))

@@ -16,6 +16,7 @@ from fleetctl.gateway.degrade import degrade, renamed
 from fleetctl.gateway.early_end import last_events
 from fleetctl.gateway.pacer import StreamPacer
 from fleetctl.gateway.priorities import with_priority
+from fleetctl.gateway.request_form import spelt
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT
 from fleetctl.gateway.usage import Usage, asking_for_counts, shown_usage
 from fleetctl.model.generation import LoopAction
@@ -157,6 +158,8 @@ class Exchange(ReceivedAnswer):
             body = renamed(body, upstream.served_name, table.served_names)
         if upstream.priority_sign and request.tier is not None and request.turn is not None:
             body = with_priority(body, request.turn.rank, upstream.priority_sign)
+        if upstream.form is not None:
+            body = spelt(body, upstream.form)
         received = self._received
         head = wire.post(received.target, upstream.request_head, received.forwarded, len(body))
         connection.begin(self, head, body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # Bounds of OpenAI's API, both included; None: there is none.
 _NUMBERS: dict[str, tuple[float, float | None]] = {
@@ -28,6 +28,16 @@ _KINDS: dict[str, tuple[type, str]] = {
 _STOPS_MAX = 4
 _SHOWN_MAX = 40
 _DECIDES = (None, "auto", "required")  # a tool_choice by which the model decides
+
+
+# What engines may lack (`EngineCapabilities.lacks`): the key that wants it, and whether a request does.
+_WANTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "n": ("n", lambda value: _is_number(value) and value > 1),
+    "logit_bias": ("logit_bias", bool),
+    "token_ids": ("prompt", lambda value: isinstance(value, list) and any(not isinstance(each, str) for each in value)),
+    "negative_seed": ("seed", lambda value: _is_number(value) and value < 0),
+    "lowest_presence_penalty": ("presence_penalty", lambda value: _is_number(value) and value <= -2),
+}
 
 
 class WrongRequest(msgspec.Struct, frozen=True):
@@ -57,6 +67,9 @@ def _wrong(request: dict[str, Any], refused: Mapping[str, str], *, is_chat: bool
             yield WrongRequest(f"`{key}` must be {name}", key)
     if request.get("stream_options") is not None and not request.get("stream"):
         yield WrongRequest("`stream_options` are for requests with `stream`: true", "stream_options")
+    for part, (key, wants) in _WANTS.items():
+        if part in refused and wants(request.get(key)):
+            yield WrongRequest(f"this `{key}` is not served here: {refused[part]}", key)
     if is_chat:
         yield from _wrong_messages(request.get("messages"), refused)
         yield from _wrong_tools(request, refused)
@@ -83,6 +96,10 @@ def _wrong_numbers(request: dict[str, Any]) -> Iterator[WrongRequest]:
             yield WrongRequest(f"`{key}` must be {bounds}, not {value:g}", key)
         elif key == "top_p" and not value:
             yield WrongRequest("`top_p` must be over 0", key)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _wrong_stop(stop: object) -> Iterator[WrongRequest]:

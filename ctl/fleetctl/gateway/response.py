@@ -9,6 +9,7 @@ import msgspec
 
 from fleetctl.core.dispatch.state import RequestEvent
 from fleetctl.gateway import wire
+from fleetctl.gateway.replica_errors import client_error, client_status
 from fleetctl.gateway.request_ids import REQUEST_ID
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # Of a replica's headers: hop by hop, written with the body, or the gateway's own.
 _SET_ANEW = wire.HOP_BY_HOP | {b"content-length", REQUEST_ID}
+# llama.cpp begins a stream of several prompts with it, and clients of OpenAI fail at it.
+_NULL_EVENT = b"data: null\n\n"
+_OF_BODY = (b"content-type", b"content-encoding")  # of an error that is written anew
 _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
 # What stands before the values of its own headers.
 _ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
@@ -97,7 +101,7 @@ class ClientResponse:
     def begin(self, data: bytes) -> None:
         """Write the replica's head, what was held back and the next piece, if there is one: there is no way back from here."""
         self._client.begin_pieces(self.status, self._passed_lines())
-        if first := b"".join((*self._held, data)):
+        if first := b"".join((*self._held, data)).removeprefix(_NULL_EVENT):
             self.sink.write_piece(first)
         self._held = []
 
@@ -116,6 +120,13 @@ class ClientResponse:
     def whole(self, body: bytes) -> None:
         """Write a body under the replica's status and headers."""
         self._client.reply(self.status, self._passed_lines(), body)
+
+    def rejected(self, body: bytes) -> None:
+        """Write a replica's error, whatever its engine's way of spelling one."""
+        status = client_status(self.status)
+        self.headers = [header for header in self.headers if header[0] not in _OF_BODY] + [wire.JSON]
+        self.status = status
+        self.whole(msgspec.json.encode(client_error(status, body)))
 
     def error(self, status: int, error: dict[str, object]) -> None:
         """Write an error of the gateway's own."""

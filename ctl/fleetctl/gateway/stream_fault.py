@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from fleetctl.gateway import wire
+from fleetctl.gateway.replica_errors import shaped_error, status_in_stream
 
 _ERROR = re.compile(rb'^data:\s*(\{\s*"(?:error"\s*:\s*\{|object"\s*:\s*"error").*)$', re.MULTILINE)
-_ERROR_STATUSES = {str(status): status for status in range(400, 600)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def _reported(raw: bytes) -> StreamFault:
         return _bad_gateway("the replica sent an unreadable error")
     error = event.get("error") if isinstance(event, dict) else None
     inner = error if isinstance(error, dict) else event
-    code = inner.get("code") if isinstance(inner, dict) else None
-    return StreamFault(_ERROR_STATUSES.get(str(code), 500), {"error": inner})
+    status = status_in_stream(inner)
+    return StreamFault(status, shaped_error(status, inner))
 
 
 def _bad_gateway(message: str) -> StreamFault:

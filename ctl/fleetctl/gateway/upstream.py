@@ -28,6 +28,7 @@ class Upstream:
         "_clock",
         "_idle",
         "address",
+        "form",
         "limits",
         "opened",
         "priority_sign",
@@ -47,6 +48,7 @@ class Upstream:
         self.address = row.address
         self.served_name = row.served_name  # empty: as every other replica's
         self.priority_sign = row.priority_sign
+        self.form = row.form  # None: requests are sent as they come
         self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
 
     def __str__(self) -> str:

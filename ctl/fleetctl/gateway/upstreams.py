@@ -32,7 +32,8 @@ class Upstreams(dict[str, Upstream]):
         for row in table.replicas:
             if row.id not in self:
                 self[row.id] = Upstream(row, self._clock, self._limits)
-            self[row.id].served_name, self[row.id].priority_sign = row.served_name, row.priority_sign
+            upstream = self[row.id]
+            upstream.served_name, upstream.priority_sign, upstream.form = row.served_name, row.priority_sign, row.form
 
     def expire(self) -> None:
         """Close connections that have been idle for too long."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 _STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+_CODES = {s.value: s.phrase.lower().replace(" ", "_").replace("-", "_") for s in HTTPStatus}
+_KINDS = {401: "authentication_error", 429: "rate_limit_error", 504: "timeout_error"}
 # RFC 9110, section 7.6.1.
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
@@ -58,8 +60,14 @@ def chunk(payload: bytes) -> bytes:
 
 
 def error_object(message: str, *, kind: str, code: str | int, param: str | None = None) -> dict[str, object]:
-    """Return an error in OpenAI's shape."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Return an error in OpenAI's shape. Its code is always a text: of a status, what HTTP calls that."""
+    text = code if isinstance(code, str) else _CODES.get(code, f"status_{code}")
+    return {"error": {"message": message, "type": kind, "param": param, "code": text}}
+
+
+def kind_of(status: int) -> str:
+    """Return the type of an error with this status."""
+    return _KINDS.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
 
 
 def error_body(message: str, *, kind: str, code: str | int, param: str | None = None) -> bytes:

@@ -12,6 +12,7 @@ from fleetctl.model.eviction import Eviction
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
+from fleetctl.model.request_form import RequestForm
 from fleetctl.model.slo import Quantiles, TargetCount
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.tiers import RouteTier, TierSnapshot
@@ -40,6 +41,7 @@ class RouteReplica:
     )
     priority_sign: int = 0  # 1: its engine serves lower priorities first, -1: higher ones; 0: it does not look at them
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
+    form: RequestForm | None = None  # in which its engine wants requests; None: as they come
 
     @property
     def address(self) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.cpu_share import CpuUse
+from fleetctl.model.request_form import RequestForm
 from fleetctl.model.serving import SpeculationMethod
 
 if TYPE_CHECKING:
@@ -114,9 +115,12 @@ class EngineCapabilities:
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
     serves_adapters: bool = False  # LoRA adapters, by the name that a request gives as its model
-    checks_requests: bool = True  # what OpenAI's API does not allow, it answers with 400
+    checks_requests: bool = True  # what OpenAI's API does not allow, it refuses, and nothing else
     # What of a request it serves only where it is started with one of these flags: "tools", "image_url", "input_audio".
     needs_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # What of OpenAI's API it does not do, or does otherwise, each with what it does: by the names of gateway/request_checks.
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    request_form: RequestForm | None = None  # None: it takes whatever spelling OpenAI's API allows
     reserves_context: bool = False  # each of its `max_num_seqs` seats holds KV for `max_model_len` tokens, used or not
 
 

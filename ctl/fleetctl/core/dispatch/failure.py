@@ -70,7 +70,7 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
 _BUSY_STATUSES: Final = frozenset((429, 503))
 # How engines answer a request that is too long for them, among others: vLLM and SGLang by the first, TGI by the second.
 MALFORMED_STATUSES: Final = frozenset((400, 422))
-_ERROR_STATUSES: Final = frozenset((500, 502, 504))
+_ERROR_STATUSES: Final = frozenset((424, 500, 502, 504))  # the first: TGI, where generating failed
 
 
 def failure_of(status: int) -> RequestEvent | None:
