@@ -14,7 +14,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.bench.engine_faults import FLEET, PROFILE
 from tests.e2e.fleet import RUN_S, Home, Ran, free_port, lane_of
-from tests.engines.environment import engine_env, offline
+from tests.engines.environment import engine_env, offline, option_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,14 +105,17 @@ def test_an_engine_whose_core_has_died_under_it_is_ended_with_the_cause(home):
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (["--block-size", "seven"], "argument --block-size: invalid int value: 'seven'"),
-        (["--quantization", "awq"], "Cannot find the config file for awq"),
+        (["--stream-interval", "0"], "validation error for SchedulerConfig"),
+        (["--max-logprobs", "-5"], "validation error for ModelConfig"),
     ],
 )
 def test_a_real_vllm_that_refuses_its_arguments_ends_up_with_its_words(home, arguments, cause):
     environment = engine_env()
     ran = up_on_vllm(
-        home, {"FLEETCTL_VLLM": str(environment / "bin" / "vllm")}, environment / "models" / "tiny", arguments
+        home,
+        {"FLEETCTL_VLLM": str(environment / "bin" / "vllm"), **option_cache()},
+        environment / "models" / "tiny",
+        arguments,
     )
     assert ran.code == CANNOT_START, ran.err
     assert cause in ran.err

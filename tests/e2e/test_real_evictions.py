@@ -13,7 +13,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.evictions.kv_record import READ_EVERY_S
 from fleetctl.model.slo import Validity
 from tests.e2e.fleet import Home, free_port, lane_of, live_replicas
-from tests.engines.environment import engine_env, offline
+from tests.engines.environment import engine_env, offline, option_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, int]
     environment = engine_env()
     root = tmp_path_factory.mktemp("evictions")
     names = {f"TINY_{name.upper()}": key for name, key in KEYS.items()}
-    home = Home(root=root, env={"FLEETCTL_VLLM": str(environment / "bin" / "vllm"), **names})
+    home = Home(root=root, env={"FLEETCTL_VLLM": str(environment / "bin" / "vllm"), **option_cache(), **names})
     port = free_port()
     profile = root / "tiny.yaml"
     env = "{" + ", ".join(f'{key}: "{value}"' for key, value in offline().items()) + "}"

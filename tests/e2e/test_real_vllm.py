@@ -31,7 +31,7 @@ from tests.e2e.fleet import (
     replica_of,
     session_of,
 )
-from tests.engines.environment import engine_env, offline
+from tests.engines.environment import engine_env, offline, option_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +124,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFleet]:
     faulthandler.cancel_dump_traceback_later()
     environment = engine_env()
     root = tmp_path_factory.mktemp("real")
-    home = Home(root=root, env={"FLEETCTL_VLLM": str(environment / "bin" / "vllm")})
+    home = Home(root=root, env={"FLEETCTL_VLLM": str(environment / "bin" / "vllm"), **option_cache()})
     port = free_port()
     profile = root / "real.yaml"
     env = "{" + ", ".join(f'{key}: "{value}"' for key, value in offline().items()) + "}"

@@ -23,7 +23,7 @@ from fleetctl.model.slo import Validity
 from tests.e2e.fleet import Home, free_port, lane_of, live_replicas, session_of
 from tests.engines import tiny_gguf
 from tests.engines.dialect_requests import REQUESTS, SEVERAL_STREAMED
-from tests.engines.environment import engine_env, offline
+from tests.engines.environment import engine_env, offline, option_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +96,7 @@ def fleet() -> Iterator[TwoEngines]:
     root = Path(tempfile.mkdtemp(prefix="f2-"))
     programs = {
         "FLEETCTL_VLLM": str(environment / "bin" / "vllm"),
+        **option_cache(),
         "FLEETCTL_LLAMACPP": str(environment / "bin" / "python"),
     }
     home = Home(root=root, env=programs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ def engine_env() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return directory
+
+
+def option_cache() -> dict[str, str]:
+    """Return the variable by which fleets of one run read the engine's options once: its parser takes long to be imported."""
+    return {"XDG_CACHE_HOME": str(Path(tempfile.gettempdir()) / "engine-options")}
 
 
 def offline() -> dict[str, str]:

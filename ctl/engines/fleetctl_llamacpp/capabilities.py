@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fleetctl.engine_kit import reserved
 from fleetctl.model.cpu_share import CpuUse
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour, WeightsFormat
@@ -38,6 +40,7 @@ CAPABILITIES = EngineCapabilities(
     checks_requests=False,  # it takes what is out of bounds for the nearest that is not
     needs_flags=dict.fromkeys(("image_url", "input_audio"), frozenset({"--mmproj", "-mm", "--mmproj-url", "-mmu"})),
     reserved_flags=_RESERVED,
+    own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
     # Left to itself it starts a thread for every core of the machine.
     cpu=CpuUse(process_bytes=2**28, threads_env="LLAMA_ARG_THREADS", threads_flags=frozenset({"--threads", "-t"})),

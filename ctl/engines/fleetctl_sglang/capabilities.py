@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fleetctl.engine_kit import reserved
 from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
@@ -44,6 +46,7 @@ CAPABILITIES = EngineCapabilities(
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     checks_requests=False,  # an empty list of tools is none to it, and so is a choice of them without tools
     reserved_flags=_RESERVED,
+    own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
     launch_keys=frozenset(
         {

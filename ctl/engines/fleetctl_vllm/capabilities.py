@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fleetctl.engine_kit import reserved
 from fleetctl.model.cpu_share import CpuUse
 from fleetctl.model.serving import SpeculationMethod
@@ -54,6 +56,7 @@ CAPABILITIES = EngineCapabilities(
     kv_cache_precisions=frozenset(KV_CACHE_DTYPES),
     load_time_precisions=frozenset(LOAD_TIME_METHODS),
     reserved_flags=_RESERVED,
+    own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
     # Measured on 0.32 with a model of a few MB: API server, engine core and worker hold 1.4 GiB. Left to itself it takes
     # --gpu-memory-utilization of the whole machine's memory, whoever else runs there; it binds its threads to the CPUs it

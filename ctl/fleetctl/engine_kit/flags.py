@@ -29,7 +29,7 @@ def flag_errors(lane: LaneSpec) -> Iterator[ConfigError]:
     known = known_flags(lane.engine)
     for index, word in enumerate(lane.launch.extra_args):
         if known and _FLAG.match(word) and not _is_known(word, known):
-            flag = _plain(word)
+            flag = plain(word)
             yield ConfigError(
                 f"lane {lane.name}: {lane.engine} has no flag {flag}{suggest(flag, known)}",
                 hint=f"if yours has it, name it in {config_dir() / _KIND / _file(lane.engine)}, one flag a line",
@@ -44,7 +44,7 @@ def reserved_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterato
         flag = _reserved(word, known, capabilities.reserved_flags)
         if flag:
             yield ConfigError(
-                f"lane {lane.name}: {_plain(word)} of {lane.engine} is set by fleetctl itself",
+                f"lane {lane.name}: {plain(word)} of {lane.engine} is set by fleetctl itself",
                 hint=capabilities.reserved_flags[flag],
                 key=("lanes", lane.name, "launch", "extra_args", index),
             )
@@ -59,7 +59,7 @@ def planned_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator
             key = capabilities.planned_flags[flag]
             whose = f"lanes.{lane.name}.{key}" if key.startswith("launch.") else key
             yield ConfigError(
-                f"lane {lane.name}: {_plain(word)} of {lane.engine} would change a size that the plan is made by",
+                f"lane {lane.name}: {plain(word)} of {lane.engine} would change a size that the plan is made by",
                 hint=f"pin it where the plan sees it: {whose}",
                 key=("lanes", lane.name, "launch", "extra_args", index),
             )
@@ -69,7 +69,7 @@ def _reserved(word: str, known: frozenset[str], reserved: Mapping[str, str]) -> 
     """Return the reserved flag that a parser may take a word for; empty: none."""
     if not _FLAG.match(word):
         return ""
-    flag = _plain(word)
+    flag = plain(word)
     if flag in known or flag in reserved:
         return flag if flag in reserved else ""
     if flag.startswith("--"):  # the start of a flag, which parsers take where it is the start of no other
@@ -103,7 +103,7 @@ def _read(path: Path, changed_ns: int) -> frozenset[str]:
 
 def _is_known(word: str, known: frozenset[str]) -> bool:
     """Whether a parser may take a word: as it is, as the start of one flag, or as a short flag with its value behind."""
-    flag = _plain(word)
+    flag = plain(word)
     if flag in known:
         return True
     if not flag.startswith("--"):
@@ -111,7 +111,7 @@ def _is_known(word: str, known: frozenset[str]) -> bool:
     return any(name.startswith(flag) for name in known)
 
 
-def _plain(word: str) -> str:
-    """Return the flag alone: without its value, the key below it, and with dashes."""
+def plain(word: str) -> str:
+    """Return a word's flag alone: without its value, the key below it, and with dashes."""
     flag = re.split(r"[=.]", word, maxsplit=1)[0]
     return flag.replace("_", "-") if flag.startswith("--") else flag

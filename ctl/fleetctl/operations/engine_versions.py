@@ -29,8 +29,8 @@ _METADATA = "import sys; from importlib.metadata import version; print(version(s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Installed:
-    """What is on this machine."""
+class InstalledProgram:
+    """An engine's program on this machine, and its version as far as that was learned."""
 
     program: str
     version: str = ""  # empty: it could not be learned
@@ -40,7 +40,7 @@ class _Installed:
 def engine_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
     """Yield what of `engine.version` and `engine.executable` cannot be: a program or a version that is not there."""
     runs_here = site.providers(profile.provider).capabilities.runs_here
-    found: dict[tuple[str, str], _Installed | None] = {}
+    found: dict[tuple[str, str], InstalledProgram | None] = {}
     for lane in profile.lanes:
         if not (lane.engine_version or lane.engine_executable):
             continue
@@ -64,19 +64,22 @@ def program_findings(site: Site, profile: Profile) -> Iterator[Finding]:
             yield Finding(name=kind, verdict=Verdict.FAIL, detail=why, hint=hint)
 
 
-def flags_findings(site: Site, profile: Profile) -> Iterator[Finding]:
+def flags_findings(
+    site: Site, profile: Profile, *, consulted: frozenset[tuple[str, str]] = frozenset()
+) -> Iterator[Finding]:
     """Yield a warning for each engine here of another release than the one whose flags are known, and its commands spelt in.
 
-    Only what a package's metadata says is looked at: vLLM's own parser takes 20 s to be imported.
+    Those whose own parsers were consulted are held to no list.
     """
     if not site.providers(profile.provider).capabilities.runs_here:
         return
-    for (kind, _), lane in {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}.items():
+    lanes = {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}
+    for (kind, _), lane in ((key, lane) for key, lane in lanes.items() if key not in consulted):
         engine, known = site.engines(kind), flags_version(kind)
         program, source = shutil.which(lane.engine_executable or engine.program or ""), engine.version
-        if program is None or not known or source is None or not source.distribution or not _interpreter(program):
+        if program is None or not known or source is None or not source.distribution or not interpreter(program):
             continue
-        found = _version_of(program, source).version
+        found = version_of(program, source).version
         if found and _release(found) != _release(known):
             detail = f"{program} is {found}, and commands and extra_args are checked against the flags of {known}"
             hint = f"a flag that it lacks ends it at its start; its own further ones go into engine-flags/{kind}.txt of your profiles"
@@ -98,7 +101,7 @@ def missing_program(engine: Engine, executable: str = "") -> str:
     # A Python is on every machine: what counts is whether the engine is installed in it.
     if engine.version is None or not engine.version.distribution or not Path(program).name.startswith("python"):
         return ""
-    found = _version_of(program, engine.version)
+    found = version_of(program, engine.version)
     return f"{engine.version.distribution} is not installed in {program}" if found.why else ""
 
 
@@ -116,7 +119,7 @@ def _unfit(site: Site, lane: LaneSpec) -> Iterator[ConfigError]:
         )
 
 
-def _compared(lane: LaneSpec, installed: _Installed) -> Iterator[ConfigError]:
+def _compared(lane: LaneSpec, installed: InstalledProgram) -> Iterator[ConfigError]:
     if installed.why and not installed.version:
         yield ConfigError(f"lane {lane.name}: {installed.why}", hint=_hint(lane), key=_key(lane))
     elif lane.engine_version and not is_version(installed.version, lane.engine_version):
@@ -136,7 +139,7 @@ def _key(lane: LaneSpec) -> KeyPath:
     return ("lanes", lane.name, "engine")
 
 
-def _installed(site: Site, lane: LaneSpec) -> _Installed | None:
+def _installed(site: Site, lane: LaneSpec) -> InstalledProgram | None:
     """Return what a lane's replicas would be started with here; None: the engine comes with its package."""
     engine = site.engines(lane.engine)
     named = lane.engine_executable or engine.program
@@ -144,27 +147,28 @@ def _installed(site: Site, lane: LaneSpec) -> _Installed | None:
         return None
     program = shutil.which(named)
     if program is None:
-        return _Installed(program=named, why=f"{named} is no program that can be run here")
+        return InstalledProgram(program=named, why=f"{named} is no program that can be run here")
     if not lane.engine_version or engine.version is None:
-        return _Installed(program=program)
-    return _version_of(program, engine.version)
+        return InstalledProgram(program=program)
+    return version_of(program, engine.version)
 
 
-def _version_of(program: str, source: VersionSource) -> _Installed:
-    python = _interpreter(program) if source.distribution else ""
+def version_of(program: str, source: VersionSource) -> InstalledProgram:
+    """Return which version a program says it is, or why that was not learned."""
+    python = interpreter(program) if source.distribution else ""
     argv = [python, "-I", "-c", _METADATA, source.distribution] if python else [program, "--version"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_S, check=False)  # noqa: S603  # the profile's own program
     except (OSError, subprocess.TimeoutExpired) as exc:
-        return _Installed(program=program, why=f"{program} does not say which version it is: {exc}")
+        return InstalledProgram(program=program, why=f"{program} does not say which version it is: {exc}")
     version = version_in(done.stdout)
     if done.returncode != 0 or not version:
         last = (done.stderr or done.stdout).strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-        return _Installed(program=program, why=f"{program} does not say which version it is: {last}")
-    return _Installed(program=program, version=version)
+        return InstalledProgram(program=program, why=f"{program} does not say which version it is: {last}")
+    return InstalledProgram(program=program, version=version)
 
 
-def _interpreter(program: str) -> str:
+def interpreter(program: str) -> str:
     """Return the Python that a program is run with: itself, or the one its first line names; empty: none."""
     path = Path(program)
     if path.name.startswith("python"):

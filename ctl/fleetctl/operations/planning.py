@@ -16,13 +16,16 @@ from fleetctl.core.model_names import models_by_name
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
-from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, ProviderError, ThrottledError
 from fleetctl.model.plan import Plan, Sizing
+from fleetctl.operations.engine_options import InstalledOptions, installed_options, planned_argument_errors
 from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.config.faults import ProfileSource
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.catalogue import Offering
@@ -91,7 +94,8 @@ async def try_planning(  # as plan_profile
     `is_for_files` leaves out what only a fleet that runs here refuses.
     """
     catalogue = load_catalogue()
-    errors = [*profile_errors(site, profile, catalogue), *([] if is_for_files else keyring_errors(profile))]
+    installed = _installed(site, profile)
+    errors = [*profile_errors(site, profile, catalogue, installed), *([] if is_for_files else keyring_errors(profile))]
     plan: Plan | None = None
     try:
         plan = make_plan(
@@ -115,7 +119,16 @@ async def try_planning(  # as plan_profile
     if errors or plan is None:
         return Planning(plan=None, errors=tuple(errors))
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
-    return Planning(plan=plan, errors=())
+    refused = tuple(planned_argument_errors(site, profile, plan, installed))
+    return Planning(plan=None if refused else plan, errors=refused)
+
+
+def _installed(site: Site, profile: Profile) -> Mapping[tuple[str, str], InstalledOptions]:
+    """Return the options of the engines here; none where a name is unknown, which is refused elsewhere."""
+    try:
+        return installed_options(site, profile)
+    except NotFoundError:
+        return {}
 
 
 async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:

@@ -9,6 +9,7 @@ from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.operations.engine_options import consulted, options_findings
 from fleetctl.operations.engine_versions import flags_findings, program_findings
 from fleetctl.operations.hub_weights import weights_findings
 
@@ -27,7 +28,8 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
     """Return what a profile's provider finds for its plan, and engines and weights that are not there. Empty: nothing was looked at."""
     here = (
         *program_findings(site, profile),
-        *flags_findings(site, profile),
+        *flags_findings(site, profile, consulted=consulted(site, profile)),
+        *options_findings(site, profile),
         *weights_findings(site, profile, plan),
     )
     return (*here, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))

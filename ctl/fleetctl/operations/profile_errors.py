@@ -10,6 +10,7 @@ from fleetctl.engine_kit.flags import flag_errors, planned_errors, reserved_erro
 from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.engine_kit.weights import precision_errors
 from fleetctl.errors import ConfigError, FleetctlError
+from fleetctl.operations.engine_options import extra_argument_errors
 from fleetctl.operations.engine_versions import engine_errors
 from fleetctl.operations.multi_node import layout_errors, multi_node_errors
 from fleetctl.operations.weights_errors import (
@@ -22,21 +23,24 @@ from fleetctl.operations.weights_errors import (
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fleetctl.errors import KeyPath
     from fleetctl.model.catalogue import Catalogue
     from fleetctl.model.profile import ModelSpec, Profile
+    from fleetctl.operations.engine_options import InstalledOptions
     from fleetctl.operations.site import Site
 
 
-def profile_errors(site: Site, profile: Profile, catalogue: Catalogue) -> tuple[FleetctlError, ...]:
+def profile_errors(
+    site: Site, profile: Profile, catalogue: Catalogue, installed: Mapping[tuple[str, str], InstalledOptions]
+) -> tuple[FleetctlError, ...]:
     """Return everything of a profile that its engines, its provider and its model refuse, whatever the plan."""
     errors = (
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: layout_errors(site, profile)),
-        *_collected(("lanes",), lambda: (error for lane in profile.lanes for error in flag_errors(lane))),
+        *_collected(("lanes",), lambda: _flag_errors(profile, installed)),
         *_collected(("lanes",), lambda: _launch_errors(site, profile)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),
         *(
@@ -82,6 +86,14 @@ def _collected(key: KeyPath, look: Callable[[], Iterable[FleetctlError]]) -> Ite
 def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
     site.providers(profile.provider)  # raises, where its package does not load
     yield from ()
+
+
+def _flag_errors(profile: Profile, installed: Mapping[tuple[str, str], InstalledOptions]) -> Iterator[FleetctlError]:
+    """Yield the extra arguments that engines refuse: by their own parsers where they are here, else by the kept lists."""
+    for lane in profile.lanes:
+        found = installed.get((lane.engine, lane.engine_executable))
+        known = found is not None and found.options is not None
+        yield from extra_argument_errors(lane, found) if known and found is not None else flag_errors(lane)
 
 
 def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:

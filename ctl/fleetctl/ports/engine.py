@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.model.catalogue import Precision
@@ -105,6 +106,8 @@ class EngineCapabilities:
     priority_flags: frozenset[str] = frozenset()
     # That are fleetctl's alone, each with what to do instead; a lane's `extra_args` may have none of them.
     reserved_flags: Mapping[str, str] = field(default_factory=dict)
+    # A file with a function `own_parser`, run in the Python that has the engine: what its parser takes. None: it has none.
+    own_parser: Path | None = None
     # In which the plan's sizes are given, each with the profile's key that pins it; a lane's `extra_args` may have none.
     planned_flags: Mapping[str, str] = field(default_factory=dict)
     # Which of these `LaunchSettings` its command line has: a profile that pins another is refused.
