@@ -39,8 +39,13 @@ def run(name: str, *arguments: str, home: Path) -> str:
 
 
 def documents(text: str) -> dict[tuple[str, str, str], Any]:
-    """Return the objects of a stream by kind, namespace and name."""
+    """Return the objects of a stream by kind with its group (Deployment.apps), namespace and name."""
     found = [each for each in yaml.safe_load_all(text) if each]
-    keyed = {(x["kind"], x["metadata"].get("namespace", ""), x["metadata"]["name"]): x for x in found}
+    keyed = {(_kind(x), x["metadata"].get("namespace", ""), x["metadata"]["name"]): x for x in found}
     assert len(keyed) == len(found)
     return keyed
+
+
+def _kind(item: Any) -> str:
+    group, _, _ = item["apiVersion"].rpartition("/")
+    return f"{item['kind']}.{group}" if group else str(item["kind"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from fleetctl.model.kubernetes_addition import NO_ADDITIONS, KubernetesAddition, KubernetesAdditions
 from fleetctl.operations.rendering import RenderTarget, render, render_to
 from tests.kube.gitops import documents, run
 from tests.render import fleets
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
 
 pytestmark = [pytest.mark.timeout(240)]
+EVERY = KubernetesAdditions(kinds=frozenset(KubernetesAddition))
+chosen = pytest.mark.parametrize("additions", [NO_ADDITIONS, EVERY], ids=["alone", "with everything"])
 BRACES = '{"chat_template": "{{ messages }} {% if $x %}"}'
 
 
@@ -36,22 +39,27 @@ def braced() -> tuple[Profile, Plan]:
     return profile, replace(plan, lanes=(first, *others))
 
 
-def manifests(fleet: tuple[Profile, Plan], **options: Any) -> dict[tuple[str, str, str], Any]:
-    files = render(plugins_site(), *fleet, target=RenderTarget.KUBERNETES, **options)
+def manifests(
+    fleet: tuple[Profile, Plan], additions: KubernetesAdditions = NO_ADDITIONS
+) -> dict[tuple[str, str, str], Any]:
+    files = render(plugins_site(), *fleet, target=RenderTarget.KUBERNETES, additions=additions)
     return documents("".join(text for path, text in files.items() if path.startswith("kubernetes/")))
 
 
-def test_a_kustomize_base_is_the_manifests(tmp_path: Path) -> None:
-    render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.KUSTOMIZE)
+@chosen
+def test_a_kustomize_base_is_the_manifests(additions: KubernetesAdditions, tmp_path: Path) -> None:
+    render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.KUSTOMIZE, additions=additions)
     built = documents(run("kubectl", "kustomize", str(tmp_path / "kustomize/base"), home=tmp_path))
-    assert built == manifests(braced())
+    assert built == manifests(braced(), additions)
 
 
 def test_an_overlay_sets_namespace_image_and_replicas(tmp_path: Path) -> None:
     render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.KUSTOMIZE)
     overlay = tmp_path / "overlays/production"
     overlay.mkdir(parents=True)
-    image = manifests(braced())["Deployment", "", "support-chat-short"]["spec"]["template"]["spec"]["containers"][0]
+    image = manifests(braced())["Deployment.apps", "", "support-chat-short"]["spec"]["template"]["spec"]["containers"][
+        0
+    ]
     kustomization = {
         "resources": ["../../kustomize/base"],
         "namespace": "llm",
@@ -60,30 +68,31 @@ def test_an_overlay_sets_namespace_image_and_replicas(tmp_path: Path) -> None:
     }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     built = documents(run("kubectl", "kustomize", str(overlay), home=tmp_path))
-    spec = built["Deployment", "llm", "support-chat-short-spot"]["spec"]
+    spec = built["Deployment.apps", "llm", "support-chat-short-spot"]["spec"]
     assert spec["replicas"] == 7
     assert spec["template"]["spec"]["containers"][0]["image"].endswith(":mine")
-    assert {space for kind, space, _ in built if kind != "PriorityClass"} == {"llm"}
+    assert {space for kind, space, _ in built if not kind.startswith("PriorityClass")} == {"llm"}
 
 
-def test_a_chart_with_its_own_values_is_the_manifests(tmp_path: Path) -> None:
-    render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.HELM)
+@chosen
+def test_a_chart_with_its_own_values_is_the_manifests(additions: KubernetesAdditions, tmp_path: Path) -> None:
+    render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.HELM, additions=additions)
     chart = str(tmp_path / "helm/support-chat")
     run("helm", "lint", "--strict", chart, home=tmp_path)
-    assert documents(run("helm", "template", "any", chart, home=tmp_path)) == manifests(braced())
+    assert documents(run("helm", "template", "any", chart, home=tmp_path)) == manifests(braced(), additions)
 
 
 def test_a_charts_values_set_namespace_image_and_replicas_of_a_lane(tmp_path: Path) -> None:
     render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.HELM)
-    chosen = ("namespace=llm", "lanes.short.image=mine/vllm:1", "lanes.short.replicas.spot=7")
-    options = [word for each in chosen for word in ("--set", each)]
+    settings = ("namespace=llm", "lanes.short.image=mine/vllm:1", "lanes.short.replicas.spot=7")
+    options = [word for each in settings for word in ("--set", each)]
     built = documents(run("helm", "template", "any", str(tmp_path / "helm/support-chat"), *options, home=tmp_path))
-    spec = built["Deployment", "llm", "support-chat-short-spot"]["spec"]
+    spec = built["Deployment.apps", "llm", "support-chat-short-spot"]["spec"]
     assert spec["replicas"] == 7
     assert spec["template"]["spec"]["containers"][0]["image"] == "mine/vllm:1"
-    long = built["Deployment", "llm", "support-chat-long-spot"]["spec"]
+    long = built["Deployment.apps", "llm", "support-chat-long-spot"]["spec"]
     assert (long["replicas"], long["template"]["spec"]["containers"][0]["image"] == "mine/vllm:1") == (2, False)
-    assert {space for kind, space, _ in built if kind != "PriorityClass"} == {"llm"}
+    assert {space for kind, space, _ in built if not kind.startswith("PriorityClass")} == {"llm"}
 
 
 def test_a_misspelt_value_of_a_chart_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
+from fleetctl.model.kubernetes_addition import PROMETHEUS_URL, KubernetesAddition, KubernetesAdditions
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
@@ -28,6 +29,13 @@ def render(
     target: Annotated[
         RenderTarget, typer.Option("--target", help="What the engines are run by.")
     ] = RenderTarget.MACHINES,
+    additions: Annotated[
+        list[KubernetesAddition] | None,
+        typer.Option("--with", help="Objects of other controllers of the cluster; may be given several times."),
+    ] = None,
+    prometheus: Annotated[
+        str, typer.Option("--prometheus", metavar="URL", help="What KEDA reads metrics from.")
+    ] = PROMETHEUS_URL,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,6 +49,9 @@ def render(
         planned = load_plan(Path(plan))
     else:
         planned = asyncio.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
-    written = render_to(site, found.profile, planned, Path(directory), engine=engine, target=target, force=force)
+    chosen = KubernetesAdditions(kinds=frozenset(additions or ()), prometheus_url=prometheus)
+    written = render_to(
+        site, found.profile, planned, Path(directory), engine=engine, target=target, additions=chosen, force=force
+    )
     write("".join(f"{path}\n" for path in written))
     Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

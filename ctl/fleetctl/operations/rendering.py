@@ -12,6 +12,7 @@ import msgspec
 from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
+from fleetctl.model.kubernetes_addition import NO_ADDITIONS
 from fleetctl.render.helm import render_helm
 from fleetctl.render.kubernetes import kubernetes_files, render_manifests
 from fleetctl.render.kustomize import render_kustomize
@@ -20,13 +21,13 @@ from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from fleetctl.model.kubernetes_addition import KubernetesAdditions
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
-    from fleetctl.ports.engine import Engine
+    from fleetctl.render.kubernetes import ObjectFile
 
 
 class RenderTarget(StrEnum):
@@ -42,7 +43,13 @@ MANIFEST = ".fleetctl-render.json"  # which files were written here, and what wa
 
 
 def render(
-    site: Site, profile: Profile, plan: Plan, *, engine: str = "", target: RenderTarget = RenderTarget.MACHINES
+    site: Site,
+    profile: Profile,
+    plan: Plan,
+    *,
+    engine: str = "",
+    target: RenderTarget = RenderTarget.MACHINES,
+    additions: KubernetesAdditions = NO_ADDITIONS,
 ) -> dict[str, str]:
     """Return every launch file of the plan, and the rules for Prometheus, by relative path.
 
@@ -54,23 +61,26 @@ def render(
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
-    files = _of_target(profile, plan, lru_cache(site.engines), engine, target) | render_rules(profile)
+    if target is RenderTarget.MACHINES:
+        if additions.kinds:
+            chosen = ", ".join(sorted(additions.kinds))
+            raise ConfigError(f"no {chosen} on machines", hint="--with is for --target kubernetes, kustomize or helm")
+        files = render_plan(profile, plan, lru_cache(site.engines), override=engine)
+    else:
+        objects = kubernetes_files(profile, plan, lru_cache(site.engines), override=engine, additions=additions)
+        files = _of_target(plan, objects, target)
+    files |= render_rules(profile)
     return dict(sorted(files.items()))
 
 
-def _of_target(
-    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], engine: str, target: RenderTarget
-) -> dict[str, str]:
-    if target is RenderTarget.MACHINES:
-        return render_plan(profile, plan, engine_of, override=engine)
-    objects = kubernetes_files(profile, plan, engine_of, override=engine)
+def _of_target(plan: Plan, objects: dict[str, ObjectFile], target: RenderTarget) -> dict[str, str]:
     match target:
-        case RenderTarget.KUBERNETES:
-            return render_manifests(objects)
         case RenderTarget.KUSTOMIZE:
             return render_kustomize(objects)
         case RenderTarget.HELM:
             return render_helm(plan, objects)
+        case _:
+            return render_manifests(objects)
 
 
 def render_to(  # noqa: PLR0913  # what it writes, where and how
@@ -81,6 +91,7 @@ def render_to(  # noqa: PLR0913  # what it writes, where and how
     *,
     engine: str = "",
     target: RenderTarget = RenderTarget.MACHINES,
+    additions: KubernetesAdditions = NO_ADDITIONS,
     force: bool = False,
 ) -> list[Path]:
     """Write the launch files below `directory`, each atomically; return their paths, sorted.
@@ -88,7 +99,7 @@ def render_to(  # noqa: PLR0913  # what it writes, where and how
     A file that is there and is not as this wrote it (somebody else's, or changed since) is left alone unless `force`;
     then nothing is written at all. Raises ConfigError naming every such file.
     """
-    files = render(site, profile, plan, engine=engine, target=target)
+    files = render(site, profile, plan, engine=engine, target=target, additions=additions)
     try:
         return _write_all(files, directory, force=force)
     except OSError as exc:

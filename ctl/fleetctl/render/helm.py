@@ -65,6 +65,10 @@ def _with_values(item: Object, values: dict[str, Any]) -> Object:
         marked["metadata"] = {"name": metadata.pop("name"), "namespace": _NAMESPACE, **metadata}
     if marked["kind"] == "Deployment":
         _mark_deployment(marked, values["lanes"])
+    if marked["kind"] == "ScaledObject":
+        (trigger,) = marked["spec"]["triggers"]
+        values["prometheus"] = trigger["metadata"]["serverAddress"]
+        trigger["metadata"]["serverAddress"] = f"{_MARK}$.Values.prometheus | quote{_MARK}"
     return marked
 
 

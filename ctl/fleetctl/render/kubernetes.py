@@ -12,15 +12,23 @@ import yaml
 from fleetctl.catalogue import kubernetes_nodes, kubernetes_objects
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
+from fleetctl.model.kubernetes_addition import NO_ADDITIONS, KubernetesAddition
 from fleetctl.model.node import Mount
+from fleetctl.render.kubernetes_additions import (
+    LaneTarget,
+    additional_objects,
+    engine_clients,
+    scaled_market,
+)
 from fleetctl.render.lane import gather, rendered_engine
 from fleetctl.render.plan import refuse_strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from fleetctl.model.kubernetes_addition import KubernetesAdditions
     from fleetctl.model.plan import LanePlan, Plan
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.ports.engine import Engine
     from fleetctl.render.lane import LaneFiles
 
@@ -64,7 +72,12 @@ def render_manifests(files: Mapping[str, ObjectFile]) -> dict[str, str]:
 
 
 def kubernetes_files(
-    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], *, override: str = ""
+    profile: Profile,
+    plan: Plan,
+    engine_of: Callable[[str], Engine],
+    *,
+    override: str = "",
+    additions: KubernetesAdditions = NO_ADDITIONS,
 ) -> dict[str, ObjectFile]:
     """Return the objects of every lane by the names of their files, which every target of Kubernetes has alike.
 
@@ -72,6 +85,7 @@ def kubernetes_files(
     """
     refuse_strangers(profile, plan)
     files = {PRIORITY_CLASSES: ObjectFile(objects=(*_priority_classes(profile, plan),))}
+    targets: list[LaneTarget] = []
     for index, lane_plan in enumerate(plan.lanes):
         spec = profile.lane(lane_plan.lane)
         engine = rendered_engine(engine_of, spec, override)
@@ -82,28 +96,46 @@ def kubernetes_files(
                 f"lane {lane.lane}: engine {lane.engine} names no container image",
                 hint="render another target, or name an engine that has one with --engine",
             )
-        files[f"{lane.lane}.yaml"] = ObjectFile(objects=(*_lane_objects(lane, lane_plan),), comment=_header(lane))
-    return files
+        objects = (*_lane_objects(lane, lane_plan, additions),)
+        files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane))
+        targets.append(
+            LaneTarget(
+                spec=spec,
+                plan=lane_plan,
+                fleet=lane.fleet,
+                name=_name(lane),
+                labels=_labels(lane),
+                selector=_selector(lane),
+                port=lane.port,
+                metrics_path=engine.metrics_path,
+                priority=_priority(spec, index),
+            )
+        )
+    added = additional_objects(profile, tuple(targets), additions)
+    return files | {name: ObjectFile(objects=(*objects,)) for name, objects in added.items()}
 
 
-def _lane_objects(lane: LaneFiles, lane_plan: LanePlan) -> Iterator[Object]:
+def _lane_objects(lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdditions) -> Iterator[Object]:
     yield {**_head(lane, "v1", "ServiceAccount"), "automountServiceAccountToken": False}
     for market, count in ((Market.ON_DEMAND, lane_plan.on_demand), (Market.SPOT, lane_plan.spot)):
         if count:
-            yield _deployment(lane, lane_plan, market, count)
+            deployment = _deployment(lane, market, count)
+            if KubernetesAddition.KEDA in additions and market is scaled_market(lane_plan):
+                del deployment["spec"]["replicas"]  # an apply of it would be a fight with KEDA's own
+            yield deployment
     service = kubernetes_objects.service_spec(_selector(lane), port=lane.port, is_headless=False)
     yield {**_head(lane, "v1", "Service"), "spec": service}
     budget = kubernetes_objects.budget_spec(_selector(lane), bound={"maxUnavailable": 1})
     yield {**_head(lane, "policy/v1", "PodDisruptionBudget"), "spec": budget}
-    gateway = {"fleetctl.dev/fleet": _label(lane.fleet), "app.kubernetes.io/component": "gateway"}
-    ingress = {"from": [{"podSelector": {"matchLabels": gateway}}], "ports": [{"port": "http", "protocol": "TCP"}]}
+    clients = [*engine_clients(_label(lane.fleet), additions)]
+    ingress = {"from": clients, "ports": [{"port": "http", "protocol": "TCP"}]}
     yield {
         **_head(lane, "networking.k8s.io/v1", "NetworkPolicy"),
         "spec": {"podSelector": {"matchLabels": _selector(lane)}, "policyTypes": ["Ingress"], "ingress": [ingress]},
     }
 
 
-def _deployment(lane: LaneFiles, lane_plan: LanePlan, market: Market, count: int) -> Object:
+def _deployment(lane: LaneFiles, market: Market, count: int) -> Object:
     labels = {**_labels(lane), "fleetctl.dev/market": market.value}
     selector = {**_selector(lane), "fleetctl.dev/market": market.value}
     head = _head(lane, "apps/v1", "Deployment", suffix="-spot" if market is Market.SPOT else "")
@@ -184,8 +216,7 @@ def _has_own_models(lane: LaneFiles) -> bool:
 
 def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
     for index, lane_plan in enumerate(plan.lanes):
-        is_interruptible = profile.lane(lane_plan.lane).interruptible
-        value = _PRIORITY_INTERRUPTIBLE if is_interruptible else _PRIORITY_FIRST - _PRIORITY_STEP * index
+        spec = profile.lane(lane_plan.lane)
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
@@ -193,10 +224,15 @@ def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
                 "name": dns_label(f"{plan.fleet}-{lane_plan.lane}"),
                 "labels": {"app.kubernetes.io/part-of": _label(plan.fleet)},
             },
-            "value": value,
-            "preemptionPolicy": "Never" if is_interruptible else "PreemptLowerPriority",
+            "value": _priority(spec, index),
+            "preemptionPolicy": "Never" if spec.interruptible else "PreemptLowerPriority",
             "description": f"lane {lane_plan.lane} of fleet {plan.fleet}",
         }
+
+
+def _priority(spec: LaneSpec, index: int) -> int:
+    """Return a lane's priority among pods, and among an inference gateway's requests: below zero they are sheddable."""
+    return _PRIORITY_INTERRUPTIBLE if spec.interruptible else _PRIORITY_FIRST - _PRIORITY_STEP * index
 
 
 def _head(lane: LaneFiles, api: str, kind: str, *, suffix: str = "") -> Object:
