@@ -21,6 +21,8 @@ from fleetctl.errors import (
     QuotaError,
     ThrottledError,
 )
+from fleetctl.spelling import suggest
+from fleetctl_kubernetes.settings import CONTEXT
 
 if TYPE_CHECKING:
     from fleetctl_kubernetes.settings import ClusterSettings
@@ -150,6 +152,7 @@ class ClusterConnection:
                 config.load_incluster_config(client_configuration=configuration)
                 self._namespace = self._namespace or _OWN_NAMESPACE.read_text().strip()
         except (ConfigException, OSError, ValueError) as exc:
+            _refuse_unknown(self._settings.kubeconfig or None, self._settings.context)
             raise CredentialsError(
                 f"no cluster to work in: {exc}",
                 hint="set KUBECONFIG, and FLEETCTL_KUBE_CONTEXT where another than its current context is meant",
@@ -167,6 +170,22 @@ def _tls(configuration: Any) -> ssl.SSLContext:  # noqa: ANN401  # untyped
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     return context
+
+
+def _refuse_unknown(files: str | None, context: str) -> None:
+    """Raise CredentialsError for a context that a readable kubeconfig does not have, naming those it has."""
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        names = sorted(each["name"] for each in config.list_kube_config_contexts(config_file=files)[0])
+    except (ConfigException, OSError, ValueError):
+        return  # the kubeconfig itself is what is wrong
+    if context and context not in names:
+        raise CredentialsError(
+            f"the kubeconfig has no context {context}{suggest(context, names)}",
+            hint=f"name one in {CONTEXT}: {', '.join(names)}",
+        )
 
 
 def _contexts_namespace(files: str | None, context: str | None) -> str:
