@@ -88,7 +88,7 @@ class StagedWorld(SimulatedWorld):
         request = exchange.request
         request.id, request.traceparent = b"r%d" % self.requests, None
         request.degraded = request.limited = b""
-        request.in_place_of = ""
+        request.in_place_of = request.adapter = ""
         request.client = self.client_of(exchange.row)
         self.ended.note(request)
 

@@ -13,6 +13,7 @@ from fleetctl.model.gateway import RouteLane, RouteModel
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.request_trace import TraceQuery
+from fleetctl.recordings.recorder import recorded
 from tests.gateway.rig import CHAT, GatewayRig
 
 if TYPE_CHECKING:
@@ -112,6 +113,15 @@ async def test_a_lane_that_is_named_decides_for_who_names_no_model_and_serves_no
         answer = await rig.post(headers={"x-fleetctl-lane": "small"}, model="big")
         assert (answer.status, answer.json["error"]["code"]) == (400, "unknown-lane")
         assert "no lane of model big" in answer.json["error"]["message"]
+
+
+async def test_what_is_remembered_and_recorded_of_a_request_has_its_adapter() -> None:
+    async with two_models() as rig:
+        for name, adapter in (("legal", "legal"), ("big", ""), ("gpt-4o", "")):
+            answer = await rig.post(model=name)
+            [trace] = rig.frontend.ended.find(TraceQuery(id=answer.headers["x-request-id"])).requests
+            assert (trace.model, trace.adapter) == ("big", adapter)
+            assert (recorded(trace).model, recorded(trace).adapter) == ("big", adapter)
 
 
 async def test_every_name_is_listed_with_its_length_and_adapters_with_their_parent() -> None:

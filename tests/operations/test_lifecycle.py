@@ -17,7 +17,7 @@ from fleetctl.errors import (
 )
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.observation import EngineSignals
-from fleetctl.model.profile import CapacitySpec, GatewaySpec, Mode
+from fleetctl.model.profile import CapacitySpec, GatewaySpec, Mode, Profile
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import RolloutPhase, RolloutStatus, rollback_reason
 from fleetctl.model.status import ReplicaStatus
@@ -342,3 +342,18 @@ def test_a_lane_is_not_given_to_another_model_of_a_fleet_that_is_up_but_its_mode
     assert "call the lane otherwise" in caught.value.hint
     renamed = replace(up, other_models=(models[2],), lanes=(replace(short, model="little"), lanes[1]))
     assert lifecycle.up(site, renamed, plan).change is Change.UPDATED
+
+
+def test_an_adapter_is_called_otherwise_in_two_steps(site):
+    profile, plan = samples.profile(), samples.plan()
+
+    def with_adapters(**adapters: str) -> Profile:
+        return replace(profile, model=replace(profile.model, adapters=adapters))
+
+    lifecycle.up(site, with_adapters(legal="/lora/legal", sql="/lora/sql"), plan)
+    with pytest.raises(ConfigError, match="adapter legal would be called law") as caught:
+        lifecycle.up(site, with_adapters(law="/lora/legal", sql="/lora/sql"), plan)
+    assert "keep both" in caught.value.hint
+    both = with_adapters(legal="/lora/legal", law="/lora/legal", sql="/lora/sql")
+    assert lifecycle.up(site, both, plan).change is Change.UPDATED
+    assert lifecycle.up(site, with_adapters(law="/lora/legal"), plan).change is Change.UPDATED

@@ -71,6 +71,7 @@ def _explained(found: RequestExplanation, now: datetime) -> tuple[str, OutputSec
         f"{trace.id}: {found.headline}",
         f"Request  lane {trace.lane}{f' of model {trace.model}' if trace.model else ''}"
         f"{f' in place of {trace.in_place_of}' if trace.in_place_of else ''}"
+        f"{f' by adapter {trace.adapter}' if trace.adapter else ''}"
         f"{f', tier {trace.tier}' if trace.tier else ''}, accepted {format_clock_time(trace.at, now)}, "
         f"{trace.prompt_tokens:,} prompt tokens, {trace.output_tokens:,} generated, "
         f"{format_duration(trace.total_s)} in all, ended as {trace.ending}",

@@ -107,7 +107,7 @@ class Exchange(ReceivedAnswer):
         request.conversation = conversation_of(received, parsed)
         request.client_name, request.degraded = received.client_name, self._response.degraded
         request.limited = self._response.limited = received.limited
-        request.in_place_of = received.in_place_of
+        request.in_place_of, request.adapter = received.in_place_of, received.adapter
         if ended.workflows is not None:
             ended.workflows.begin(request, received)
         self._client.exchange = self

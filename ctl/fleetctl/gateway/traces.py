@@ -188,6 +188,7 @@ def _trace(ended: ActiveRequest, *, now_s: float, now: datetime) -> RequestTrace
         lane=ended.lane.route.name,
         model=ended.lane.route.model,
         in_place_of=ended.in_place_of,
+        adapter=ended.adapter,
         is_lane_named=ended.is_lane_named,
         client=client_label(ended.client, ended.client_name),
         at=now - timedelta(seconds=now_s - watch.started_s),

@@ -27,6 +27,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     tier: str = ""  # that it was served in; empty: its lane had none, or the recording is older than this
     model: str = ""  # that its lane served; empty: the fleet had one, or the recording is older than this
     in_place_of: str = ""  # the model it was for, where that one's lane could not serve it; empty: its own
+    adapter: str = ""  # of its model, that it asked for; empty: none, or the recording is older than this
     is_stream: bool = True
     prompt_tokens: int
     cached_tokens: int = 0

@@ -34,6 +34,7 @@ class RequestTrace:
     lane: str
     model: str = ""  # that its lane serves; empty: the fleet has one
     in_place_of: str = ""  # the model it was for, where that one's lane could not serve it; empty: its own
+    adapter: str = ""  # of its model, by the name that it asked for; empty: it asked for none
     is_lane_named: bool = False  # its client named the lane
     # Its key's name; else a digest that tells clients of one gateway process apart: neither key nor address can be had from it.
     client: str

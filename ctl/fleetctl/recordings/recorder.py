@@ -130,6 +130,7 @@ def recorded(trace: RequestTrace) -> RecordedRequest:
         tier=trace.tier,
         model=trace.model,
         in_place_of=trace.in_place_of,
+        adapter=trace.adapter,
         is_stream=trace.is_stream,
         prompt_tokens=trace.prompt_tokens,
         cached_tokens=trace.cached_tokens,

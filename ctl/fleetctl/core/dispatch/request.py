@@ -54,6 +54,7 @@ class ActiveRequest:
 
     __slots__ = (
         "accusations",
+        "adapter",
         "attempt",
         "avoided",
         "awaits_token",
@@ -112,7 +113,8 @@ class ActiveRequest:
         "tried",
         "turn",
         "turn_note",
-        "workflow", "workflow_call",
+        "workflow",
+        "workflow_call",
     )  # fmt: skip
     # What a remembered request does without; a compiled class has to say so.
     __deletable__ = ("exchange",)
@@ -122,6 +124,7 @@ class ActiveRequest:
     traceparent: bytes | None
     degraded: bytes
     in_place_of: str  # the model it is for, where another stands in; "": its own serves it
+    adapter: str  # of its model, that it is for; "": none
     limited: bytes  # the server's bounds that it has in place of its own, in the words of x-fleetctl-limit
     seq: int
     client_name: str  # its key's; "": it has none
