@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ from fleetctl.model.node import NodeProcess
 from fleetctl_local import kernel, logs, shared_memory, spawn, temporary_files
 from fleetctl_local.cpus import pick_cpus, share_environment
 from fleetctl_local.gpu_choice import pick_gpus
+from fleetctl_local.oom_kills import oom_kills
 from fleetctl_local.reclaim import OWNER_TAG, TOKEN_TAG, sweep
 from fleetctl_local.registry import Record, Registry, token_of
 
@@ -31,6 +33,7 @@ _ENDED_KEPT = timedelta(hours=1)
 _STOPPED, _INTERRUPTED = "stopped", "interrupted"  # exit reasons of ends that were asked for
 # An engine makes its segments once, while it starts. A look reads the memory maps of all its processes.
 _SHARED_MEMORY_S = 10.0
+_BY_OOM = ", by the OOM killer"
 _SWEEP_ROUNDS = 3  # in a listing, which comes every second and so need not wait for the last member to go
 
 
@@ -44,6 +47,7 @@ class Nodes:
         self._creating = threading.Lock()
         self._registry = Registry()
         self._shared_memory_at_s = -_SHARED_MEMORY_S  # when it was last looked at
+        self._oom_kills = oom_kills()  # at the end of the last listing; None: the kernel does not say
         self._scanned: set[str] = set()  # owners whose processes this object has looked for
 
     def create(self, request: NodeRequest, *, resolve_secrets: ResolveSecrets) -> Node:
@@ -71,6 +75,7 @@ class Nodes:
         self._note_shared_memory(records)
         kept = [record for record in records if not self._is_outdated(record)]
         mine = [self._settled(r) for r in kept if (r.owner, r.fleet) == (owner, fleet)]
+        self._oom_kills = oom_kills()
         return tuple(record.node() for record in mine if record is not None)
 
     def stop(self, node_id: str, grace_s: float) -> None:
@@ -311,7 +316,12 @@ class Nodes:
             return _STOPPED
         if status is None:
             return "exited"  # its parent died before it, and init alone was told the status
-        return _end(status)
+        return _end(status) + (_BY_OOM if _is_kill(status) and self._has_run_out() else "")
+
+    def _has_run_out(self) -> bool:
+        """Whether the OOM killer has killed since the last listing."""
+        now, before = oom_kills(), self._oom_kills
+        return now is not None and before is not None and now > before
 
     def _reap_reclaimers(self, records: tuple[Record, ...]) -> None:
         """Collect our own reclaimers that have finished, so that they do not stay as zombies."""
@@ -319,6 +329,10 @@ class Nodes:
             for ident in (record.stopper, record.taker):
                 if ident is not None:
                     _reap(ident)
+
+
+def _is_kill(status: int) -> bool:
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _end(status: int) -> str:

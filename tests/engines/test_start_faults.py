@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.engine_kit.start_faults import killed_by, was_killed
+from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
 from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import NodeProcess
 from fleetctl_emulator.engine import EmulatedEngine
@@ -68,6 +68,23 @@ def test_signals_are_told_from_requests_to_end():
     assert killed_by("signal 11").line == "its process was killed by signal 11 (SIGSEGV)"
     assert killed_by("signal 64").line == "its process was killed by signal 64 (SIGRTMAX)"
     assert killed_by("signal 99").kind is EngineFaultKind.KILLED
+
+
+def test_a_kill_is_its_own_cause_and_what_was_written_before_it_a_hint():
+    log = "CUDA out of memory, trying a smaller batch\nINFO 127.0.0.1 - GET /health 200\n\n"
+    fault = killed_by("signal 9", log_tail=log)
+    assert fault.kind is EngineFaultKind.KILLED
+    assert fault.line == (
+        "its process was killed by signal 9 (SIGKILL); by the system where memory is short, else by hand; "
+        "the last line it wrote: INFO 127.0.0.1 - GET /health 200"
+    )
+    assert killed_by("signal 9, by the OOM killer").line == (
+        "its process was killed by signal 9 (SIGKILL); by the kernel's OOM killer: memory ran out"
+    )
+    assert [had_no_word(how) for how in ("signal 9", "signal 9, by the OOM killer", "signal 6", "exit 9", "")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert len(killed_by("signal 9", log_tail="x" * 5000).line) <= 240
 
 
 FAILED_CORE = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controller.launch import token_of
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.reconcile.versions import other_version
-from fleetctl.engine_kit.start_faults import killed_by, was_killed
+from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
 from fleetctl.errors import UnavailableError
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 from fleetctl.model.node import NodeState
@@ -206,11 +206,13 @@ class Observer:
             return EngineFault(kind=record.fault_kind, line=record.fault)
         if node is None or node.state is not NodeState.GONE:
             return self._start_watch.fault(record.id)
+        if had_no_word(node.exit_reason):
+            return killed_by(node.exit_reason, log_tail=node.log_tail)
         fault = self._world.engine_of(record.engine).diagnose(node.log_tail) if node.log_tail else None
         if fault is not None and fault.kind is not EngineFaultKind.UNKNOWN:
             return fault
         if was_killed(node.exit_reason):
-            return killed_by(node.exit_reason)
+            return killed_by(node.exit_reason, log_tail=node.log_tail)
         return self._start_watch.suspicion(record.id) or fault
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:

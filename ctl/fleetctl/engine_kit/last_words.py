@@ -69,6 +69,11 @@ def last_words(log_tail: str, patterns: Sequence[LastWords], *, echoes: str = ""
     return EngineFault(kind=EngineFaultKind.UNKNOWN, line=line) if line else None
 
 
+def last_line(log_tail: str) -> str:
+    """Return the last line of a log that says anything, as it is shown; empty: none does."""
+    return next((line for raw in reversed(log_tail.splitlines()) if (line := _plain(raw))), "")
+
+
 def _last(lines: Iterable[str], pattern: re.Pattern[str]) -> str:
     return next((line for line in reversed(list(lines)) if pattern.search(line)), "")
 

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.engine_kit.last_words import cut, last_words
+from fleetctl.engine_kit.last_words import cut, last_line, last_words
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.engine_kit.last_words import LastWords
     from fleetctl.model.node import NodeProcess
 
-_SIGNAL = re.compile(r"signal (\d+)")
+_SIGNAL = re.compile(r"signal (\d+)(, by the OOM killer)?")
 # Asked to end, by its parent as a rule: not what a crash or the kernel's out-of-memory killer looks like.
 _REQUESTS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
@@ -64,11 +64,27 @@ def was_killed(exit_reason: str) -> bool:
     return found is not None and int(found[1]) not in _REQUESTS
 
 
-def killed_by(exit_reason: str, *, of: str = "") -> EngineFault:
-    """Return the fault of a process that a signal killed."""
+def had_no_word(exit_reason: str) -> bool:
+    """Whether a process ended so by what no process notices: nothing that it wrote before is why."""
+    found = _SIGNAL.fullmatch(exit_reason)
+    return found is not None and int(found[1]) == signal.SIGKILL
+
+
+def killed_by(exit_reason: str, *, of: str = "", log_tail: str = "") -> EngineFault:
+    """Return the fault of a process that a signal killed; the last line it wrote is a hint at what it was doing."""
     found = _SIGNAL.fullmatch(exit_reason)
     number = int(found[1]) if found else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else exit_reason
     whose = f"its process {of}" if of else "its process"
     hint = "; by the system where memory is short, else by hand" if number == signal.SIGKILL else ""
-    return EngineFault(kind=EngineFaultKind.KILLED, line=f"{whose} was killed by {exit_reason} ({name}){hint}")
+    if found and found[2]:
+        hint = "; by the kernel's OOM killer: memory ran out"
+    last = last_line(log_tail)
+    words = (
+        f"{whose} was killed by signal {number} ({name}){hint}"
+        if found
+        else f"{whose} was killed by {exit_reason} ({name})"
+    )
+    return EngineFault(
+        kind=EngineFaultKind.KILLED, line=cut(f"{words}; the last line it wrote: {last}" if last else words)
+    )
