@@ -80,11 +80,9 @@ def killed_by(exit_reason: str, *, of: str = "", log_tail: str = "") -> EngineFa
     if found and found[2]:
         hint = "; by the kernel's OOM killer: memory ran out"
     last = last_line(log_tail)
-    words = (
+    how = (
         f"{whose} was killed by signal {number} ({name}){hint}"
         if found
         else f"{whose} was killed by {exit_reason} ({name})"
     )
-    return EngineFault(
-        kind=EngineFaultKind.KILLED, line=cut(f"{words}; the last line it wrote: {last}" if last else words)
-    )
+    return EngineFault(kind=EngineFaultKind.KILLED, line=cut(f"{how}; the last line it wrote: {last}" if last else how))

@@ -53,8 +53,7 @@ class ActiveRequest:
     """Lives from a request's arrival to its end; the dispatcher alone changes it, but for the fields marked below."""
 
     __slots__ = (
-        "accusations",
-        "adapter",
+        "accusations", "adapter",
         "attempt",
         "avoided",
         "awaits_token",
@@ -111,10 +110,8 @@ class ActiveRequest:
         "tokens",
         "traceparent",
         "tried",
-        "turn",
-        "turn_note",
-        "workflow",
-        "workflow_call",
+        "turn", "turn_note",
+        "workflow", "workflow_call",
     )  # fmt: skip
     # What a remembered request does without; a compiled class has to say so.
     __deletable__ = ("exchange",)
