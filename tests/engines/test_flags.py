@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from fleetctl.engine_kit.flags import flag_errors, known_flags, planned_errors, reserved_errors
+from fleetctl.catalogue.known import load_catalogue
+from fleetctl.engine_kit.flags import flag_errors, format_errors, known_flags, planned_errors, reserved_errors
+from fleetctl.engine_kit.serving import serving_errors
+from fleetctl.model.catalogue import Precision
+from fleetctl.operations.formats import format_findings
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl_emulator.options import flags as emulator_flags
@@ -151,3 +155,58 @@ def test_what_no_plan_is_made_by_is_the_users(engine: str, words: tuple[str, ...
     base = samples.profile().lane("short")
     lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=words))
     assert not list(planned_errors(lane, load_engine(engine).capabilities))
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [("vllm", "--dtype=half"), ("vllm", "-q"), ("vllm", "--dtyp"), ("sglang", "--dtype"), ("tgi", "--quantize")],
+)
+def test_another_format_than_the_planned_16_bits_is_refused_with_its_key(engine: str, word: str) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=("--seed", "1", word)))
+    capabilities = load_engine(engine).capabilities
+    (error,) = format_errors(lane, Precision.BF16, capabilities)
+    assert "would change the format that the plan reckons with (bf16)" in error.message
+    assert error.key == ("lanes", "short", "launch", "extra_args", 2)
+    assert not list(format_errors(lane, Precision.INT4, capabilities))  # how its checkpoint is read is the engine's
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [
+        ("vllm", "--cpu-offload-gb"), ("vllm", "--distributed-executor-backend=ray"), ("sglang", "--cpu-offload-gb"),
+        ("tgi", "--max-batch-total-tokens"), ("llamacpp", "--n-cpu-moe"),
+    ],
+)  # fmt: skip
+def test_what_takes_weights_or_processes_elsewhere_than_planned_is_refused(engine: str, word: str) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=(word, "4")))
+    (error,) = reserved_errors(lane, load_engine(engine).capabilities)
+    assert error.key == ("lanes", "short", "launch", "extra_args", 0)
+
+
+@pytest.mark.parametrize(("engine", "near"), [("vllm", "hermes"), ("sglang", "hermes")])
+@pytest.mark.parametrize("name", ["tool_call_parser", "reasoning_parser"])
+def test_a_parser_that_no_engine_has_is_refused_with_the_nearest_one(engine: str, near: str, name: str) -> None:
+    base = samples.profile().lane("short")
+    wrong: dict[str, Any] = {"tool_call_parser": f"{near}s", "reasoning_parser": "qwen33"}
+    pinned = replace(base, engine=engine, launch=replace(base.launch, **{name: wrong[name]}))
+    (error,) = serving_errors(pinned, load_engine)
+    assert f"{engine} has no {name} {wrong[name]!r} (did you mean" in error.message
+    assert error.key == ("lanes", "short", "launch", name)
+    assert not list(serving_errors(pinned, load_engine, is_consulted=True))
+    names: dict[str, Any] = dict.fromkeys(load_engine(engine).capabilities.parser_names[name])
+    for known in names:
+        right = replace(base, engine=engine, launch=replace(base.launch, **cast("dict[str, Any]", {name: known})))
+        assert not list(serving_errors(right, load_engine))
+
+
+def test_bfloat16_before_ampere_is_warned_of() -> None:
+    t4 = load_catalogue().gpus["T4"]
+    plan = samples.plan()
+    lane = replace(samples.lane_plan("short"), gpu="T4", gpu_spec=t4)
+    (found,) = format_findings(replace(plan, lanes=(lane,)))
+    assert "model.quantization to fp16" in found.hint
+    right = replace(lane, launch=replace(lane.launch, quantization=Precision.FP16))
+    assert not list(format_findings(replace(plan, lanes=(right,))))
+    assert not list(format_findings(plan))

@@ -16,6 +16,7 @@ _RESERVED = {
         ("--model", "-m", "--model-url", "-mu", "--hf-repo", "-hf", "-hfr", "--hf-file", "-hff"), reserved.MODEL
     ),
     **dict.fromkeys(("--alias", "-a"), reserved.SERVED_NAME),
+    **dict.fromkeys(("--cpu-moe", "-cmoe", "--n-cpu-moe", "-ncmoe", "--override-tensor"), reserved.OFFLOAD),
     **dict.fromkeys(("--api-key", "--api-key-file"), reserved.KEY),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from fleetctl.engine_kit import reserved
 from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
+from fleetctl_sglang import parsers
 from fleetctl_sglang.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS, REASONING_PARSERS, TOOL_CALL_PARSERS
 
 _RESERVED = {
@@ -22,6 +23,7 @@ _RESERVED = {
     **dict.fromkeys(("--ep-size", "--ep", "--expert-parallel-size"), reserved.EXPERT_PARALLEL),
     **dict.fromkeys(("--base-gpu-id", "--gpu-id-step"), reserved.GPUS),
     "--config": reserved.FILE,
+    **dict.fromkeys(("--cpu-offload-gb", "--offload-mode"), reserved.OFFLOAD),
     "--max-total-tokens": reserved.KV_SPACE,
 }
 
@@ -48,6 +50,7 @@ CAPABILITIES = EngineCapabilities(
     reserved_flags=_RESERVED,
     own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
+    format_flags=frozenset({"--dtype", "--quantization"}),
     launch_keys=frozenset(
         {
             "tool_call_parser",
@@ -59,6 +62,7 @@ CAPABILITIES = EngineCapabilities(
         }
     ),
     tool_call_parsers=TOOL_CALL_PARSERS,
+    parser_names={"tool_call_parser": parsers.TOOL_CALLS, "reasoning_parser": parsers.REASONING},
     reasoning_parsers=REASONING_PARSERS,
     speculation_methods=frozenset({SpeculationMethod.NGRAM, SpeculationMethod.EAGLE, SpeculationMethod.EAGLE3}),
 )

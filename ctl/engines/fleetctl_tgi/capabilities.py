@@ -15,6 +15,7 @@ _RESERVED = {
     "--shard-uds-path": reserved.LISTENS,
     "--model-id": reserved.MODEL,
     "--api-key": reserved.KEY,
+    "--max-batch-total-tokens": reserved.KV_SPACE,
     **dict.fromkeys(("--num-shard", "--sharded"), reserved.TENSOR_PARALLEL),
 }
 
@@ -51,6 +52,7 @@ CAPABILITIES = EngineCapabilities(
     request_form=_FORM,
     reserved_flags=_RESERVED,
     planned_flags=_PLANNED,
+    format_flags=frozenset({"--dtype", "--quantize"}),
     launch_keys=frozenset({"max_queued_requests", "speculation"}),
     speculation_methods=frozenset({SpeculationMethod.NGRAM}),
 )

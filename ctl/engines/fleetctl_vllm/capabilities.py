@@ -8,6 +8,7 @@ from fleetctl.engine_kit import reserved
 from fleetctl.model.cpu_share import CpuUse
 from fleetctl.model.serving import SpeculationMethod
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour
+from fleetctl_vllm import parsers
 from fleetctl_vllm.launch import KV_CACHE_DTYPES, LOAD_TIME_METHODS, REASONING_PARSERS, TOOL_CALL_PARSERS
 
 _DATA_PARALLEL = (
@@ -30,6 +31,8 @@ _RESERVED = {
     **dict.fromkeys(_DATA_PARALLEL.split(), reserved.DATA_PARALLEL),
     "--disable-log-stats": reserved.METRICS,
     "--config": reserved.FILE,
+    **dict.fromkeys(("--cpu-offload-gb", "--offload-backend"), reserved.OFFLOAD),
+    "--distributed-executor-backend": reserved.PROCESSES,
 }
 
 _PLANNED = {
@@ -58,6 +61,7 @@ CAPABILITIES = EngineCapabilities(
     reserved_flags=_RESERVED,
     own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
+    format_flags=frozenset({"--dtype", "--quantization", "-q"}),
     # Measured on 0.32 with a model of a few MB: API server, engine core and worker hold 1.4 GiB. Left to itself it takes
     # --gpu-memory-utilization of the whole machine's memory, whoever else runs there; it binds its threads to the CPUs it
     # may run on, which are given by affinity.
@@ -79,6 +83,7 @@ CAPABILITIES = EngineCapabilities(
         }
     ),
     tool_call_parsers=TOOL_CALL_PARSERS,
+    parser_names={"tool_call_parser": parsers.TOOL_CALLS, "reasoning_parser": parsers.REASONING},
     reasoning_parsers=REASONING_PARSERS,
     speculation_methods=frozenset({SpeculationMethod.NGRAM, SpeculationMethod.EAGLE, SpeculationMethod.EAGLE3}),
 )

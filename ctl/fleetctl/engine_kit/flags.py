@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from fleetctl.model.catalogue import Precision
     from fleetctl.model.profile import LaneSpec
     from fleetctl.ports.engine import EngineCapabilities
 
@@ -63,6 +64,24 @@ def planned_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator
                 hint=f"pin it where the plan sees it: {whose}",
                 key=("lanes", lane.name, "launch", "extra_args", index),
             )
+
+
+def format_errors(lane: LaneSpec, precision: Precision, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+    """Yield the flags in a lane's extra arguments that would load 16-bit weights in another format than is planned."""
+    known, flags = known_flags(lane.engine), dict.fromkeys(capabilities.format_flags, "")
+    for index, word in enumerate(lane.launch.extra_args):
+        flag = plain(word)
+        if not precision.is_quantized and _FLAG.match(word) and (flag in flags or _starts(flag, known, flags)):
+            yield ConfigError(
+                f"lane {lane.name}: {flag} of {lane.engine} would change the format that the plan reckons with ({precision})",
+                hint="say it in the profile: model.quantization",
+                key=("lanes", lane.name, "launch", "extra_args", index),
+            )
+
+
+def _starts(flag: str, known: frozenset[str], flags: Mapping[str, str]) -> bool:
+    """Whether a parser would take a word for one of these flags by its start."""
+    return len(flag) > _SHORT and [name for name in known if name.startswith(flag)] in ([name] for name in flags)
 
 
 def _reserved(word: str, known: frozenset[str], reserved: Mapping[str, str]) -> str:

@@ -12,6 +12,11 @@ PREFIXES = "launch.prefix_caching"
 
 LISTENS = "leave it out: fleetctl chooses where each replica listens, and reaches it there"
 TRANSPORT = "leave it out: gateway and probes reach an engine by plain HTTP at its own paths"
+OFFLOAD = (
+    "leave it out: the plan reckons with all weights in GPU memory and at its speed; say model.quantization, a larger GPU "
+    "(capacity.gpus) or launch.tensor_parallel"
+)
+PROCESSES = "leave it out: an engine starts its own processes on the GPUs that its replica is given"
 MODEL = "say it in the profile: model.id, model.path or lanes.NAME.weights"
 SERVED_NAME = "say it in the profile: model.served_name"
 KEY = "leave it out: whoever lists processes reads arguments; engines get their keys by their environment"

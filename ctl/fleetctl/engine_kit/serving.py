@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import adapter_bytes
 from fleetctl.engine_kit.dialects import reasoning_dialect, tool_call_dialect
+from fleetctl.engine_kit.flags import plain
 from fleetctl.errors import ConfigError
 from fleetctl.model.serving import PerformanceMode, SpeculationMethod
 from fleetctl.model.slo import Metric
 from fleetctl.ports.engine import visible_engine
+from fleetctl.spelling import suggest
 from fleetctl.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -44,14 +46,27 @@ def with_serving(plan: Plan, profile: Profile, engine_of: Callable[[str], Engine
     return replace(plan, lanes=lanes)
 
 
-def serving_errors(lane: LaneSpec, engine_of: Callable[[str], Engine]) -> Iterator[ConfigError]:
-    """Yield the settings that a lane pins and its engine has not."""
+def serving_errors(
+    lane: LaneSpec, engine_of: Callable[[str], Engine], *, is_consulted: bool = False
+) -> Iterator[ConfigError]:
+    """Yield the settings that a lane pins and its engine has not; `is_consulted`: its own parser says which parsers it has."""
     engine = visible_engine(engine_of, lane)
     has = engine.capabilities
     for name in _SETTINGS:
         pinned = getattr(lane.launch, name)
         if pinned is not None and name not in has.launch_keys:
             yield _refusal(lane, name, f"{engine.name} has no {name}")
+    for name, registered in () if is_consulted else has.parser_names.items():
+        pinned = getattr(lane.launch, name)
+        plugin = any(plain(word).endswith("-parser-plugin") for word in lane.launch.extra_args)
+        dialects = has.tool_call_parsers if name == "tool_call_parser" else has.reasoning_parsers
+        names = registered | dialects.keys()
+        if pinned and pinned not in names and not plugin:
+            yield ConfigError(
+                f"lane {lane.name}: {engine.name} has no {name} {pinned!r}{suggest(pinned, names)}",
+                hint=f"it has {', '.join(sorted(registered))}; none for none",
+                key=("lanes", lane.name, "launch", name),
+            )
     guess = lane.launch.speculation
     if guess is not None and "speculation" in has.launch_keys and not _can_guess(guess.method, has):
         known = ", ".join(sorted(has.speculation_methods))

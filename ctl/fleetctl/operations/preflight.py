@@ -11,6 +11,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
 from fleetctl.operations.engine_options import consulted, options_findings
 from fleetctl.operations.engine_versions import flags_findings, program_findings
+from fleetctl.operations.formats import format_findings
 from fleetctl.operations.hub_weights import weights_findings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
         *program_findings(site, profile),
         *flags_findings(site, profile, consulted=consulted(site, profile)),
         *options_findings(site, profile),
+        *format_findings(plan),
         *weights_findings(site, profile, plan),
     )
     return (*here, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import resolve_model
+from fleetctl.engine_kit import flags
 from fleetctl.engine_kit.flags import flag_errors, planned_errors, reserved_errors
 from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.engine_kit.weights import precision_errors
@@ -41,7 +42,7 @@ def profile_errors(
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
         *_collected(("lanes",), lambda: layout_errors(site, profile)),
         *_collected(("lanes",), lambda: _flag_errors(profile, installed)),
-        *_collected(("lanes",), lambda: _launch_errors(site, profile)),
+        *_collected(("lanes",), lambda: _launch_errors(site, profile, installed)),
         *_collected(("engine",), lambda: engine_errors(site, profile)),
         *(
             error
@@ -96,12 +97,16 @@ def _flag_errors(profile: Profile, installed: Mapping[tuple[str, str], Installed
         yield from extra_argument_errors(lane, found) if known and found is not None else flag_errors(lane)
 
 
-def _launch_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
+def _launch_errors(
+    site: Site, profile: Profile, installed: Mapping[tuple[str, str], InstalledOptions]
+) -> Iterator[FleetctlError]:
     for lane in profile.lanes:
         capabilities = site.engines(lane.engine).capabilities
         yield from reserved_errors(lane, capabilities)
         yield from planned_errors(lane, capabilities)
-        yield from serving_errors(lane, site.engines)
+        yield from flags.format_errors(lane, profile.model_of(lane).quantization, capabilities)
+        found = installed.get((lane.engine, lane.engine_executable))
+        yield from serving_errors(lane, site.engines, is_consulted=found is not None and found.options is not None)
         if lane.launch.image and visible_engine(site.engines, lane).container is None:
             yield ConfigError(
                 f"lane {lane.name}: fleetctl knows of no container to run {lane.engine} in, so it cannot use {lane.launch.image}",

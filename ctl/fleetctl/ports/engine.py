@@ -114,6 +114,10 @@ class EngineCapabilities:
     launch_keys: frozenset[str] = frozenset()
     tool_call_parsers: Mapping[str, str] = field(default_factory=dict)  # its names, by those of `engine_kit.dialects`
     reasoning_parsers: Mapping[str, str] = field(default_factory=dict)
+    # By `tool_call_parser` and `reasoning_parser`: every name its known release has. Empty: they are not known.
+    parser_names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # That choose the format of weights and computation: the profile's `model.quantization` does where those are of 16 bits.
+    format_flags: frozenset[str] = frozenset()
     speculation_methods: frozenset[SpeculationMethod] = frozenset()
     weights_format: WeightsFormat = WeightsFormat.CHECKPOINT
     cpu: CpuUse | None = None  # how it runs on a machine without GPUs; None: not known to
