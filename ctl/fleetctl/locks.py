@@ -15,6 +15,7 @@ import msgspec
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode, encode
 from fleetctl.errors import LockHeldError, is_disk_full, state_error
+from fleetctl.os_signals import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,8 +75,8 @@ class FileLock:
     @contextmanager
     def hold(self, *, wait_s: float, on_wait: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Hold the lock for a block. Raises LockHeldError naming the holder."""
-        self.acquire(wait_s=wait_s, on_wait=on_wait)
         try:
+            self.acquire(wait_s=wait_s, on_wait=on_wait)
             yield
         finally:
             self.release()
@@ -83,9 +84,10 @@ class FileLock:
     def release(self) -> None:
         """Give the lock back; nothing happens if it is not ours."""
         if self.is_mine:
-            _overwrite(self._fd, b"")
-            os.close(self._fd)
-            self._fd = -1
+            with held():
+                _overwrite(self._fd, b"")
+                os.close(self._fd)
+                self._fd = -1
 
     def retake(self) -> bool:
         """Hold the lock under its name again where its file was removed; False: another holds that name by now.
@@ -145,8 +147,9 @@ class FileLock:
         for attempt in range(_PROBE_RETRIES):
             if attempt:
                 SYSTEM_CLOCK.sleep_blocking(_PROBE_RETRY_S)
-            if self._try_once():
-                return True
+            with held():  # a lock that nobody knows of would be held until this process ends
+                if self._try_once():
+                    return True
         return False
 
     def _try_once(self) -> bool:

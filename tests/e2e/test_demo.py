@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from tests.e2e.fleet import free_port
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
@@ -25,11 +27,16 @@ def test_the_demo_measures_every_lane_and_cleans_up(home):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("output", ["replicas ready", "in flight"])
 def test_a_demo_that_is_ended_takes_its_fleet_along(output, number, code, home):
-    with home.start("demo", "--duration", "60s") as running:
+    # A port of its own: another demo that starts meanwhile may take the one that both find free.
+    with home.start("demo", "--duration", "60s", "--port", str(free_port())) as running:
         assert running.stderr is not None
+        seen = []
         for line in running.stderr:
+            seen.append(line)
             if output in line:
                 break
+        else:
+            pytest.fail(f"it ended before anything was {output!r}: {''.join(seen)}")
         running.send_signal(number)
         _, err = running.communicate(timeout=240)
     assert running.returncode == (130 if output == "in flight" else code), err

@@ -1,16 +1,15 @@
 """`fleetctl demo`."""
 
-import asyncio
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.down import wait_down
 from fleetctl.cli.load_view import load_view, progress_line
 from fleetctl.cli.options import Output, Quiet
@@ -68,7 +67,6 @@ def _measure(site: Site, profile: Profile, progress: Progress, *, duration_s: fl
         progress.note(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
         spec = replace(traffic.fleet_spec(profile), duration_s=duration_s, interval_s=5.0)
         report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
-        _die_on_signals()  # the load had them
         emit(load_view(report, spec.slos), output)
         if is_early:
             raise KeyboardInterrupt
@@ -98,8 +96,8 @@ def _look(site: Site, claimed: Demo, progress: Progress) -> None:
 def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
     with progress:
         progress.working(f"planning {profile.name} ...")
-        planned = asyncio.run(plan_profile(site, profile))
-        findings = asyncio.run(preflight(site, profile, planned))
+        planned = os_signals.run(plan_profile(site, profile))
+        findings = os_signals.run(preflight(site, profile, planned))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)
     progress.note(
@@ -128,24 +126,16 @@ class _LeaveUpPrompt:
 
 @contextmanager
 def _always_down(site: Site, fleet: str, progress: Progress, *, unless: _LeaveUpPrompt | None = None) -> Iterator[None]:
-    """Take the fleet down at the end, also after an error, Ctrl-C or SIGTERM."""
-    _die_on_signals()
-    try:
-        yield
-    finally:
-        if not (unless and unless.stays) and site.store.fleet(fleet) is not None:
-            with progress:
-                lifecycle.down(site, fleet)
-                wait_down(site, fleet, progress, timeout_s=_DOWN_S)
-
-
-def _die_on_signals() -> None:
-    """Have SIGTERM and SIGHUP unwind as Ctrl-C does, so that the fleet is taken down on the way out."""
-
-    def unwind(number: int, frame: FrameType | None) -> NoReturn:
-        del frame
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, unwind)
+    """Take the fleet down at the end, also after an error, Ctrl-C, SIGTERM or SIGHUP."""
+    with os_signals.taking({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit, signal.SIGHUP: SystemExit}):
+        try:
+            yield
+        finally:
+            # It goes down whatever arrives meanwhile; the waiting for it may be ended.
+            with os_signals.held():
+                is_left = (unless and unless.stays) or site.store.fleet(fleet) is None
+                if not is_left:
+                    lifecycle.down(site, fleet)
+            if not is_left:
+                with progress:
+                    wait_down(site, fleet, progress, timeout_s=_DOWN_S)

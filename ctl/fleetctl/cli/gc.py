@@ -1,11 +1,11 @@
 """`fleetctl gc`."""
 
-import asyncio
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.options import Output, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, emit, section
 from fleetctl.cli.progress import Progress
@@ -37,14 +37,14 @@ def gc(
     site, progress = site_of(ctx), Progress(quiet=quiet)
     with progress:
         progress.working("asking the providers ...")
-        found = asyncio.run(find_orphaned(site))
+        found = os_signals.run(find_orphaned(site))
         for provider, fault in found.unasked.items():
             progress.caution(f"provider {provider} could not be asked: {fault}")
         if not yes:
             emit(_found_view(found.resources, site.clock.now()), output)
             progress.note(_advice(len(found.resources)))
             return
-        removals = asyncio.run(remove_orphaned(site, found, timeout_s=parse_duration_s(timeout)))
+        removals = os_signals.run(remove_orphaned(site, found, timeout_s=parse_duration_s(timeout)))
     emit(_removed_view(removals, site.clock.now()), output)
     failed = [removal for removal in removals if removal.fault]
     if failed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.catalogue import COMMANDS
 from fleetctl.cli.lazy import SectionedGroup
 from fleetctl.cli.output import EXIT_PIPE_CLOSED, abandon_stdout
@@ -107,7 +108,8 @@ def _nowhere() -> TextIO:
 
 def _run(argv: list[str], opened: UserSite | GivenSite) -> int:
     try:
-        command()(args=argv, prog_name="fleetctl", obj=opened)
+        with os_signals.installed():
+            command()(args=argv, prog_name="fleetctl", obj=opened)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     except KeyboardInterrupt:

@@ -1,12 +1,12 @@
 """`fleetctl plan`."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
@@ -82,7 +82,7 @@ def plan(
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
-        planned = asyncio.run(
+        planned = os_signals.run(
             plan_profile(
                 site,
                 found,
@@ -92,8 +92,8 @@ def plan(
                 price_usd_per_hour=parse_usd(price) if price else None,
             )
         )
-        findings = asyncio.run(preflight(site, found, planned))
-        explanation = asyncio.run(explain_plan(site, found, planned, given.source)) if explain else None
+        findings = os_signals.run(preflight(site, found, planned))
+        explanation = os_signals.run(explain_plan(site, found, planned, given.source)) if explain else None
     changes = pending_changes(site, found, planned)
     if out:
         save_plan(planned, Path(out))

@@ -1,6 +1,5 @@
 """`fleetctl init`, `validate` and `schema`."""
 
-import asyncio
 import json
 import sys
 from enum import StrEnum
@@ -9,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit, lines, write
 from fleetctl.cli.progress import Progress, note_cautions
@@ -47,7 +47,7 @@ def init(
     if here:
         from fleetctl.operations.here import profile_here
 
-        found = asyncio.run(profile_here(site_of(ctx), name=name))
+        found = os_signals.run(profile_here(site_of(ctx), name=name))
         text = found.text
         for note in found.notes:
             progress.note(note)

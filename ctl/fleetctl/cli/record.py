@@ -1,13 +1,12 @@
 """`fleetctl record`."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Fleet, Quiet
 from fleetctl.cli.progress import Progress
@@ -43,7 +42,8 @@ def record(
         for_s=parse_duration_s(for_) if for_ else None,
         may_replace=force,
     )
-    with progress, _terminated_as_interrupted():
+    # SIGTERM, as `timeout` and systemd send it, ends a recording as Ctrl-C does.
+    with progress, os_signals.taking({signal.SIGTERM: KeyboardInterrupt}):
         seen = recording.record(site, name, request, on_progress=lambda seen: progress.working(_line(seen)))
     progress.note(f"{_line(seen)} in {out}: {seen.ended_by}")
     if seen.requests_missed:
@@ -55,13 +55,3 @@ def _line(seen: recording.RecordingProgress) -> str:
     silent = ", the gateway does not answer" if seen.is_gateway_silent else ""
     counted = f"{format_count(seen.requests, 'request')}, {format_duration(round(for_s))}, {format_bytes(seen.bytes)}"
     return f"{seen.fleet}: {counted}{silent}"
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Have SIGTERM, as `timeout` and systemd send it, end a recording as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

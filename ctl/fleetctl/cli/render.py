@@ -1,11 +1,11 @@
 """`fleetctl render`."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
@@ -48,7 +48,7 @@ def render(
     if plan:
         planned = load_plan(Path(plan))
     else:
-        planned = asyncio.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
+        planned = os_signals.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
     chosen = KubernetesAdditions(kinds=frozenset(additions or ()), prometheus_url=prometheus)
     written = render_to(
         site, found.profile, planned, Path(directory), engine=engine, target=target, additions=chosen, force=force

@@ -6,11 +6,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Self
 
+from fleetctl import os_signals
 from fleetctl.model.runbook_run import RunStatus, StepStatus
 from fleetctl.printable import printable
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from fleetctl.model.runbook_run import RunbookRun
 
@@ -22,18 +23,18 @@ class Interruptible:
 
     def __init__(self) -> None:
         self._run: RunbookRun | None = None
-        self._before: object = None
+        self._taking = os_signals.taking({signal.SIGTERM: SystemExit})
 
     def keep(self, run: RunbookRun) -> None:
         """Take how the run is on record now."""
         self._run = run
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGTERM, _terminated)
+        self._taking.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        signal.signal(signal.SIGTERM, self._before)  # type: ignore[arg-type]  # as it was given back above
+        self._taking.__exit__(kind, error, at)
         is_terminated = isinstance(error, SystemExit) and error.code == EXIT_TERMINATED
         if is_terminated or isinstance(error, KeyboardInterrupt):
             verb = "terminated" if is_terminated else "interrupted"
@@ -51,8 +52,3 @@ def interrupt_text(run: RunbookRun | None, *, verb: str) -> str:
     at = f" at step {under_way}" if under_way else ""
     kept = f"what was done stays as it is ({', '.join(done)})" if done else "no step is done yet"
     return f"{verb}: {run.id}{at}; {kept}, nothing is rolled back\ngo on with it: fleetctl runbook resume {run.id}"
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise SystemExit(EXIT_TERMINATED)

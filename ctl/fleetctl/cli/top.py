@@ -8,6 +8,7 @@ from typing import Annotated, TextIO
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.main import EXIT_BUG
 from fleetctl.cli.options import Fleet
@@ -75,6 +76,6 @@ def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool =
         is_readonly=readonly or site.is_readonly,
         is_ascii=is_ascii,
     )
-    app.run()
+    os_signals.run(app.run_async())
     if app.return_code:
         raise typer.Exit(EXIT_BUG)  # Textual has shown the traceback

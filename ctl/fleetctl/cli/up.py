@@ -1,6 +1,5 @@
 """`fleetctl up`."""
 
-import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl import os_signals
 from fleetctl.cli.ends import OverrideFreeze
 from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
@@ -64,11 +64,11 @@ def up(
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
-        planned = replace(asyncio.run(_planned(site, replace(given, profile=found), plan)), fleet=found.name)
+        planned = replace(os_signals.run(_planned(site, replace(given, profile=found), plan)), fleet=found.name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
     with progress:
         progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
-        findings = asyncio.run(preflight(site, found, planned))
+        findings = os_signals.run(preflight(site, found, planned))
     changes = pending_changes(site, found, planned)
     if not changes.is_empty:
         _show_pending(site, found, planned, changes, progress)

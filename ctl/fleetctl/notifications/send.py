@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.errors import ConfigError
 from fleetctl.model.notification import Delivery, NotificationRule, NotifyOn, RunEvent
 from fleetctl.notifications.references import resolve
@@ -85,7 +86,7 @@ async def deliver(
 
 def send(rule: NotificationRule, notification: Notification, *, environ: Mapping[str, str], clock: Clock) -> Delivery:
     """Tell one receiver from synchronous code, as `deliver` does."""
-    return asyncio.run(deliver(rule, notification, environ=environ, clock=clock))
+    return os_signals.run(deliver(rule, notification, environ=environ, clock=clock))
 
 
 async def _until_taken(receiver: str, request: OutgoingRequest, clock: Clock, limits: SendLimits) -> Delivery:

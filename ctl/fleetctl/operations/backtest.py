@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl import plugins
+from fleetctl import os_signals, plugins
 from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
@@ -163,7 +162,7 @@ def _cases(  # what each case is made of
                 offerings=offerings,
             )
     for name, given in request.profiles:
-        plan = asyncio.run(plan_profile(site, given.profile, source=given.source))
+        plan = os_signals.run(plan_profile(site, given.profile, source=given.source))
         desired = replace(recorded, fleet=given.profile.name, profile=given.profile, plan=plan, overrides=Overrides())
         offerings = _offerings(site, given.profile.provider, cautions)
         for policy in dict.fromkeys((given.profile.control.policy, *policies)):
@@ -192,7 +191,7 @@ def _settled(desired: Desired, recorded: Desired, replay: ReplayedPeriod) -> dic
 def _offerings(site: Site, provider: str, cautions: list[str]) -> tuple[Offering, ...]:
     """Return what a provider sells now; none, with a caution, where it does not say: then what the plan names is sold."""
     try:
-        return asyncio.run(offerings_now(site, provider))
+        return os_signals.run(offerings_now(site, provider))
     except FleetctlError as error:
         line = f"provider {provider} does not say what it sells ({error.message}): only what the plans name is"
         if line not in cautions:

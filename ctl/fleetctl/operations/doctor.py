@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from fleetctl import paths
+from fleetctl import os_signals, paths
 from fleetctl.errors import ConfigError, FleetctlError, StateError, UnavailableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import checks
@@ -118,7 +117,7 @@ def _network(site: Site) -> Iterator[Check]:
 def _providers(site: Site) -> Iterator[Check]:
     """Yield what the providers find that fleets and profiles here use, for the nodes those fleets should have."""
     for name, nodes in _nodes_by_provider(site).items():
-        for finding in asyncio.run(provider_findings(site, name, nodes)):
+        for finding in os_signals.run(provider_findings(site, name, nodes)):
             yield Check(
                 name=f"{name}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint
             )

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.drains import NODE, ZONE, targets_of
 from fleetctl.errors import ConfigError, NotFoundError, UnavailableError
 from fleetctl.model.catalogue import Market, OfferingKey
@@ -95,7 +96,7 @@ def interrupt_all(  # noqa: PLR0913  # what may be said of a drill, each named
         for replica in found:
             journal_command(site, fleet, subject=Subject.replica(replica.id), action="interrupt", reason=reason)
             attempt.note(f"replica/{replica.id} of {replica.lane}: interrupted, {reason}")
-        asyncio.run(_take(interruptions, found, notice_s))
+        os_signals.run(_take(interruptions, found, notice_s))
         wake_controller(site, fleet)
     return found
 

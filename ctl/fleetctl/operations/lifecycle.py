@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.errors import (
     MAKE_ROOM,
@@ -109,7 +109,8 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
     # Before the lock too, which leaves a directory: of a fleet that is refused for its port nothing is left.
     _refuse_machine(site, profile, plan, findings)
-    with exclusive(site, profile.name):
+    # Held: a fleet that is on record as up has a controller, whenever Ctrl-C comes.
+    with exclusive(site, profile.name), os_signals.held():
         _check_port(site, profile)
         result = _record(site, profile, plan, override_freeze=override_freeze)
         _keep_environment(site, result)
@@ -128,7 +129,7 @@ def rehearse_up(site: Site, profile: Profile, plan: Plan, *, override_freeze: bo
 
 def _refuse_machine(site: Site, profile: Profile, plan: Plan, findings: tuple[Finding, ...] | None) -> None:
     """Raise where the provider or this machine would not run it."""
-    found = asyncio.run(preflight(site, profile, plan)) if findings is None else findings
+    found = os_signals.run(preflight(site, profile, plan)) if findings is None else findings
     refuse_failures(profile, planned_nodes(site, profile, plan), found)
     refuse_orphaned_processes(site, profile.name)
     _check_port(site, profile)
@@ -148,7 +149,7 @@ def _check_port(site: Site, profile: Profile) -> None:
 
 def down(site: Site, fleet: str, *, override_freeze: bool = False) -> Desired:
     """Have a fleet taken down; a dead controller is started to do it. Follow it with `follow_down`. Raises FrozenError."""
-    with audited(site, "down", fleet=fleet) as attempt, exclusive(site, fleet):
+    with audited(site, "down", fleet=fleet) as attempt, exclusive(site, fleet), os_signals.held():
         before = known_fleet(site, fleet)
         lanes = tuple(spec.name for spec in before.profile.lanes)
         is_going_down = before.phase is DesiredPhase.DOWN

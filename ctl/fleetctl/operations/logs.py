@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.spelling import suggest
@@ -51,7 +51,7 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     owner = site.store.owner
 
     def read(after: int | None, most: int) -> LogChunk:
-        return asyncio.run(logs.read_log(owner=owner, fleet=fleet, replica_id=name, after=after, bytes_max=most))
+        return os_signals.run(logs.read_log(owner=owner, fleet=fleet, replica_id=name, after=after, bytes_max=most))
 
     # The log of a replica outlives its record: it is kept for days.
     if not (_REPLICA.fullmatch(name) and read(None, 1).text):

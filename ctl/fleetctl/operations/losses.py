@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.drains import ZONE, cordoned_zones
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.loss import ReplacementSupply, fleet_loss
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def offerings_of(site: Site, desired: Desired) -> tuple[Offering, ...]:
     """Return what the fleet's provider sells now. Raises ProviderError."""
-    return asyncio.run(offerings_now(site, desired.profile.provider))
+    return os_signals.run(offerings_now(site, desired.profile.provider))
 
 
 def forecast_loss(  # noqa: PLR0913  # what a forecast stands on, each named

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.errors import ConfigError, UnavailableError, is_disk_full
 from fleetctl.model.interruption import InterruptionRecord
 from fleetctl.model.recording import RecordingRow
@@ -94,7 +95,8 @@ def _follow(
             writer.write(watch.look())
             on_progress(watch.progress(writer))
             ended_by = _end_of(watch, writer, request, elapsed_s=site.clock.monotonic_s() - began_s)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as exc:
+        os_signals.accept(exc)
         ended_by = "Ctrl-C"
         writer.write(watch.look())
     writer.write([watch.end()])

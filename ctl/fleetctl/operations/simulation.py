@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from fleetctl import plugins
+from fleetctl import os_signals, plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
 from fleetctl.config.trace import check_ends_by, summarize
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
@@ -140,13 +139,13 @@ def simulate_profile(
     check_spec(load)
     spec, start = _spec(profile, request), _start(profile, request)
     duration_s = _duration_s(load)
-    plan = asyncio.run(plan_profile(site, profile, source=source))
+    plan = os_signals.run(plan_profile(site, profile, source=source))
     desired = Desired(
         fleet=profile.name, phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan, created_at=EPOCH,
         changed_at=EPOCH,
     )  # fmt: skip
     settled = None if request.is_fresh else {lane.lane: lane.replicas for lane in plan.lanes} | start
-    offerings = () if spec.spot else asyncio.run(offerings_now(site, profile.provider))
+    offerings = () if spec.spot else os_signals.run(offerings_now(site, profile.provider))
     runs = []
     for name, seed in [(name, spec.seed + number) for name in policies for number in range(request.seeds)]:
         runs.append(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.slo.wording import explain
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, SloBreachError, UnavailableError
@@ -194,15 +194,7 @@ def _seen(lane: LaneSpec) -> LaneSlo:
 
 def run(spec: LoadSpec, *, on_progress: Callable[[LoadProgress], None]) -> tuple[LoadReport, bool]:
     """Run a load to its end and return its report, and whether Ctrl-C or SIGTERM ended it early."""
-    return asyncio.run(_run(spec, on_progress))
-
-
-async def _run(spec: LoadSpec, on_progress: Callable[[LoadProgress], None]) -> tuple[LoadReport, bool]:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, stop.set)
-    return await run_load(spec, on_progress=on_progress, stop=stop), stop.is_set()
+    return os_signals.run_until_stopped(lambda stop: run_load(spec, on_progress=on_progress, stop=stop))
 
 
 class BackgroundLoad:

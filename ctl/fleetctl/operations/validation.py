@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.config.faults import PlacedFault, place_errors
 from fleetctl.config.profile import ProfileReading, profile_hash
 from fleetctl.core.plan.surge import surge_cautions
@@ -45,7 +45,7 @@ def validate_profile(site: Site, file_or_name: str) -> Validation:
     reading = find_reading(file_or_name)
     if reading.profile is None:
         return _validation(reading, reading.faults)
-    found = asyncio.run(try_planning(site, reading.profile))
+    found = os_signals.run(try_planning(site, reading.profile))
     others = [error for error in found.errors if not isinstance(error, _OF_PROFILES)]
     if others and len(others) == len(found.errors):
         raise others[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.plan.lane_cost import lane_cost_usd_per_hour
 from fleetctl.errors import FleetctlError
 from fleetctl.model.plan import LanePlan, Plan
@@ -112,5 +112,5 @@ def _planned_at(site: Site, profile: Profile, lane: str, count: int) -> LanePlan
         for each in profile.lanes
     )
     capacity = replace(profile.capacity, max_cost_usd_per_hour=None)
-    plan = asyncio.run(plan_profile(site, replace(profile, lanes=lanes, capacity=capacity)))
+    plan = os_signals.run(plan_profile(site, replace(profile, lanes=lanes, capacity=capacity)))
     return plan.lane(lane)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl import os_signals
 from fleetctl.core.drains import NODE, ZONE
 from fleetctl.model.desired import WHOLE_FLEET
 from fleetctl.operations import drains, freezing, interrupting, lifecycle, overrides, replicas
@@ -35,7 +35,7 @@ def up(site: Site, run: RunbookRun, wanted: UpStep) -> None:
     found = fleet_steps.profile_of(wanted, fleet=run.fleet, source=run.source)
     profile = as_brought_up(site, found.profile)
     fleet_steps.refuse_dropped_lanes(site, profile, wanted)
-    plan = asyncio.run(plan_profile(site, profile, source=found.source))
+    plan = os_signals.run(plan_profile(site, profile, source=found.source))
     lifecycle.rehearse_up(site, profile, plan, override_freeze=wanted.override_freeze)
 
 
