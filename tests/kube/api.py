@@ -92,19 +92,26 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type}
         for _ in range(20):
-            async with self.session.request(method, self.url + path, data=data, headers=headers) as response:
-                if response.status in (429, 500, 503):
-                    await SYSTEM_CLOCK.sleep(_AGAIN_S)
-                    continue
-                if response.status == 404:
-                    return None
-                answer: Object = await response.json()
-                if response.status == 409:
-                    return answer  # there is one already, or it is another by now: the next event tells
-                if response.status >= 400:
-                    raise AssertionError(f"{method} {path}: {response.status} {answer.get('message')}")
-                return answer
+            try:
+                async with self.session.request(method, self.url + path, data=data, headers=headers) as response:
+                    if response.status not in (429, 500, 503):
+                        return await _answer_of(response, f"{method} {path}")
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                # Busy, or being restarted. Every call may be made twice, and who makes it has no other: a kubelet whose
+                # renewal of a lease had ended by this lost all its nodes.
+                pass
+            await SYSTEM_CLOCK.sleep(_AGAIN_S)
         raise TimeoutError(f"{method} {path} was refused 20 times")
+
+
+async def _answer_of(response: aiohttp.ClientResponse, call: str) -> Object | None:
+    if response.status == 404:
+        return None
+    answer: Object = await response.json()
+    # Of 409: there is one already, or it is another by now; the next event tells.
+    if response.status >= 400 and response.status != 409:
+        raise AssertionError(f"{call}: {response.status} {answer.get('message')}")
+    return answer
 
 
 async def gathered(*tasks: asyncio.Task[None]) -> None:

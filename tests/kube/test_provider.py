@@ -250,8 +250,7 @@ def test_secrets_are_in_no_pod_and_go_with_it(space: Space) -> None:
             (result,) = await provider.create((request,), resolve_secrets=lambda _: dict(resolved))
             assert result.error is None
         await described(provider, "t-1", lambda node: node.state is NodeState.RUNNING, "it runs")
-        while "hf_very_secret" not in await log(provider):
-            await SYSTEM_CLOCK.sleep(0.2)
+        await printed(provider, "hf_very_secret")
 
     asyncio.run(scenario())
     assert "hf_very_secret" not in str(space.pod("t-1"))
@@ -261,8 +260,15 @@ def test_secrets_are_in_no_pod_and_go_with_it(space: Space) -> None:
     until(lambda: not core.list_namespaced_secret(name).items, "the secret has gone with its pod")
 
 
-async def log(provider: KubernetesProvider) -> str:
-    return (await provider.read_log(owner=OWNER, fleet=FLEET, replica_id="r1", after=None, bytes_max=1000)).text
+async def printed(provider: KubernetesProvider, text: str) -> str:
+    """Return the log of the replica once a text is in it."""
+    end_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+    while text not in (
+        log := (await provider.read_log(owner=OWNER, fleet=FLEET, replica_id="r1", after=None, bytes_max=1000)).text
+    ):
+        assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not printed: {text}; but {log!r}"
+        await SYSTEM_CLOCK.sleep(0.2)
+    return log
 
 
 def test_how_an_engine_ended_is_said_with_its_last_words(space: Space) -> None:
@@ -292,9 +298,7 @@ def test_words_and_variables_reach_the_engine_as_they_are(space: Space) -> None:
         provider = await space.prepared()
         await create(provider, order("t-1", argv=argv, env={"KEPT": "a$$b$(PATH)"}))
         node = await described(provider, "t-1", lambda node: bool(node.host), "it has an address")
-        while "a$$b" not in (printed := await log(provider)):
-            await SYSTEM_CLOCK.sleep(0.2)
-        assert printed == f"$(HOSTNAME)|$$|{node.host}|{{}}|a$$b$(PATH)|"
+        assert await printed(provider, "a$$b$(PATH)|") == f"$(HOSTNAME)|$$|{node.host}|{{}}|a$$b$(PATH)|"
 
     asyncio.run(scenario())
 
