@@ -33,7 +33,7 @@ def fleet_environment(
     """
     engines = [engine_of(name) for name in sorted({lane.engine for lane in plan.lanes})]
     declared = {*provider.capabilities.variables, *(e.program_env for e in engines if e.program_env)}
-    wanted = frozenset(_references(profile, plan, engine_of))
+    wanted = frozenset(references(profile, plan, engine_of))
     inherited = controller_environment(environ, declared=declared)
     variables = {name: environ[name] for name in wanted if environ.get(name)}
     if before is not None:
@@ -43,7 +43,7 @@ def fleet_environment(
     return FleetEnvironment(inherited=inherited, variables=variables)
 
 
-def _references(profile: Profile, plan: Plan, engine_of: Callable[[str], Engine]) -> Iterator[str]:
+def references(profile: Profile, plan: Plan, engine_of: Callable[[str], Engine]) -> Iterator[str]:
     """Yield the names behind `env:` references: the gateway's keys', and those of the engines' own environments."""
     values = [*profile.gateway.api_keys]
     for lane_plan in plan.lanes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.catalogue.kubernetes_rights import NODE_RIGHTS, RIGHTS
 from fleetctl.errors import ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes.connection import NotThereError
@@ -12,19 +13,6 @@ from fleetctl_kubernetes.settings import NAMESPACE
 if TYPE_CHECKING:
     from fleetctl.model.preflight import PlannedNodes
     from fleetctl_kubernetes.connection import ClusterConnection
-
-# What the provider does in its namespace; a Role with these is all that it needs there.
-RIGHTS = (
-    *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
-    *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
-    *((verb, "serviceaccounts") for verb in ("create", "get", "patch", "delete")),
-    *((verb, "secrets") for verb in ("create",)),
-    *((verb, "services") for verb in ("create", "get", "list", "patch", "delete")),
-    *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
-    ("get", "pods/log"),
-)
-# For offerings and for notices; of the whole cluster.
-NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
 
 
 async def judge(connection: ClusterConnection, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import os
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -89,4 +91,5 @@ def _home(pod: Object) -> str:
 
 def base_environment(home: str) -> dict[str, str]:
     """Return what every container has: where programs are found, and a home of its own."""
-    return {"PATH": os.environ["PATH"], "HOME": home, "LANG": "C.UTF-8"}
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": programs, "HOME": home, "LANG": "C.UTF-8"}

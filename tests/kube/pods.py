@@ -14,6 +14,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.api import Object
 from tests.kube.containers import base_environment, environment_of, expanded, passes, port_of, words_of
 from tests.kube.processes import start
+from tests.kube.volumes import mounted, turned, variables_of, with_root
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -61,6 +62,7 @@ class PodWorker:
         self._addresses = addresses
         self.pod = pod
         self.directory = directory
+        self._cluster = directory.parents[1]  # where the cluster's authority and its volumes lie
         self.address = ""
         self._containers = [ContainerState(spec) for spec in pod["spec"]["containers"]]
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,12 +148,15 @@ class PodWorker:
         began_at = _now()
         try:
             variables = await environment_of(self._api, self.pod, container.spec, self.address)
+            mounts = await mounted(self._api, self.pod, container.spec, self.directory, self._cluster)
         except LookupError as exc:
             container.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(exc)}}
             await self._report()
             await SYSTEM_CLOCK.sleep(0.3)
             return await self._once(container) if not self._ending else 1
-        words = words_of(container.spec, variables)
+        variables = {name: turned(value, mounts) for name, value in variables.items()} | variables_of(mounts)
+        words = [turned(word, mounts) for word in words_of(container.spec, variables)]
+        words = with_root(container.spec, words, mounts.values())
         if self._fault() == "CrashLoopBackOff":
             words = ["false"]
         try:

@@ -14,7 +14,7 @@ from fleetctl.model.kubernetes_addition import PROMETHEUS_URL, KubernetesAdditio
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
-from fleetctl.operations.rendering import RenderTarget, render_to
+from fleetctl.operations.rendering import InCluster, RenderTarget, render_to
 
 
 def render(
@@ -36,11 +36,25 @@ def render(
     prometheus: Annotated[
         str, typer.Option("--prometheus", metavar="URL", help="What KEDA reads metrics from.")
     ] = PROMETHEUS_URL,
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", metavar="NAME", envvar="FLEETCTL_KUBE_NAMESPACE", help="Of --target in-cluster."),
+    ] = "default",
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            envvar="FLEETCTL_KUBE_IMAGE",
+            help="Of --target in-cluster: built from the Containerfile.",
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file; or manifests.
 
+    `--target in-cluster` writes the fleet's own controller and gateway instead, which start the engines as pods themselves.
     Beside them the fleet's alerting rules for Prometheus. Prints the files it wrote. The same profile gives the same bytes.
     """
     site = site_of(ctx)
@@ -51,7 +65,15 @@ def render(
         planned = os_signals.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
     chosen = KubernetesAdditions(kinds=frozenset(additions or ()), prometheus_url=prometheus)
     written = render_to(
-        site, found.profile, planned, Path(directory), engine=engine, target=target, additions=chosen, force=force
+        site,
+        found.profile,
+        planned,
+        Path(directory),
+        engine=engine,
+        target=target,
+        additions=chosen,
+        cluster=InCluster(written=found.source.tree, namespace=namespace, image=image),
+        force=force,
     )
     write("".join(f"{path}\n" for path in written))
     Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

@@ -1,6 +1,8 @@
 """`fleetctl up`."""
 
+import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +18,10 @@ from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_sect
 from fleetctl.cli.progress import Progress, confirm, note_cautions, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.core.plan.surge import surge_cautions
+from fleetctl.errors import ConfigError
 from fleetctl.model.desired import Desired
 from fleetctl.model.plan import Plan
+from fleetctl.model.preflight import Finding
 from fleetctl.model.profile import Mode, Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
@@ -29,8 +33,14 @@ from fleetctl.operations.preflight import planned_nodes, preflight, refuse_failu
 from fleetctl.operations.profiles import FoundProfile, as_brought_up, find_with_source
 from fleetctl.operations.readiness import failed_starts, rollout_text
 from fleetctl.operations.site import Site
+from fleetctl.operations.staying import keep, leave
 from fleetctl.units import format_ready, parse_duration_s, parse_usd
 from fleetctl.views.boot import boot_text, coarse_boot_text
+
+_Stay = Annotated[
+    bool, typer.Option("--stay", help="Stay, and keep controller and gateway until SIGTERM: for containers.")
+]
+_LEAVE_S = 12.0  # the gateway lets requests finish for 10 s
 
 
 def up(
@@ -47,6 +57,7 @@ def up(
     yes: Yes = False,
     dry_run: DryRun = False,
     detach: Detach = False,
+    stay: _Stay = False,
     timeout: Timeout = "15m",
     quiet: Quiet = False,
 ) -> None:
@@ -54,8 +65,11 @@ def up(
 
     Doing it again changes nothing. What was set by hand (scale, shed) ends with it. What running replicas are started
     with is rolled out lane by lane, canaries first; a revision that fails is rolled back, and the exit code is 17.
-    Prints the base URL for OpenAI clients, once all is as the profile says. Ctrl-C detaches: the fleet goes on.
+    Prints the base URL for OpenAI clients, once all is as the profile says. Ctrl-C detaches: the fleet goes on. With --stay
+    controller and gateway end with this command, and the replicas go on: the next `up` finds them.
     """
+    if stay and detach:
+        raise ConfigError("--stay and --detach exclude each other", hint="leave one out")
     timeout_s = parse_duration_s(timeout)
     cap = parse_usd(max_cost) if max_cost else None
     site = site_of(ctx)
@@ -79,18 +93,34 @@ def up(
         return
     if not changes.is_applied and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
+    result = _applied(site, found, planned, findings, progress, override_freeze, None if detach or stay else timeout_s)
+    write(f"{found.gateway.url}/v1\n")
+    if stay:
+        _stay(site, found.name, progress)
+    if found.control.mode is Mode.SHADOW:
+        _tell_outdated(site, result.desired, progress)
+
+
+def _applied(  # noqa: PLR0917  # as given to `up`
+    site: Site,
+    found: Profile,
+    planned: Plan,
+    findings: tuple[Finding, ...],
+    progress: Progress,
+    override_freeze: bool,
+    wait_s: float | None,
+) -> lifecycle.UpResult:
+    """Have the fleet as planned, and wait for it where `wait_s` is given."""
     with progress:
         try:
             result = lifecycle.up(site, found, planned, findings=findings, override_freeze=override_freeze)
             progress.note(_CHANGED[result.change].format(fleet=found.name))
-            if not detach:
-                wait_ready(site, result.desired, progress, timeout_s=timeout_s)
+            if wait_s is not None:
+                wait_ready(site, result.desired, progress, timeout_s=wait_s)
         except KeyboardInterrupt:
             _note_detached(site, found.name, progress)
             raise
-    write(f"{found.gateway.url}/v1\n")
-    if found.control.mode is Mode.SHADOW:
-        _tell_outdated(site, result.desired, progress)
+    return result
 
 
 def _show_pending(site: Site, profile: Profile, planned: Plan, changes: PendingChanges, progress: Progress) -> None:
@@ -114,6 +144,17 @@ def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:
     if outdated:
         progress.caution(outdated_line(desired.fleet, outdated))
         raise typer.Exit(EXIT_PENDING)
+
+
+def _stay(site: Site, fleet: str, progress: Progress) -> None:
+    """Keep the fleet's processes until SIGTERM or SIGINT, then end them and no replica."""
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    progress.note(f"{fleet}: kept from here until SIGTERM")
+    keep(site, fleet, waits=leaving.wait)
+    progress.note(f"{fleet}: ending its controller and gateway; its replicas go on")
+    leave(site, fleet, within_s=_LEAVE_S)
 
 
 _CHANGED = {

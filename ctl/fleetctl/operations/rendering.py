@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -14,6 +16,7 @@ from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
 from fleetctl.model.kubernetes_addition import NO_ADDITIONS
 from fleetctl.render.helm import render_helm
+from fleetctl.render.in_cluster import ClusterPlace, render_in_cluster
 from fleetctl.render.kubernetes import kubernetes_files, render_manifests
 from fleetctl.render.kustomize import render_kustomize
 from fleetctl.render.plan import render_plan
@@ -21,12 +24,14 @@ from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fleetctl.model.kubernetes_addition import KubernetesAdditions
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
+    from fleetctl.ports.engine import Engine
     from fleetctl.render.kubernetes import ObjectFile
 
 
@@ -37,12 +42,23 @@ class RenderTarget(StrEnum):
     KUBERNETES = "kubernetes"  # manifests
     KUSTOMIZE = "kustomize"  # the same as a base for overlays
     HELM = "helm"  # the same as a chart
+    IN_CLUSTER = "in-cluster"  # controller and gateway, which make the engines' pods themselves
 
 
+_ObjectTarget = Literal[RenderTarget.KUBERNETES, RenderTarget.KUSTOMIZE, RenderTarget.HELM]
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
 
 
-def render(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InCluster:
+    """What manifests of a fleet's own processes need beside its plan."""
+
+    written: Mapping[str, Any]  # the profile, as its file says it
+    namespace: str
+    image: str
+
+
+def render(  # noqa: PLR0913  # what is written, and for what
     site: Site,
     profile: Profile,
     plan: Plan,
@@ -50,22 +66,25 @@ def render(
     engine: str = "",
     target: RenderTarget = RenderTarget.MACHINES,
     additions: KubernetesAdditions = NO_ADDITIONS,
+    cluster: InCluster | None = None,
 ) -> dict[str, str]:
     """Return every launch file of the plan, and the rules for Prometheus, by relative path.
 
     They are for the profile's engines, or for `engine` everywhere. An emulated lane is rendered for the engine it plays: its
-    header says so. Raises ConfigError, NotFoundError.
+    header says so. RenderTarget.IN_CLUSTER needs `cluster`. Raises ConfigError, NotFoundError.
     """
     installed = plugins.installed(plugins.ENGINES)
     if engine and engine not in installed:
         raise ConfigError(
             f"cannot render for {engine!r}{suggest(engine, installed)}", hint=f"installed: {', '.join(installed)}"
         )
+    if target in (RenderTarget.MACHINES, RenderTarget.IN_CLUSTER) and additions.kinds:
+        chosen = ", ".join(sorted(additions.kinds))
+        raise ConfigError(f"no {chosen} on {target.value}", hint="--with is for --target kubernetes, kustomize or helm")
     if target is RenderTarget.MACHINES:
-        if additions.kinds:
-            chosen = ", ".join(sorted(additions.kinds))
-            raise ConfigError(f"no {chosen} on machines", hint="--with is for --target kubernetes, kustomize or helm")
         files = render_plan(profile, plan, lru_cache(site.engines), override=engine)
+    elif target is RenderTarget.IN_CLUSTER:
+        files = _in_cluster(profile, plan, lru_cache(site.engines), engine, cluster)
     else:
         objects = kubernetes_files(profile, plan, lru_cache(site.engines), override=engine, additions=additions)
         files = _of_target(plan, objects, target)
@@ -73,7 +92,18 @@ def render(
     return dict(sorted(files.items()))
 
 
-def _of_target(plan: Plan, objects: dict[str, ObjectFile], target: RenderTarget) -> dict[str, str]:
+def _in_cluster(
+    profile: Profile, plan: Plan, engine_of: Callable[[str], Engine], engine: str, cluster: InCluster | None
+) -> dict[str, str]:
+    if engine or cluster is None:
+        raise ConfigError(
+            "the engines of a fleet that a cluster keeps are its profile's own", hint="leave --engine out"
+        )
+    place = ClusterPlace(namespace=cluster.namespace, image=cluster.image)
+    return render_in_cluster(profile, plan, engine_of, written=cluster.written, place=place)
+
+
+def _of_target(plan: Plan, objects: dict[str, ObjectFile], target: _ObjectTarget) -> dict[str, str]:
     match target:
         case RenderTarget.KUSTOMIZE:
             return render_kustomize(objects)
@@ -92,6 +122,7 @@ def render_to(  # noqa: PLR0913  # what it writes, where and how
     engine: str = "",
     target: RenderTarget = RenderTarget.MACHINES,
     additions: KubernetesAdditions = NO_ADDITIONS,
+    cluster: InCluster | None = None,
     force: bool = False,
 ) -> list[Path]:
     """Write the launch files below `directory`, each atomically; return their paths, sorted.
@@ -99,7 +130,7 @@ def render_to(  # noqa: PLR0913  # what it writes, where and how
     A file that is there and is not as this wrote it (somebody else's, or changed since) is left alone unless `force`;
     then nothing is written at all. Raises ConfigError naming every such file.
     """
-    files = render(site, profile, plan, engine=engine, target=target, additions=additions)
+    files = render(site, profile, plan, engine=engine, target=target, additions=additions, cluster=cluster)
     try:
         return _write_all(files, directory, force=force)
     except OSError as exc:

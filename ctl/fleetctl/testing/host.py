@@ -159,8 +159,13 @@ class FakeHost:
         return tuple(found for found in self.orphaned if found.fleet not in fleets)
 
     def end_orphaned(self, processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
-        """Forget them."""
+        """Forget them, and let the controllers and gateways among them be gone."""
         del within_s
+        for each in processes:
+            if each.role == "controller":
+                self.controllers.pop(each.fleet, None)
+            elif each.role == "gateway":
+                self.gateways.discard(each.fleet)
         self.orphaned = tuple(each for each in self.orphaned if each not in processes)
         return ()
 

@@ -1,0 +1,18 @@
+"""What a controller whose replicas are pods does in a cluster: the one list that roles grant, and that `doctor` looks through."""
+
+from __future__ import annotations
+
+# In its namespace, as (verb, resource), of a group other than the core as RESOURCE.GROUP: a Role with these is all that it needs there.
+RIGHTS = (
+    *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
+    *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
+    *((verb, "serviceaccounts") for verb in ("create", "get", "patch", "delete")),
+    *((verb, "secrets") for verb in ("create",)),
+    *((verb, "services") for verb in ("create", "get", "list", "patch", "delete")),
+    *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
+    ("get", "pods/log"),
+)
+# For offerings and for notices; of the whole cluster.
+NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
+# To see whether its namespace is there; a Role in that namespace can grant it.
+OWN_NAMESPACE_RIGHT = ("get", "namespaces")

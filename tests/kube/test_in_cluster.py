@@ -1,0 +1,201 @@
+"""Controller and gateway in the cluster, by what `render --target in-cluster` writes: their rights, their pod, its next one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from kubernetes import client
+from openai import OpenAI
+
+from fleetctl.catalogue.kubernetes_rights import NODE_RIGHTS, OWN_NAMESPACE_RIGHT, RIGHTS
+from fleetctl_kubernetes.settings import REPLICA
+from tests.e2e.fleet import Home, free_port
+from tests.kube.cluster import until
+from tests.kube.test_render import kubectl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kube.cluster import TestCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+NAMESPACE = "inside"
+KEY = "sk-of-the-tests"
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+PROFILE = """
+apiVersion: fleetctl/v1
+name: kept
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: emulator
+emulator: {flavour: vllm, startup: 500ms, speed: 4}
+provider: kubernetes
+workload:
+  peak_rps: 2
+  prompt_tokens: {p50: 300, p99: 2000}
+  output_tokens: {p50: 64, p99: 200}
+lanes:
+  short:
+    slo: {ttft: {p99: 1s}, itl: {p99: 90ms}}
+    max_wait: 10s
+    replicas: {min: 1, max: 1}
+capacity: {gpus: [L40S], on_demand: minimum, max_nodes: 4}
+gateway: {host: 0.0.0.0, port: PORT, api_keys: [env:LLM_KEY]}
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def home(cluster: TestCluster, port: int, tmp_path: Path) -> Iterator[Home]:
+    """What the manifests of a fleet were applied from."""
+    root = Path(tempfile.mkdtemp(prefix="fc-"))
+    home = Home(root=root, env={"KUBECONFIG": str(cluster.kubeconfig), "FLEETCTL_KUBE_NAMESPACE": NAMESPACE})
+    cluster.namespace(NAMESPACE)
+    (tmp_path / "kept.yaml").write_text(PROFILE.replace("PORT", str(port)))
+    out = str(tmp_path / "out")
+    home.fleetctl(
+        "render", str(tmp_path / "kept.yaml"), "-o", out, "--target", "in-cluster", "--image", "tests/fleetctl:1"
+    )
+    applied = kubectl(cluster, "apply", "--server-side", "--validate=strict", "-f", f"{out}/in-cluster")
+    assert applied.returncode == 0, applied.stderr
+    yield home
+    kubectl(cluster, "delete", "--wait=false", "-f", f"{out}/in-cluster")
+    cluster.core.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
+    cluster.core.delete_namespace(NAMESPACE)
+    gone = lambda: all(each.metadata.name != NAMESPACE for each in cluster.core.list_namespace().items)  # noqa: E731
+    until(gone, "the namespace has gone", within_s=120)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: TestCluster, home: Home) -> None:
+    user = f"system:serviceaccount:{NAMESPACE}:kept-fleetctl"
+    reviews = client.AuthorizationV1Api(cluster.api)
+
+    def may(verb: str, kind: str, namespace: str = NAMESPACE) -> bool:
+        resource, _, group = kind.partition(".")
+        resource, _, sub = resource.partition("/")
+        wanted = {"verb": verb, "resource": resource, "subresource": sub, "namespace": namespace, "group": group}
+        found = reviews.create_subject_access_review({"spec": {"user": user, "resourceAttributes": wanted}})
+        return bool(found.status.allowed)
+
+    granted = {*RIGHTS, OWN_NAMESPACE_RIGHT, *NODE_RIGHTS}
+    verbs = ("create", "get", "list", "watch", "update", "patch", "delete", "deletecollection")
+    kinds = sorted({kind for _, kind in granted} - {"nodes"})
+    kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims", "events"]
+    kinds += ["roles.rbac.authorization.k8s.io", "deployments.apps", "leases.coordination.k8s.io"]
+    wanted = {(verb, kind) for verb, kind in granted if kind != "nodes"}
+    assert {(verb, kind) for verb in verbs for kind in kinds if may(verb, kind)} == wanted
+    assert {verb for verb in verbs if may(verb, "nodes", namespace="")} == {"list", "watch"}
+    assert not [kind for kind in kinds for verb in verbs if may(verb, kind, namespace="default")]
+
+
+def test_a_fleet_kept_in_the_cluster_answers_and_outlives_its_gateways_pod(
+    cluster: TestCluster, home: Home, port: int
+) -> None:
+    core = cluster.core
+    until(lambda: our_pod(cluster) is not None, "the deployment makes a pod")
+    volume = {
+        "metadata": {"name": "kept-state"},
+        "spec": {
+            "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOncePod"], "hostPath": {"path": "/var/lib/kept"},
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    }  # fmt: skip
+    core.create_persistent_volume(volume)
+    try:
+        # Its Secret is what people make themselves: the container waits for it.
+        core.create_namespaced_secret(
+            NAMESPACE, {"metadata": {"name": "kept-fleetctl-secrets"}, "stringData": {"LLM_KEY": KEY}}
+        )
+        until(lambda: is_ready(cluster), f"the pod is ready:\n{log(cluster)}", within_s=180)
+        assert answer(cluster, port)
+        started = set(engines(cluster))
+        first = our_pod(cluster)
+        core.delete_namespaced_pod(first.metadata.name, NAMESPACE)
+        until(
+            lambda: is_ready(cluster) and our_pod(cluster).metadata.uid != first.metadata.uid, "another", within_s=180
+        )
+        assert answer(cluster, port)
+        assert started & set(engines(cluster)), "the next controller finds the replica that is there"
+        down(cluster, home)
+        until(lambda: engines(cluster) == [], "no engine is left", within_s=120)
+        config_maps = {each.metadata.name for each in core.list_namespaced_config_map(NAMESPACE).items}
+        assert config_maps == {"kube-root-ca.crt", "kept-fleetctl"}
+        services = {each.metadata.name for each in core.list_namespaced_service(NAMESPACE).items}
+        assert services == {"kept-fleetctl"}
+    finally:
+        core.delete_persistent_volume("kept-state")
+
+
+def down(cluster: TestCluster, home: Home) -> None:
+    """Take the fleet down as `kubectl exec` into its pod does: by its state."""
+    state = cluster.directory / "claims" / f"{NAMESPACE}-kept-fleetctl" / "state"
+    assert state.is_dir()
+    Home(root=home.root, env={**home.env, "XDG_STATE_HOME": str(state)}).fleetctl(
+        "down", "kept", "--yes", timeout_s=120
+    )
+
+
+def our_pod(cluster: TestCluster) -> Any:
+    labels = "app.kubernetes.io/name=fleetctl"
+    found = cluster.core.list_namespaced_pod(NAMESPACE, label_selector=labels).items
+    return next((each for each in found if each.metadata.deletion_timestamp is None), None)
+
+
+def is_ready(cluster: TestCluster) -> bool:
+    pod = our_pod(cluster)
+    statuses = (pod.status.container_statuses or []) if pod is not None else []
+    return bool(statuses) and all(each.ready for each in statuses)
+
+
+def engines(cluster: TestCluster) -> list[str]:
+    return sorted(p.metadata.name for p in cluster.core.list_namespaced_pod(NAMESPACE, label_selector=REPLICA).items)
+
+
+def log(cluster: TestCluster) -> str:
+    logs = sorted(cluster.directory.glob("pods/*/fleetctl.log"), key=os.path.getmtime)
+    return logs[-1].read_text(errors="replace")[-3000:] if logs else "no log yet"
+
+
+def answer(cluster: TestCluster, port: int) -> str:
+    """Return what it says; its Service leads to it, and its every address is this machine's."""
+    proxied = cluster.core.connect_get_namespaced_service_proxy_with_path
+    until(lambda: "ok" in healthy(proxied), "the service leads to the gateway")
+    url = f"http://127.0.0.1:{port}/v1"
+    with OpenAI(base_url=url, api_key=KEY, max_retries=20, timeout=30) as openai:
+        found = openai.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hello"}], max_tokens=8
+        )
+    assert found.usage is not None
+    assert found.usage.completion_tokens == 8
+    return str(found.choices[0].message.content)
+
+
+def healthy(proxied: Any) -> str:
+    try:
+        return str(proxied("kept-fleetctl:http", NAMESPACE, "health"))
+    except client.ApiException as exc:
+        return str(exc.body)
+
+
+def test_what_is_written_runs_without_rights_on_its_machine(cluster: TestCluster, home: Home, tmp_path: Path) -> None:
+    written = yaml.safe_load_all((tmp_path / "out/in-cluster/fleetctl.yaml").read_text())
+    pod = next(each for each in written if each["kind"] == "Deployment")["spec"]["template"]
+    namespace = cluster.core.read_namespace(NAMESPACE)
+    labels = {**(namespace.metadata.labels or {}), "pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.core.patch_namespace(NAMESPACE, {"metadata": {"labels": labels}})
+    body = {"metadata": {"name": "tried", **pod["metadata"]}, "spec": pod["spec"]}
+    cluster.core.create_namespaced_pod(NAMESPACE, body, dry_run="All")
+    body["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(client.ApiException, match="restricted"):
+        cluster.core.create_namespaced_pod(NAMESPACE, body, dry_run="All")
