@@ -196,7 +196,7 @@ def test_a_parser_that_no_engine_has_is_refused_with_the_nearest_one(engine: str
     assert error.key == ("lanes", "short", "launch", name)
     assert not list(serving_errors(pinned, load_engine, is_consulted=True))
     names: dict[str, Any] = dict.fromkeys(load_engine(engine).capabilities.parser_names[name])
-    for known in names:
+    for known in (*names, "none"):
         right = replace(base, engine=engine, launch=replace(base.launch, **cast("dict[str, Any]", {name: known})))
         assert not list(serving_errors(right, load_engine))
 

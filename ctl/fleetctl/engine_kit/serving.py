@@ -60,7 +60,7 @@ def serving_errors(
         pinned = getattr(lane.launch, name)
         plugin = any(plain(word).endswith("-parser-plugin") for word in lane.launch.extra_args)
         dialects = has.tool_call_parsers if name == "tool_call_parser" else has.reasoning_parsers
-        names = registered | dialects.keys()
+        names = registered | dialects.keys() | {"none"}
         if pinned and pinned not in names and not plugin:
             yield ConfigError(
                 f"lane {lane.name}: {engine.name} has no {name} {pinned!r}{suggest(pinned, names)}",
