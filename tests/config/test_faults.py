@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from fleetctl.config.profile import load_profile, parse_profile
 from fleetctl.config.use_cases import starter
@@ -245,6 +245,7 @@ _trees = st.recursive(
 )
 
 
+@example(key="lanes", tree={"\r": {}, "short": {}})
 @given(
     key=st.sampled_from(["model", "engine", "workload", "slo", "lanes", "capacity", "control", "gateway"]), tree=_trees
 )

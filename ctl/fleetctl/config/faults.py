@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ConfigError, KeyPath, joined
+from fleetctl.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,7 +76,7 @@ def place_faults(faults: Iterable[ProfileFault], source: ProfileSource) -> tuple
                     file=source.name,
                     line=fault.line or source.line_of(fault.path),
                     key=spell_path(fault.path),
-                    reason=fault.message,
+                    reason=printable(fault.message),  # some quote the file: one fault is one line
                 )
                 for fault in faults
             }
