@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from typing import Annotated, TextIO
@@ -76,6 +77,8 @@ def open_tui(site: Site, fleet: str, *, readonly: bool = False, is_ascii: bool =
         is_readonly=readonly or site.is_readonly,
         is_ascii=is_ascii,
     )
-    os_signals.run(app.run_async())
+    # A request to end ends Textual too: the terminal is given back as it was.
+    with os_signals.taking({signal.SIGTERM: SystemExit, signal.SIGHUP: SystemExit}):
+        os_signals.run(app.run_async())
     if app.return_code:
         raise typer.Exit(EXIT_BUG)  # Textual has shown the traceback
