@@ -29,7 +29,7 @@ class _Kind(NamedTuple):
 def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
     """Return one, two, four ... of each kind of GPU, up to what its largest node has."""
     largest: dict[_Kind, int] = defaultdict(int)
-    there: dict[tuple[str, str], int] = defaultdict(int)  # by product and zone, of both markets
+    there: dict[str, int] = defaultdict(int)  # by product, of all zones and both markets: a lane takes from all of them
     notices: dict[_Kind, float] = {}
     for node in nodes:
         labels, count = node["metadata"].get("labels", {}), _gpus(node)
@@ -39,13 +39,13 @@ def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
         zone = labels.get(kubernetes_nodes.ZONE, ANY_ZONE)
         kind = _Kind(labels.get(kubernetes_nodes.PRODUCT, "gpu"), labels.get(kubernetes_nodes.REGION, ""), zone, market)
         largest[kind] = max(largest[kind], count)
-        there[kind.product, zone] += count
+        there[kind.product] += count
         notices[kind] = notice_s
     known = tuple(load_catalogue().gpus)
     return tuple(
         offering
         for kind, most in sorted(largest.items())
-        for offering in _shares(kind, most, there[kind.product, kind.zone], notices[kind], known)
+        for offering in _shares(kind, most, there[kind.product], notices[kind], known)
     )
 
 

@@ -68,19 +68,19 @@ async def _may(connection: ClusterConnection, verb: str, what: str, namespace: s
 
 def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
     """Return whether the cluster has the GPUs in all; what others hold of them shows when pods are scheduled."""
-    wanted: dict[tuple[str, str], int] = {}
-    there: dict[tuple[str, str], int] = {}
+    wanted: dict[str, int] = {}
+    there: dict[str, int] = {}
     for each in nodes:
-        pool = (each.offering.gpu, each.offering.zone)
-        wanted[pool] = wanted.get(pool, 0) + each.count * each.gpu_count
-        there[pool] = each.offering.pool_gpus or 0
+        gpu = each.offering.gpu
+        wanted[gpu] = wanted.get(gpu, 0) + each.count * each.gpu_count
+        there[gpu] = each.offering.pool_gpus or 0
     short = [
-        f"{count} {pool[0]} in {pool[1]} are to be had by the plan, and its nodes have {there[pool]}"
-        for pool, count in wanted.items()
-        if count > there[pool]
+        f"{count} {gpu} are to be had by the plan, and the cluster's nodes have {there[gpu]}"
+        for gpu, count in wanted.items()
+        if count > there[gpu]
     ]
     if short:
         hint = "pods beyond them stay Pending until nodes are added: plan fewer, or let a cluster autoscaler add them"
         return Finding(name="GPUs", verdict=Verdict.WARN, detail="; ".join(short), hint=hint)
-    shown = ", ".join(f"{wanted[pool]} of {there[pool]} {pool[0]} in {pool[1]}" for pool in wanted)
+    shown = ", ".join(f"{wanted[gpu]} of {there[gpu]} {gpu}" for gpu in wanted)
     return Finding(name="GPUs", verdict=Verdict.OK, detail=shown)

@@ -79,7 +79,7 @@ def test_more_gpus_than_are_there_are_refused_with_figures(fleetctl: Callable[..
         ran = on(gpu_machine(2), fleetctl, command, file)
         assert ran.code == 4
         assert "the lanes take 4x H100 in all (short 3 replicas of 1, long 1 replica of 1)" in ran.err
-        assert "this machine has 2" in ran.err
+        assert "only 2 are there" in ran.err
 
 
 def test_another_gpu_than_the_machine_has_is_refused_with_what_is_there(fleetctl: Callable[..., Ran]) -> None:

@@ -60,7 +60,7 @@ def test_a_machine_whose_gpus_are_all_taken_has_no_room_either(gpus: int, tensor
     share = replace(lane.offering, pool_gpus=gpus, gpu_count=tensor_parallel)
     full = replace(plan, lanes=(replace(lane, offering=share, tensor_parallel=tensor_parallel),))
     (caution,) = surge_cautions(capped(8), full)
-    assert caution.startswith(f"lane short has no room to surge in a rollout, at this machine's {gpus} L40S: ")
+    assert caution.startswith(f"lane short has no room to surge in a rollout, at all {gpus} L40S that are there: ")
     roomy = replace(full, lanes=(replace(full.lanes[0], offering=replace(share, pool_gpus=3 * tensor_parallel)),))
     assert surge_cautions(capped(8), roomy) == ()
 

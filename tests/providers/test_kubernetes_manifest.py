@@ -74,6 +74,12 @@ def test_offerings_are_shares_of_what_nodes_have_by_product_zone_and_market() ->
     assert {each.notice_s for each in sold if each.market is Market.SPOT} == {120.0}
 
 
+def test_a_lane_may_take_the_gpus_of_all_zones() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+    sold = offerings_of(node(8, labels | {"topology.kubernetes.io/zone": zone}) for zone in "abc")
+    assert {(each.zone, each.pool_gpus) for each in sold} == {(zone, 24) for zone in "abc"}
+
+
 @pytest.mark.parametrize(
     ("product", "name"),
     [

@@ -1,4 +1,4 @@
-"""Whether what lanes take together is there, where they share the GPUs of one machine."""
+"""Whether what lanes take together is there, where they share the GPUs of one machine or of one cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GpuDemand:
 
 
 def lacking_gpus(demands: Iterable[GpuDemand]) -> InfeasiblePlanError | None:
-    """Return the error of lanes that take more GPUs of a machine than it has; None: they fit."""
+    """Return the error of lanes that take more GPUs than are there; None: they fit."""
     shared: dict[str, list[GpuDemand]] = defaultdict(list)
     there: dict[str, int] = {}
     for demand in demands:
@@ -47,7 +47,7 @@ def _too_few(gpu: str, there: int, takers: Sequence[GpuDemand]) -> InfeasiblePla
     needed = sum(demand.gpus for demand in takers)
     parts = ", ".join(f"{each.lane} {format_count(each.replicas, 'replica')} of {each.gpus_each}" for each in takers)
     return InfeasiblePlanError(
-        f"the lanes take {needed}x {gpu} in all ({parts}), and this machine has {there}",
+        f"the lanes take {needed}x {gpu} in all ({parts}), and only {there} are there",
         hint="lower the lanes' minima or the peak, relax their promises, quantise the model, or plan fewer lanes",
         key=("lanes",),
     )

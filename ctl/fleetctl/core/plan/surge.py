@@ -68,12 +68,12 @@ def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]]) -> str:
 
 
 def _machine_over(lanes: list[tuple[LanePlan, int]]) -> str:
-    """Return the machine whose GPUs so many replicas of these lanes are over; empty: none."""
+    """Return the GPUs that so many replicas of these lanes are over; empty: none."""
     taken: Counter[tuple[str, int]] = Counter()
     for lane, count in lanes:
         if lane.offering.pool_gpus is not None:
             taken[lane.offering.gpu, lane.offering.pool_gpus] += count * lane.gpus_each_node
-    return next((f"this machine's {there} {gpu}" for (gpu, there), count in taken.items() if count > there), "")
+    return next((f"all {there} {gpu} that are there" for (gpu, there), count in taken.items() if count > there), "")
 
 
 def _remedy(cap: str) -> str:
