@@ -148,6 +148,9 @@ class FakeGateway:
     def is_beating(self) -> bool:
         return self.stalled_at is None
 
+    def lost_s(self) -> float:
+        return 0.0
+
     def start(self, desired: Desired) -> int:
         assert not self.is_alive(), "a second gateway was started"
         assert desired.fleet == FLEET

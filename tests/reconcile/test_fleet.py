@@ -69,6 +69,32 @@ def test_a_gateway_without_a_heartbeat_is_left_to_whoever_tells_waiting_from_han
     assert of_kind(decide(worlds.one_lane(2), hung, memory), StopGateway)
 
 
+def ended_after_s(*, lost_share: float) -> int | None:
+    """Return after how many seconds a gateway that beats and answers nothing is ended, where so much of each says nothing."""
+    fleet, memory = worlds.one_lane(2), replace(PLANNED, gateway_started_at=at(0))
+    for second in range(120):
+        silent = replace(without_gateway(*TWO, alive=True, now_s=3600 + second), gateway_lost_s=lost_share)
+        decision = decide(fleet, silent, memory)
+        memory = decision.memory
+        if of_kind(decision, StopGateway):
+            return second
+    return None
+
+
+def test_a_silent_gateway_is_ended_for_the_time_in_which_it_could_have_answered():
+    assert ended_after_s(lost_share=0.0) == 15
+    assert ended_after_s(lost_share=0.75) == 60
+    assert ended_after_s(lost_share=1.0) is None
+    # More may be found lost than went by since the last look: what was counted before is taken back, and no more.
+    assert ended_after_s(lost_share=3.0) is None
+
+
+def test_a_gateway_that_died_is_missing_for_all_the_time():
+    gone = replace(without_gateway(*TWO), gateway_lost_s=1.0)
+    decision = decide(worlds.one_lane(2), gone, replace(PLANNED, gateway_missing_since=at(3590)))
+    assert decision.memory.gateway_missing_since == at(3590)
+
+
 def test_going_down_drains_what_serves_ends_the_rest_and_the_gateway_last():
     fleet = worlds.one_lane(2, phase=DesiredPhase.DOWN)
     first = decide(fleet, observation(observed("r1", in_flight=2), observed("r2", STATE.BOOTING)), PLANNED)

@@ -79,6 +79,9 @@ class TortureGateway:
     def is_beating(self) -> bool:
         return True
 
+    def lost_s(self) -> float:
+        return 0.0
+
     def start(self, desired: Desired) -> int:
         if self.is_alive():
             raise UnavailableError("a gateway holds the lock")

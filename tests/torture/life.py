@@ -261,7 +261,7 @@ class LifeBorder:
 
     def __getattr__(self, name: str) -> Any:  # whatever the target has
         found = getattr(self._target, name)
-        if name in ("stall", "is_alive", "is_beating", "watch", "release_port", "answers"):
+        if name in ("stall", "is_alive", "is_beating", "lost_s", "watch", "release_port", "answers"):
             return found
         if name == "start":
             return self._started(found)

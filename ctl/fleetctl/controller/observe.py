@@ -86,6 +86,7 @@ class Observer:
             at=now,
             gateway_stall=str(stall or ""),
             gateway_beating=self._world.gateway_host.is_beating(),
+            gateway_lost_s=self._world.gateway_host.lost_s(),
             listing_ok=self._listing.is_current,
             listing_failed=self._listing.has_failed,
             listing_partial=self._listing.is_partial,

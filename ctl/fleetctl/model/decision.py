@@ -372,7 +372,7 @@ class Memory:
     offerings: dict[str, OfferingRecord] = field(default_factory=dict)  # Offering.key -> how long its nodes last
     taken: tuple[str, ...] = ()  # living replicas whose loss `offerings` counts already
     settled_since: datetime | None = None  # going down: nothing is known to be left, and no listing shows it, since
-    gateway_missing_since: datetime | None = None  # it does not answer since
+    gateway_missing_since: datetime | None = None  # no answer since; later by the time in which none could come
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next
     rollout: Rollout | None = None  # the newest; None: of a fleet from before there were any

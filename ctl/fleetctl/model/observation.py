@@ -134,6 +134,9 @@ class Observation:
     gateway_alive: bool = False  # its process holds gateway.lock, or was just started
     gateway_stall: str = ""  # what keeps its process from progressing: "stopped", "hung"
     gateway_beating: bool = True  # its heartbeats come; if not, only a stall ends it: it may wait for a processor
+    gateway_lost_s: float = (
+        0.0  # of the time since the last one, in which silence says nothing: it was busy, or starved
+    )
     refused: dict[str, str] = field(
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider

@@ -95,6 +95,14 @@ class GatewayHost(Protocol):
         """Whether its signs of life came lately, as `stall` saw them; True where it leaves none."""
         ...
 
+    def lost_s(self) -> float:
+        """Return how many seconds since the last call say nothing about its silence; called every tick.
+
+        In them it computed, or it or this process was kept waiting for a processor or the disk; a wait that began before
+        counts whole at its end. 0.0: not known.
+        """
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; repeated every tick."""
         ...

@@ -14,6 +14,7 @@ from fleetctl.environment import gateway_environment
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log_or_discard
 from fleetctl_host_local.activity import is_stopped
+from fleetctl_host_local.answering_time import AnsweringTime
 from fleetctl_host_local.exit_watch import ExitWatch
 from fleetctl_host_local.heartbeat import StallWatch
 from fleetctl_host_local.inheritance import inherited_sockets, to_inherit
@@ -60,6 +61,7 @@ class GatewayProcess:
         self._listener = _inherited(environ)
         self._exit_watch = ExitWatch()
         self._stall_watch = StallWatch(self._lock)
+        self._answering_time = AnsweringTime()
 
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; to be repeated, as gateways change."""
@@ -77,6 +79,10 @@ class GatewayProcess:
     def is_beating(self) -> bool:
         """Whether the gateway leaves its signs of life, or is of a version that leaves none."""
         return self._stall_watch.is_beating
+
+    def lost_s(self) -> float:
+        """Return how much of the time since the last call it, or this process, spent at work or waiting for a processor."""
+        return self._answering_time.lost_s(self._pid() or 0, self._clock.monotonic_s())
 
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""

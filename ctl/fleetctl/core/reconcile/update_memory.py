@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import absence_counts
@@ -40,9 +41,16 @@ def update_memory(observation: Observation, memory: Memory, now: datetime) -> Me
         orphaned_since=_since(memory.orphaned_since, orphaned_nodes, now),
         unhealthy_count={r.record.id: n for r in replicas if (n := counts.get(r.record.id, 0))} if counts else counts,
         unhealthy_since=_since(memory.unhealthy_since, failing, now),
-        gateway_missing_since=None if answered else memory.gateway_missing_since or now,
+        gateway_missing_since=None if answered else _missing_since(observation, memory, now),
         gateway_starts=0 if answered else memory.gateway_starts,
     )
+
+
+def _missing_since(observation: Observation, memory: Memory, now: datetime) -> datetime:
+    """Return since when the gateway does not answer; one that lives has no time counted in which it could not have."""
+    since = memory.gateway_missing_since or now
+    lost = timedelta(seconds=observation.gateway_lost_s if observation.gateway_alive else 0.0)
+    return min(now, since + lost)
 
 
 def _since(known: dict[str, datetime], now_true: Iterable[str], now: datetime) -> dict[str, datetime]:
