@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeProcess
-from fleetctl_local import kernel, logs, shared_memory, spawn, temporary_files
+from fleetctl_local import kernel, logs, priority, shared_memory, spawn, temporary_files
 from fleetctl_local.cpus import pick_cpus, share_environment
 from fleetctl_local.gpu_choice import pick_gpus
 from fleetctl_local.oom_kills import oom_kills
@@ -187,6 +187,8 @@ class Nodes:
             temporary_files.remove(draft.temporary)
             self._registry.remove(request.token)
             raise
+        if draft.shares_cpus:
+            priority.put_behind(leader.pid)
         return self._registry.note(replace(draft, leader=leader))
 
     def _picked_gpus(self, request: NodeRequest) -> tuple[Gpu, ...]:

@@ -59,6 +59,12 @@ def engine_pid(owner: str, replica_id: str) -> int:
     return next(pid for pid in tagged_pids(owner, {"FLEETCTL_REPLICA": replica_id}) if os.getsid(pid) == pid)
 
 
+def autogroup_niceness(pid: int) -> str | None:
+    """Return it as the kernel says it; None: it has no autogroups, or they are turned off."""
+    path = Path(f"/proc/{pid}/autogroup")
+    return next(iter(path.read_text().split()[2:]), None) if path.exists() else None
+
+
 @given(
     count=st.integers(1, 64),
     parts=st.integers(1, 80),
@@ -168,6 +174,26 @@ async def test_what_needs_no_share_runs_anywhere(owner: str) -> None:
         pid = engine_pid(owner, node.replica_id)
         assert os.sched_getaffinity(pid) == os.sched_getaffinity(0)
         assert "KV_CACHE_SPACE" not in kernel.environment(pid)
+
+
+@pinned
+async def test_engines_on_shared_cpus_go_behind_the_gateway_for_a_processor(owner: str) -> None:
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    await created(LocalProvider(gpus=gpus(0)), replace(order(owner, "r1"), argv=(sys.executable, "-c", child)))
+    nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    async with asyncio.timeout(20):
+        while len(processes := tagged_pids(owner, {"FLEETCTL_REPLICA": "r1"})) < 2:
+            await SYSTEM_CLOCK.sleep(0.02)
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in processes] == [nice, nice]
+    assert autogroup_niceness(engine_pid(owner, "r1")) in ("10", None)
+
+
+@pinned
+async def test_engines_with_gpus_or_no_share_keep_their_priority(owner: str) -> None:
+    await created(LocalProvider(gpus=gpus(0)), order(owner, "r1", share=None))
+    await created(LocalProvider(gpus=gpus(2)), order(owner, "r2"))
+    for replica_id in ("r1", "r2"):
+        assert os.getpriority(os.PRIO_PROCESS, engine_pid(owner, replica_id)) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 @pinned
