@@ -1,0 +1,27 @@
+"""One cloud for each test that wants one: it starts in two seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.aws.cloud.client import running_cloud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.aws.cloud.client import Cloud
+
+
+@pytest.fixture(scope="module")
+def shared_cloud() -> Iterator[Cloud]:
+    with running_cloud() as running:
+        yield running
+
+
+@pytest.fixture
+def cloud(shared_cloud: Cloud) -> Cloud:
+    """The module's cloud, behaving again as at its start and with nothing running."""
+    shared_cloud.control("POST", "reset")
+    return shared_cloud
