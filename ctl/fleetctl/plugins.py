@@ -7,12 +7,14 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from fleetctl.core.provider_settings import setting_faults
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from fleetctl.model.provider_setting import SettingValue
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import Host
     from fleetctl.ports.policy import Policy
@@ -48,6 +50,19 @@ def load(group: str, name: str) -> object:
 def load_provider(name: str) -> Provider:
     """Return a new instance of the provider. Raises NotFoundError listing those installed."""
     return cast("Provider", load(PROVIDERS, name))
+
+
+def configured(provider: Provider, settings: Mapping[str, SettingValue]) -> Provider:
+    """Return a provider that works by a profile's settings. Raises ConfigError where it takes no such."""
+    capability = provider.capabilities.settings
+    declared = capability.declared if capability is not None else ()
+    for name, fault in setting_faults(provider.name, declared, settings):
+        raise ConfigError(
+            f"provider.{name}: {fault}",
+            hint="the package of that provider has changed: mend the profile, or install the one it was written for",
+            key=("provider", name),
+        )
+    return capability.configured(settings) if capability is not None and settings else provider
 
 
 def load_engine(name: str) -> Engine:

@@ -155,7 +155,7 @@ class ClusterConnection:
             _refuse_unknown(self._settings.kubeconfig or None, self._settings.context)
             raise CredentialsError(
                 f"no cluster to work in: {exc}",
-                hint="set KUBECONFIG, and FLEETCTL_KUBE_CONTEXT where another than its current context is meant",
+                hint="name a kubeconfig (provider.kubeconfig, or KUBECONFIG), and where another than its current context is meant that too (provider.context, or FLEETCTL_KUBE_CONTEXT)",
             ) from exc
         configuration.retries = False  # what is tried again is the controller's to decide
         configuration.connection_pool_maxsize = 16
@@ -184,7 +184,7 @@ def _refuse_unknown(files: str | None, context: str) -> None:
     if context and context not in names:
         raise CredentialsError(
             f"the kubeconfig has no context {context}{suggest(context, names)}",
-            hint=f"name one in {CONTEXT}: {', '.join(names)}",
+            hint=f"name one in provider.context, or {CONTEXT}: {', '.join(names)}",
         )
 
 

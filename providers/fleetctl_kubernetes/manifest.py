@@ -128,7 +128,8 @@ def _command(request: NodeRequest, image: str) -> Object:
         return {"image": container.image, **entrypoint, "args": _literals(container.args)}
     if not image:
         raise ProviderError(
-            f"{request.replica_id}: its engine names no container image", hint=f"set {IMAGE} to one that holds it"
+            f"{request.replica_id}: its engine names no container image",
+            hint=f"name one that holds it: provider.image, or {IMAGE}",
         )
     program, *arguments = request.argv
     # An engine of this interpreter's packages is started by the image's interpreter.

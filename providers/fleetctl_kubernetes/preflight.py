@@ -32,7 +32,7 @@ async def _namespace(connection: ClusterConnection) -> Finding:
     try:
         found = await connection.read("CoreV1Api", "read_namespace", name)
     except NotThereError:
-        hint = f"kubectl create namespace {name}, or name another in {NAMESPACE}"
+        hint = f"kubectl create namespace {name}, or name another: provider.namespace, or {NAMESPACE}"
         return Finding(name="namespace", verdict=Verdict.FAIL, detail=f"{name} does not exist", hint=hint)
     except ProviderError as exc:
         hint = "whether pods can be made there shows once they are ordered"

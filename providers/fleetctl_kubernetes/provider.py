@@ -21,6 +21,7 @@ from fleetctl_kubernetes.settings import (
     MANAGER,
     OWNER,
     REPLICA,
+    SETTINGS,
     VARIABLES,
     ClusterSettings,
     fleet_labels,
@@ -30,10 +31,13 @@ from fleetctl_kubernetes.settings import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node, NodeRequest, Notice
     from fleetctl.model.preflight import Finding, PlannedNodes
+    from fleetctl.model.provider_setting import SettingValue
     from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import ResolveSecrets
 
@@ -45,13 +49,14 @@ _LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
 
 
 class KubernetesProvider:
-    """Implements ports.Provider, SharedResources, Preflight and NodeLogs; its events are PodEvents.
+    """Implements ports.Provider, ProviderSettings, SharedResources, Preflight and NodeLogs; its events are PodEvents.
 
     A node's id is its pod's name, which follows from the order's token: the API server itself refuses a second one. Any
     number of processes may use it on the same nodes.
     """
 
     name = "kubernetes"
+    declared = SETTINGS
 
     def __init__(self, clock: Clock | None = None, *, settings: ClusterSettings | None = None) -> None:
         self._clock = clock or SYSTEM_CLOCK
@@ -66,8 +71,13 @@ class KubernetesProvider:
             offerings_deadline_s=30.0, preflight_deadline_s=30.0, create_deadline_s=90.0, create_settles_s=25.0,
         )  # fmt: skip
         self.capabilities = ProviderCapabilities(
-            batch_max=_BATCH_MAX, events=self._events, shared=self, preflight=self, logs=self, variables=VARIABLES
-        )
+            batch_max=_BATCH_MAX, events=self._events, shared=self, preflight=self, logs=self, settings=self,
+            variables=VARIABLES,
+        )  # fmt: skip
+
+    def configured(self, given: Mapping[str, SettingValue]) -> KubernetesProvider:
+        """Return a provider that works where a profile says, else where the environment does."""
+        return KubernetesProvider(self._clock, settings=self._settings.changed_by(given))
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return shares of the GPUs that the cluster's nodes have, which cost nothing more."""

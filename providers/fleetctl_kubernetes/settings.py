@@ -5,7 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.model.provider_setting import ProviderSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fleetctl.model.provider_setting import SettingValue
 
 KUBECONFIG = "KUBECONFIG"
 CONTEXT = "FLEETCTL_KUBE_CONTEXT"
@@ -23,6 +31,39 @@ _PREFIX = "fleetctl.dev/"
 OWNER, FLEET, LANE, REPLICA = (_PREFIX + name for name in ("owner", "fleet", "lane", "replica"))
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
 
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+SETTINGS = (
+    ProviderSetting(
+        name="kubeconfig",
+        description="The kubeconfig, an absolute path, or several with colons between them. Unset: KUBECONFIG, else "
+        "~/.kube/config, else in a pod its service account.",
+        pattern=r"(/|~/)\S.*",
+        form="an absolute path, such as ~/.kube/config",
+        variable=KUBECONFIG,
+        is_place=True,
+    ),
+    ProviderSetting(
+        name="context",
+        description="The kubeconfig's context. Unset: FLEETCTL_KUBE_CONTEXT, else the current one.",
+        variable=CONTEXT,
+        is_place=True,
+    ),
+    ProviderSetting(
+        name="namespace",
+        description="The namespace of its pods, which has to exist. Unset: FLEETCTL_KUBE_NAMESPACE, else the context's.",
+        pattern=_DNS_LABEL,
+        form="a namespace's name, such as llm",
+        variable=NAMESPACE,
+        is_place=True,
+    ),
+    ProviderSetting(
+        name="image",
+        description="The image for engines whose package names none, as the emulator. New pods get a changed one. "
+        "Unset: FLEETCTL_KUBE_IMAGE.",
+        variable=IMAGE,
+    ),
+)
+
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 _DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")  # of a Service, the strictest
@@ -30,7 +71,7 @@ _DNS_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")  # of a Service, the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What the environment says of where to work. Empty: as kubectl would without it."""
+    """Where to work, as the profile or the environment says. Empty: as kubectl would without it."""
 
     kubeconfig: str = ""  # one file, or several as kubectl takes them
     context: str = ""
@@ -47,6 +88,13 @@ class ClusterSettings:
             namespace=read(NAMESPACE, ""),
             image=read(IMAGE, ""),
         )
+
+    def changed_by(self, given: Mapping[str, SettingValue]) -> ClusterSettings:
+        """Return these with what a profile says in their place."""
+        named = {name: str(value) for name, value in given.items()}
+        if named.get("kubeconfig"):
+            named["kubeconfig"] = ":".join(os.path.expanduser(each) for each in named["kubeconfig"].split(":"))  # noqa: PTH111  # several
+        return replace(self, **named)
 
 
 def label_value(text: str) -> str:

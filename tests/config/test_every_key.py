@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-SCHEMA = json_schema()
+SCHEMA = json_schema(providers={})  # the language's own keys; what providers declare is theirs
 TRACE = "trace.csv"
 SAMPLE: dict[str, Any] = {
     "apiVersion": "fleetctl/v1",
@@ -157,6 +157,9 @@ PROBES: dict[str, Probe] = {
     "engine.version": Probe(value="0.31.0", effect=launch_digests, base={"engine": {"kind": "vllm"}}),
     "engine.executable": Probe(value="/opt/old/bin/vllm", effect=commands, base={"engine": {"kind": "vllm"}}),
     "provider": Probe(value="aws", effect=status, is_refused=True),
+    "provider.kind": Probe(value="elsewhere", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
+    # Which settings there are is its provider's: the local one has none (test_provider_settings has what they do).
+    "provider.*": Probe(value="x", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
     "workload.peak_rps": Probe(value=60, effect=plan_or_refusal),
     "workload.prompt_tokens.p50": Probe(value=700, effect=plan_or_refusal),
     "workload.prompt_tokens.p99": Probe(value=4000, effect=plan_or_refusal),
@@ -301,11 +304,10 @@ def leaves(node: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[s
         for choice in node["anyOf"]:
             if choice.get("type") != "null":
                 yield from leaves(choice, path)
-    elif "properties" in node:
-        for key, child in node["properties"].items():
+    elif "properties" in node or "patternProperties" in node:
+        for key, child in node.get("properties", {}).items():
             yield from leaves(child, (*path, key))
-    elif "patternProperties" in node:
-        for child in node["patternProperties"].values():
+        for child in node.get("patternProperties", {}).values():
             yield from leaves(child, (*path, "*"))
     else:
         yield path

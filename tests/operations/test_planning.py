@@ -12,6 +12,7 @@ import pytest
 from fleetctl import plugins
 from fleetctl.errors import ConfigError, ThrottledError
 from fleetctl.model.profile import LaunchOverrides
+from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.planning import offerings_now, plan_profile
 from fleetctl.plugins import load_engine
@@ -48,7 +49,7 @@ def throttled(refusals: int) -> tuple[Site, FakeSite, ThrottlingProvider]:
 
 async def test_a_throttled_provider_is_asked_again_when_it_says() -> None:
     site, fakes, provider = throttled(3)
-    response = asyncio.create_task(offerings_now(site, "fake"))
+    response = asyncio.create_task(offerings_now(site, ProviderChoice(name="fake")))
     await fakes.clock.advance(4.0)
     assert not response.done()
     await fakes.clock.advance(2.0)
@@ -57,7 +58,7 @@ async def test_a_throttled_provider_is_asked_again_when_it_says() -> None:
 
 async def test_a_provider_that_throttles_for_a_minute_is_given_up() -> None:
     site, fakes, _ = throttled(1000)
-    response = asyncio.create_task(offerings_now(site, "fake"))
+    response = asyncio.create_task(offerings_now(site, ProviderChoice(name="fake")))
     await fakes.clock.advance(61.0)
     with pytest.raises(ThrottledError, match="asked too often"):
         await response

@@ -11,6 +11,7 @@ import pytest
 from fleetctl.errors import CredentialsError, NotFoundError, ProviderError, ThrottledError
 from fleetctl.model.node import ProviderPace
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.operations import lifecycle
 from fleetctl.operations.lifecycle import Change
 from fleetctl.operations.preflight import planned_nodes, preflight, provider_findings
@@ -98,7 +99,7 @@ def test_a_preflight_that_is_late_is_a_finding_and_not_waited_for(site, fakes):
 
 
 def test_a_provider_that_is_not_installed_is_a_finding_for_doctor(site):
-    (finding,) = asyncio.run(provider_findings(site, "zeta", ()))
+    (finding,) = asyncio.run(provider_findings(site, ProviderChoice(name="zeta"), ()))
     assert finding.verdict is Verdict.WARN
     assert "zeta" in finding.detail
     with pytest.raises(NotFoundError):  # what is to be brought up needs it

@@ -31,7 +31,7 @@ def test_a_context_that_does_not_exist_is_named_with_those_that_do(tmp_path: Pat
     kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config, "contexts": contexts}))
     error = refused(kubeconfig, "stagin")
     assert "no context stagin" in error.message
-    assert error.hint == "name one in FLEETCTL_KUBE_CONTEXT: prod, staging"
+    assert error.hint == "name one in provider.context, or FLEETCTL_KUBE_CONTEXT: prod, staging"
 
 
 def test_a_kubeconfig_that_is_not_there_is_said_first(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_another_profile_is_another_pod() -> None:
     ("of", "cluster", "engine", "message"),
     [
         (replace(profile(), provider="local"), CLUSTER, "", "starts no pods"),
+        (
+            replace(profile(), provider_settings={"context": "prod"}),
+            CLUSTER,
+            "",
+            "provider.context is of the machine outside",
+        ),
+        (replace(profile(), provider_settings={"namespace": "other"}), CLUSTER, "", "rights are granted in llm alone"),
         (replace(profile(), gateway=GatewaySpec(host="127.0.0.1")), CLUSTER, "", "nothing outside its pod reaches it"),
         (profile(), replace(CLUSTER, image=""), "", "no image"),
         (replace(profile(), name="c" * 60), CLUSTER, "", "cannot name a Kubernetes object"),

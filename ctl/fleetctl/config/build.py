@@ -52,6 +52,8 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         section,
         model=models[0],
         other_models=models[1:],
+        provider=section.provider.kind,
+        provider_settings=section.provider.settings,
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),

@@ -1,4 +1,4 @@
-"""The model, the GPUs and the provider of a profile: open names, checked against what is known and installed."""
+"""The models and the GPUs of a profile: open names, checked against what is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any
 
-from fleetctl import plugins
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.config.faults import ProfileFault
 from fleetctl.spelling import suggest
@@ -27,8 +26,6 @@ def name_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     Raises ConfigError for a catalogue of the user's own that cannot be read.
     """
     catalogue = load_catalogue()
-    providers = plugins.installed_providers()
-    yield from _unknown(("provider",), tree.get("provider"), providers, "an installed provider")
     models: list[tuple[KeyPath, dict[str, Any]]] = [(("model",), _section(tree, "model"))]
     several = _section(tree, "models")
     models += [(("models", name), _section(several, name)) for name in several]

@@ -21,6 +21,7 @@ _SPELLINGS = {"_s": format_duration, "_bytes_max": format_bytes, "_usd_per_hour"
 # The keys that are not called as their fields are.
 _RENAMED = {
     (Profile, "objective"): "slo",
+    (Profile, "provider_settings"): "provider",
     (Objective, "fraction"): "objective",
     (WorkflowKind, "targets"): "slo",
     (LaneSpec, "engine_version"): "engine.version",

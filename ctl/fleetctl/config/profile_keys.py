@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.config.provider_names import declared_settings
 from fleetctl.config.schema import json_schema
 from fleetctl.errors import KeyPath
 
@@ -48,7 +49,7 @@ class WrittenKey:
 @cache
 def schema_keys() -> tuple[SchemaKey, ...]:
     """Return every key of the language, in the schema's order."""
-    schema = json_schema()
+    schema = json_schema(providers={})
     found: dict[tuple[str, ...], SchemaKey] = {}
     for key in _leaves(schema, schema, (), None, ""):
         found.setdefault(key.path, key)
@@ -60,7 +61,7 @@ def written_keys(tree: Mapping[str, Any]) -> tuple[WrittenKey, ...]:
     keys = schema_keys()
     sections = {key.path[:end] for key in keys for end in range(1, len(key.path))}
     return tuple(
-        WrittenKey(schema=key, path=path, value=value, is_given=is_given)
+        WrittenKey(schema=_described(key, path, tree), path=path, value=value, is_given=is_given)
         for key in keys
         for path, value, is_given in _written(tree, key, (), key.path)
         if not (is_given and isinstance(value, dict) and key.path in sections)
@@ -77,11 +78,28 @@ def _written(
         return  # a shorter spelling stands for the section
     elif rest[0] == _ANY:
         for name, child in (node or {}).items():
-            yield from _written(child, key, (*path, name), rest[1:])
+            if (*key.path[: len(path)], name) not in _named_beside(key.path):
+                yield from _written(child, key, (*path, name), rest[1:])
     elif node and rest[0] in node:
         yield from _written(node[rest[0]], key, (*path, rest[0]), rest[1:])
     elif _ANY not in rest:
         yield (*path, *rest), key.default, False
+
+
+def _described(key: SchemaKey, path: KeyPath, tree: Mapping[str, Any]) -> SchemaKey:
+    """Return a key as its provider describes it, where it is a setting of that."""
+    if key.path != ("provider", _ANY):
+        return key
+    declared = declared_settings().get(tree["provider"].get("kind"), ())
+    meaning = next((setting.description for setting in declared if setting.name == path[-1]), key.description)
+    return replace(key, description=meaning)
+
+
+@cache
+def _named_beside(pattern: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """Return the keys that have names of their own where this one admits any."""
+    places = {pattern[:end] for end, part in enumerate(pattern) if part == _ANY}
+    return frozenset(each.path for each in schema_keys() if each.path[:-1] in places and each.path[-1] != _ANY)
 
 
 def _leaves(
@@ -100,12 +118,11 @@ def _leaves(
         for choice in node["anyOf"]:
             if choice.get("type") != "null":
                 yield from _leaves(schema, choice, path, default, description)
-    elif "properties" in node:
+    elif "properties" in node or "patternProperties" in node:
         values = default if isinstance(default, dict) else {}
-        for name, child in node["properties"].items():
+        for name, child in node.get("properties", {}).items():
             yield from _leaves(schema, child, (*path, name), values.get(name), "")
-    elif "patternProperties" in node:
-        for child in node["patternProperties"].values():
+        for child in node.get("patternProperties", {}).values():
             yield from _leaves(schema, child, (*path, _ANY), None, "")
     else:
         yield SchemaKey(path=path, default=default, description=description)

@@ -9,25 +9,32 @@ from pydantic.json_schema import GenerateJsonSchema
 from fleetctl import units
 from fleetctl.config import fields
 from fleetctl.config.engine_names import installed_engines
+from fleetctl.config.provider_names import declared_settings
+from fleetctl.config.provider_shape import settings_schemas
 from fleetctl.config.shape import ProfileShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleetctl.config.engine_names import EngineNames
+    from fleetctl.model.provider_setting import ProviderSetting
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema(*, engines: EngineNames | None = None) -> dict[str, Any]:
+def json_schema(
+    *, engines: EngineNames | None = None, providers: Mapping[str, tuple[ProviderSetting, ...]] | None = None
+) -> dict[str, Any]:
     """Return the schema of a profile, draft 2020-12, every key with its description and default.
 
-    It admits the engines in `engines`, by default those installed.
+    It admits the engines in `engines`, and the providers' settings in `providers`, by default those installed; without
+    any provider whatever a section says.
     """
     body = ProfileShape.model_json_schema(by_alias=True, schema_generator=Untitled)
     tidy(body)
     names = engines or installed_engines()
     _name_engines(body, {fields.INSTALLED_ENGINE: names.installed, fields.PLAYED_ENGINE: names.emulated})
+    _declare_settings(body, declared_settings() if providers is None else providers)
     description = "A fleetctl profile: " + (ProfileShape.__doc__ or "")
     return {"$schema": DIALECT, **body, "title": "fleetctl profile", "description": description}
 
@@ -62,6 +69,15 @@ def _name_engines(node: Any, names: Mapping[str, tuple[str, ...]]) -> None:  # n
         _name_engines(child, names)
     if isinstance(node, dict) and node.get("$comment") in names:
         node["enum"] = list(names[node.pop("$comment")])
+
+
+def _declare_settings(body: dict[str, Any], declared: Mapping[str, tuple[ProviderSetting, ...]]) -> None:
+    """Replace the section that any provider may have by one for each that is there, in place."""
+    choices = body["properties"]["provider"]["anyOf"]
+    if declared:
+        choices[1:] = settings_schemas(declared)
+    else:
+        del choices[1]["$comment"]
 
 
 _SPELLINGS = {

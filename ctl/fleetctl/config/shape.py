@@ -29,6 +29,7 @@ from fleetctl.config.fields import (
 from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.model_shape import MODELS_MAX, ModelName, ModelShape, NamedModelShape
+from fleetctl.config.provider_shape import ProviderChoiceShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.config.tier_shape import TIERS_MAX, TierShape
 from fleetctl.config.workflow_shape import WorkflowsShape
@@ -313,8 +314,9 @@ class ProfileShape(ProfileSection):
         description="The engine of every lane that names no other: its name, or {kind, version, executable}."
     )
     emulator: EmulatorShape = Field(default_factory=EmulatorShape, description="How emulated engines look and behave.")
-    provider: Name = Field(
-        description="Who sells the nodes: local (processes on this machine), or an installed provider."
+    provider: ProviderChoiceShape = Field(
+        description="Who sells the nodes: local (processes on this machine), or an installed provider; {kind: NAME, ...} "
+        "gives it settings of its own."
     )
     workload: WorkloadShape = Field(description="The demand to plan for.")
     objective: ObjectiveShape = Field(

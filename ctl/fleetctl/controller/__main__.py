@@ -23,7 +23,7 @@ from fleetctl.controller.world import World
 from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
 from fleetctl.paths import FleetPaths, state_db
-from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_policy, load_provider
+from fleetctl.plugins import DEFAULT_HOST, configured, load_engine, load_host, load_policy, load_provider
 from fleetctl.ports.host import COMMAND_LOCK
 from fleetctl.printable import log_to_stderr
 from fleetctl.state.sqlite import SqliteStore
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from fleetctl.environment import FleetEnvironment
     from fleetctl.model.desired import Desired
+    from fleetctl.model.profile import Profile
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import ControllerRuntime, Host
     from fleetctl.ports.lease import Lease
@@ -101,7 +102,7 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
         _log.info("keeping fleet %s under the lease of epoch %d", fleet, lease.epoch)
         leased = store.under(lease)
         access = ThreadedAccess(leased, reader.under(lease))
-        provider, engine_of = load_provider(desired.profile.provider), lru_cache(load_engine)
+        provider, engine_of = _provider_of(desired.profile), lru_cache(load_engine)
         if host.environment(fleet) is None:
             # An earlier version brought it up: what its controller was started with is kept from now on.
             host.keep_environment(fleet, _own_environment(desired, provider, engine_of))
@@ -112,6 +113,8 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
                 store=WriteBehindStore(access, fleet, SYSTEM_CLOCK),
                 epoch=lease.epoch,
                 provider=provider,
+                choice=desired.profile.provider_choice,
+                provider_of=_provider_of,
                 engine_of=engine_of,
                 policy_of=lru_cache(load_policy),
                 engines=await stack.enter_async_context(HttpEngineClient()),
@@ -132,6 +135,10 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
         store.close()
         reader.close()
     return is_forgotten
+
+
+def _provider_of(profile: Profile) -> Provider:
+    return configured(load_provider(profile.provider), profile.provider_settings)
 
 
 def _own_environment(desired: Desired, provider: Provider, engine_of: Callable[[str], Engine]) -> FleetEnvironment:

@@ -257,6 +257,7 @@ class Applier:
             Tombstone(
                 token=token,
                 provider=desired.profile.provider,
+                provider_settings=desired.profile.provider_settings,
                 fleet=record.fleet,
                 replica_id=record.id,
                 node_id=record.node_id,
@@ -272,6 +273,7 @@ class Applier:
             Tombstone(
                 token=f"{store.owner}-{desired.fleet}",
                 provider=desired.profile.provider,
+                provider_settings=desired.profile.provider_settings,
                 fleet=desired.fleet,
                 replica_id="",
                 node_id="",

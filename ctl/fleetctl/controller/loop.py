@@ -151,6 +151,7 @@ class Controller:
             await store.refresh()
         if store.is_broken:
             await store.open()
+        self._world = self._world.following(store.fleet())
 
     async def _look_first(self, components: _Components) -> None:
         """Give the provider a moment to say what there is; a slow one is not waited for."""
@@ -211,6 +212,8 @@ class Controller:
         desired = self._world.store.fleet()
         if desired is None:
             return None
+        if self._world.has_moved(desired):
+            raise RestartError(f"the fleet goes on at {desired.profile.provider_choice}")
         desired = end_overrides(desired, self._world.store, components.journal, self._world.clock.now())
         desired = await components.revisions.attach(desired, components.applier.memory.rollout)
         self._tick_s = desired.profile.control.tick_s

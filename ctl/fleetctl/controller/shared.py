@@ -76,6 +76,7 @@ class SharedOperations:
         tombstone = Tombstone(
             token=resource.token,
             provider=desired.profile.provider,
+            provider_settings=desired.profile.provider_settings,
             fleet=resource.fleet,
             replica_id="",
             node_id="",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
 from fleetctl.controller.write_behind import WriteBehindStore
+from fleetctl.model.profile import Profile
+from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import GatewayHost
@@ -16,6 +18,7 @@ from fleetctl.ports.policy import Policy
 from fleetctl.ports.provider import Provider
 
 if TYPE_CHECKING:
+    from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
     from fleetctl.model.slo_feed import SloFeed
 
@@ -64,6 +67,8 @@ class World:
     paths: FleetPaths
     store: WriteBehindStore
     provider: Provider
+    choice: ProviderChoice | None = None  # the profile's that the provider is at work by; None: whatever it says
+    provider_of: Callable[[Profile], Provider] | None = None
     engine_of: Callable[[str], Engine]
     policy_of: Callable[[str], Policy]  # by the name in the profile
     engines: EngineClient
@@ -73,3 +78,14 @@ class World:
     pid: int
     variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran
     epoch: int = 0  # of the lease the store is bound to
+
+    def has_moved(self, desired: Desired) -> bool:
+        """Whether a fleet's profile has other settings for its provider than the one it is kept by."""
+        return self.choice is not None and self.choice != desired.profile.provider_choice
+
+    def following(self, desired: Desired | None) -> World:
+        """Return this world with the provider of a fleet's profile as it is now."""
+        if desired is None or self.provider_of is None or not self.has_moved(desired):
+            return self
+        profile = desired.profile
+        return replace(self, provider=self.provider_of(profile), choice=profile.provider_choice)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.eviction import EvictionRules
 from fleetctl.model.generation import GenerationSpec
+from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.serving import PerformanceMode, Speculation
 from fleetctl.model.slo import LaneSlo
 from fleetctl.model.tiers import TierSpec
@@ -356,7 +357,15 @@ class Profile:
     gateway: GatewaySpec
     workflows: WorkflowsSpec | None = None  # None: each request is by itself
     tiers: tuple[TierSpec, ...] = ()  # highest first; empty: all requests are alike
+    provider_settings: dict[str, SettingValue] = field(
+        default_factory=dict
+    )  # by their names; what is not there is as ever
     other_models: tuple[ModelSpec, ...] = ()  # of a fleet that serves several, those after the first
+
+    @property
+    def provider_choice(self) -> ProviderChoice:
+        """Return who sells its nodes, with the settings."""
+        return ProviderChoice(name=self.provider, settings=self.provider_settings)
 
     @property
     def models(self) -> tuple[ModelSpec, ...]:

@@ -10,6 +10,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations.model_moves import model_move_refusal
 from fleetctl.operations.multi_node import multi_node_errors
 from fleetctl.operations.profile_errors import keyring_errors
+from fleetctl.operations.provider_moves import provider_move_refusal
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def check_plan(
 
     Raises ConfigError, BudgetExceededError, NotFoundError.
     """
-    site.providers(profile.provider)
+    site.provider_of(profile)
     if refusal := move_refusal(site, profile):
         raise refusal
     if errors := (*multi_node_errors(site, profile), *keyring_errors(profile)):
@@ -49,11 +50,13 @@ def check_plan(
 
 
 def move_refusal(site: Site, profile: Profile) -> FleetctlError | None:
-    """Return what of a fleet that is up cannot move: its gateway to another address, a lane to another model.
+    """Return what of a fleet cannot move: its nodes to another place, its gateway to another address, a lane to another model.
 
     A gateway's clients hold its address, and so does its socket.
     """
     before = site.store.fleet(profile.name)
+    if before is not None and (stays := provider_move_refusal(site, before, profile)):
+        return stays
     if before is None or before.phase is not DesiredPhase.UP or not site.host.processes(profile.name).is_any:
         return None
     if refusal := model_move_refusal(before, profile):

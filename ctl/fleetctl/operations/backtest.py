@@ -26,6 +26,7 @@ from fleetctl.units import format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.model.recording import RecordingGap
     from fleetctl.operations.site import Site
     from fleetctl.recordings.period import RecordedPeriod
@@ -150,7 +151,7 @@ def _cases(  # what each case is made of
     """Yield the recorded profile under its own policy first, then everything that was asked for."""
     recorded = replace(period.desired, phase=DesiredPhase.UP)
     own = recorded.profile.control.policy
-    offerings = _offerings(site, recorded.profile.provider, cautions)
+    offerings = _offerings(site, recorded.profile.provider_choice, cautions)
     yield _Case(name=REPLAYED, desired=recorded, policy=own, settled=replay.begun_with, offerings=offerings)
     for policy in policies:
         if policy != own:
@@ -164,7 +165,7 @@ def _cases(  # what each case is made of
     for name, given in request.profiles:
         plan = os_signals.run(plan_profile(site, given.profile, source=given.source))
         desired = replace(recorded, fleet=given.profile.name, profile=given.profile, plan=plan, overrides=Overrides())
-        offerings = _offerings(site, given.profile.provider, cautions)
+        offerings = _offerings(site, given.profile.provider_choice, cautions)
         for policy in dict.fromkeys((given.profile.control.policy, *policies)):
             yield _Case(
                 name=name if policy == given.profile.control.policy else f"{name}/{policy}",
@@ -188,7 +189,7 @@ def _settled(desired: Desired, recorded: Desired, replay: ReplayedPeriod) -> dic
     return found
 
 
-def _offerings(site: Site, provider: str, cautions: list[str]) -> tuple[Offering, ...]:
+def _offerings(site: Site, provider: ProviderChoice, cautions: list[str]) -> tuple[Offering, ...]:
     """Return what a provider sells now; none, with a caution, where it does not say: then what the plan names is sold."""
     try:
         return os_signals.run(offerings_now(site, provider))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fleetctl.model.preflight import PlannedNodes
+    from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
 
 _DEFAULT_PORT = 8080
@@ -116,34 +117,35 @@ def _network(site: Site) -> Iterator[Check]:
 
 def _providers(site: Site) -> Iterator[Check]:
     """Yield what the providers find that fleets and profiles here use, for the nodes those fleets should have."""
-    for name, nodes in _nodes_by_provider(site).items():
-        for finding in os_signals.run(provider_findings(site, name, nodes)):
+    for choice, nodes in _nodes_by_provider(site).values():
+        for finding in os_signals.run(provider_findings(site, choice, nodes)):
             yield Check(
-                name=f"{name}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint
+                name=f"{choice}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint
             )
 
 
-def _nodes_by_provider(site: Site) -> dict[str, tuple[PlannedNodes, ...]]:
-    found: dict[str, tuple[PlannedNodes, ...]] = dict.fromkeys(sorted(_profiles_providers()), ())
+def _nodes_by_provider(site: Site) -> dict[str, tuple[ProviderChoice, tuple[PlannedNodes, ...]]]:
+    """Return by what they are called the providers, each with the settings of some fleet or profile, and their nodes."""
+    found: dict[str, tuple[ProviderChoice, tuple[PlannedNodes, ...]]] = {
+        str(choice): (choice, ()) for choice in sorted(_profiles_providers(), key=str)
+    }
     try:
         fleets = [desired for desired in site.store.fleets() if desired.phase is DesiredPhase.UP]
     except FleetctlError:
         fleets = []  # the state check reports it
     for desired in fleets:
-        provider = desired.profile.provider
+        choice = desired.profile.provider_choice
         nodes = planned_nodes(site, desired.profile, desired.plan)
-        found[provider] = (*found.get(provider, ()), *nodes)
+        found[str(choice)] = (choice, (*found.get(str(choice), (choice, ()))[1], *nodes))
     return found
 
 
-def _profiles_providers() -> set[str]:
-    found = set()
+def _profiles_providers() -> Iterator[ProviderChoice]:
     for name in packaged_profiles():
         try:
-            found.add(find_profile(name).provider)
+            yield find_profile(name).provider_choice
         except ConfigError:
             continue  # the user's own and in the making; `plan` says what is wrong with it
-    return found
 
 
 def _is_free(site: Site, port: int) -> bool:

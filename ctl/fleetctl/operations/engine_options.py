@@ -69,7 +69,7 @@ def installed_options(site: Site, profile: Profile) -> Mapping[tuple[str, str], 
 
     The first time a version is met it takes as long as the engine is imported, which `site.tell` says.
     """
-    if not site.providers(profile.provider).capabilities.runs_here:
+    if not site.provider_of(profile).capabilities.runs_here:
         return {}
     lanes = {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}
     looked = {key: _look(site, site.engines(lane.engine), lane) for key, lane in lanes.items()}

@@ -39,7 +39,7 @@ class InstalledProgram:
 
 def engine_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
     """Yield what of `engine.version` and `engine.executable` cannot be: a program or a version that is not there."""
-    runs_here = site.providers(profile.provider).capabilities.runs_here
+    runs_here = site.provider_of(profile).capabilities.runs_here
     found: dict[tuple[str, str], InstalledProgram | None] = {}
     for lane in profile.lanes:
         if not (lane.engine_version or lane.engine_executable):
@@ -55,7 +55,7 @@ def engine_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
 
 def program_findings(site: Site, profile: Profile) -> Iterator[Finding]:
     """Yield a failure for each engine whose program is not on the machine where it is to be started."""
-    if not site.providers(profile.provider).capabilities.runs_here:
+    if not site.provider_of(profile).capabilities.runs_here:
         return
     for (kind, _), lane in {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}.items():
         if why := missing_program(site.engines(kind), lane.engine_executable):
@@ -71,7 +71,7 @@ def flags_findings(
 
     Those whose own parsers were consulted are held to no list.
     """
-    if not site.providers(profile.provider).capabilities.runs_here:
+    if not site.provider_of(profile).capabilities.runs_here:
         return
     lanes = {(lane.engine, lane.engine_executable): lane for lane in profile.lanes}
     for (kind, _), lane in ((key, lane) for key, lane in lanes.items() if key not in consulted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError
 from fleetctl.model.node import Node, NodeState
+from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.shared import SharedResource
 from fleetctl.model.subject import FLEET, Subject
 from fleetctl.operations.commands import exclusive, journal_command
+from fleetctl.ports.records import Collection
 from fleetctl.ports.store import Tombstone
 
 if TYPE_CHECKING:
@@ -42,6 +45,12 @@ class OrphanedResource:
     since: datetime  # when it was made, or given up
     reason: str
     shared: SharedResource | None = None
+    provider_settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+    @property
+    def provider_choice(self) -> ProviderChoice:
+        """Return who has it, with the settings that it was made under."""
+        return ProviderChoice(name=self.provider, settings=self.provider_settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,22 +76,34 @@ def tombstones_left(site: Site) -> tuple[Tombstone, ...]:
 
 
 async def find_orphaned(site: Site) -> Orphaned:
-    """Ask every installed provider, twice, what it has of fleets that are gone. Changes nothing."""
+    """Ask every installed provider, twice, what it has of fleets that are gone, wherever those worked. Changes nothing."""
     fleets, stones = site.store.former_fleets(), tombstones_left(site)
     found, ended, unasked = list(map(_buried, (s for s in stones if s.shared is not None))), [], {}
-    names = site.provider_names()
-    for name in (*names, *sorted({stone.provider for stone in stones} - set(names))):
-        orders = tuple(s for s in stones if s.shared is None and s.provider == name)
+    for choice in _places(site, stones):
+        orders = tuple(s for s in stones if s.shared is None and _choice_of(s) == choice)
         try:
-            nodes, over, in_part = await _found_at(site, site.providers(name), fleets, orders)
+            nodes, over, in_part = await _found_at(site, site.provider(choice), fleets, orders)
         except FleetctlError as exc:
-            unasked[name] = exc.message
+            unasked[str(choice)] = exc.message
             continue
-        found += [_orphaned_node(name, node) for node in nodes]
+        known = {each.token for each in found}  # two ways to say the same place show the same nodes
+        found += [_orphaned_node(choice, node) for node in nodes if node.token not in known]
         ended += over
         if in_part:
-            unasked[name] = f"it lists only a part of what is left of {', '.join(sorted(in_part))}"
+            unasked[str(choice)] = f"it lists only a part of what is left of {', '.join(sorted(in_part))}"
     return Orphaned(resources=tuple(found), ended=tuple(ended), unasked=unasked)
+
+
+def _places(site: Site, stones: tuple[Tombstone, ...]) -> tuple[ProviderChoice, ...]:
+    """Return the installed providers without settings, and with those of every fleet that has been, each once."""
+    noted = [record.value_as(ProviderChoice) for record in site.store.records(Collection.PROVIDERS)]
+    named = [ProviderChoice(name=name) for name in site.provider_names()]
+    left = sorted([*noted, *map(_choice_of, stones)], key=str)
+    return tuple({str(choice): choice for choice in (*named, *left)}.values())
+
+
+def _choice_of(stone: Tombstone) -> ProviderChoice:
+    return ProviderChoice(name=stone.provider, settings=stone.provider_settings)
 
 
 async def remove_orphaned(site: Site, orphaned: Orphaned, *, timeout_s: float) -> tuple[Removal, ...]:
@@ -156,7 +177,7 @@ async def _attempt(site: Site, resource: OrphanedResource) -> str:
             action="gc",
             reason=f"{resource.kind} {resource.id}: {resource.reason}",
         )
-        provider = site.providers(resource.provider)
+        provider = site.provider(resource.provider_choice)
         try:
             await _removed(site, provider, resource)
         except FleetctlError as exc:
@@ -177,7 +198,7 @@ async def _removed(site: Site, provider: Provider, resource: OrphanedResource) -
 
 async def _await_end(site: Site, resource: OrphanedResource, deadline_s: float) -> str:
     """Wait until the provider says that a node has ended, or knows it no longer; return why not, if so."""
-    provider, owner = site.providers(resource.provider), site.store.owner
+    provider, owner = site.provider(resource.provider_choice), site.store.owner
     while True:
         try:
             node = await _patiently(
@@ -220,12 +241,13 @@ def _buried(stone: Tombstone) -> OrphanedResource:
         since=stone.ended_at,
         reason=stone.reason,
         shared=shared,
+        provider_settings=stone.provider_settings,
     )
 
 
-def _orphaned_node(provider: str, node: Node) -> OrphanedResource:
+def _orphaned_node(choice: ProviderChoice, node: Node) -> OrphanedResource:
     return OrphanedResource(
-        provider=provider,
+        provider=choice.name,
         kind=NODE,
         id=node.id,
         token=node.token,
@@ -233,6 +255,7 @@ def _orphaned_node(provider: str, node: Node) -> OrphanedResource:
         fleet=node.fleet,
         since=node.created_at,
         reason=f"carries our tags as {node.replica_id} of a fleet that is gone",
+        provider_settings=choice.settings,
     )
 
 
@@ -247,4 +270,5 @@ def _tombstone(site: Site, resource: OrphanedResource) -> Tombstone:
         ended_at=resource.since if resource.shared is not None else site.clock.now(),
         reason=resource.reason,
         shared=resource.shared,
+        provider_settings=dict(resource.provider_settings),
     )

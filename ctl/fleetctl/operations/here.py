@@ -20,6 +20,7 @@ from fleetctl.errors import ConfigError, FleetctlError
 from fleetctl.model.catalogue import Catalogue, GpuSpec, ModelCard, Offering, Precision
 from fleetctl.model.plan import Plan
 from fleetctl.model.preflight import Finding, Verdict
+from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.operations.engine_versions import missing_program
 from fleetctl.operations.hub_weights import is_gated
 from fleetctl.operations.planning import offerings_now, try_planning
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
 
-_PROVIDER = "local"
+_PROVIDER = ProviderChoice(name="local")
 _ENGINES = ("vllm", "sglang", "tgi")  # in this order, where several are installed
 _RATES = (8.0, 4.0, 2.0, 1.0, 0.5)  # requests a second; the first that a plan carries
 _WEIGHTS_MAX = 0.7  # of a GPU's memory: the rest is for KV cache, activations and the CUDA context

@@ -33,7 +33,7 @@ def is_gated(model_id: str) -> bool:
 
 def weights_findings(site: Site, profile: Profile, plan: Plan) -> Iterator[Finding]:
     """Yield what is to be known of each model that is not on this machine yet, where engines start on it."""
-    if not site.providers(profile.provider).capabilities.runs_here:
+    if not site.provider_of(profile).capabilities.runs_here:
         return
     needed: Counter[int] = Counter()  # bytes, by the disk
     for planned in {lane.launch.model: lane for lane in plan.lanes}.values():

@@ -120,7 +120,7 @@ async def _take(interruptions: Interruptions, found: tuple[Replica, ...], notice
 
 
 def _interruptions_of(site: Site, desired: Desired) -> Interruptions:
-    provider = site.providers(desired.profile.provider)
+    provider = site.provider_of(desired.profile)
     found = provider.capabilities.interruptions
     if found is None:
         raise ConfigError(

@@ -37,6 +37,7 @@ from fleetctl.operations.readiness import (
     refuse_final,
     refuse_superseded,
 )
+from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.variables import fleet_environment
 
 if TYPE_CHECKING:
@@ -288,6 +289,7 @@ def _record(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool) 
         return UpResult(desired=before, change=Change.UNCHANGED)
     if before is not None:
         _refuse_frozen_change(before, override=override_freeze)
+    _note_provider(site, profile)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now(), by=site.actor.name)
     if before is None or before.phase is not DesiredPhase.UP:
         change = Change.CREATED
@@ -296,6 +298,16 @@ def _record(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool) 
     reason = f"{change} as generation {desired.generation} by `up`"
     journal_command(site, profile.name, subject=FLEET, action="up", reason=reason)
     return UpResult(desired=desired, change=change)
+
+
+def _note_provider(site: Site, profile: Profile) -> None:
+    """Remember beyond the fleet where its nodes are, so that `gc` looks there too."""
+    choice = profile.provider_choice
+    if choice.settings:
+        record = StoredRecord.of(
+            Collection.PROVIDERS, str(choice), choice, at=site.clock.now(), fleet=profile.name
+        )  # fmt: skip
+        site.store.put_record(record)
 
 
 def _must_retry(seen: FleetStatus) -> bool:
@@ -307,7 +319,7 @@ def _keep_environment(site: Site, result: UpResult) -> None:
     """Keep what the fleet's processes need of this shell, so that whoever restarts one later starts the same."""
     desired = result.desired
     before = None if result.change is Change.CREATED else site.host.environment(desired.fleet)
-    provider = site.providers(desired.profile.provider)
+    provider = site.provider_of(desired.profile)
     kept = fleet_environment(
         desired.profile, desired.plan, provider=provider, engine_of=site.engines, environ=os.environ, before=before
     )

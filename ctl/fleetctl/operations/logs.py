@@ -41,7 +41,7 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     desired = known_fleet(site, fleet)
     if name in PROCESSES:
         return lambda after, most: site.host.read_log(fleet, name, after=after, bytes_max=most)
-    logs = site.providers(desired.profile.provider).capabilities.logs
+    logs = site.provider_of(desired.profile).capabilities.logs
     if logs is None:
         _replica(site, fleet, name)
         raise ConfigError(

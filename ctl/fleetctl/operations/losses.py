@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def offerings_of(site: Site, desired: Desired) -> tuple[Offering, ...]:
     """Return what the fleet's provider sells now. Raises ProviderError."""
-    return os_signals.run(offerings_now(site, desired.profile.provider))
+    return os_signals.run(offerings_now(site, desired.profile.provider_choice))
 
 
 def forecast_loss(  # noqa: PLR0913  # what a forecast stands on, each named

@@ -27,7 +27,7 @@ def multi_node_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
             continue
         what = f"lanes.{lane.name}.launch.pipeline_parallel is {spans}"
         key = ("lanes", lane.name, "launch", "pipeline_parallel")
-        if not site.providers(profile.provider).capabilities.node_groups:
+        if not site.provider_of(profile).capabilities.node_groups:
             yield ConfigError(
                 f"{what}, and provider {profile.provider} gives no groups of machines", hint=_HINT, key=key
             )
@@ -57,9 +57,7 @@ def layout_rules(site: Site, profile: Profile) -> dict[str, LayoutRules]:
     rules = {}
     for lane in profile.lanes:
         with suppress(FleetctlError):  # what cannot be loaded is refused by its name elsewhere
-            rules[lane.name] = _of_engine(
-                site, lane, has_groups=site.providers(profile.provider).capabilities.node_groups
-            )
+            rules[lane.name] = _of_engine(site, lane, has_groups=site.provider_of(profile).capabilities.node_groups)
     return rules
 
 

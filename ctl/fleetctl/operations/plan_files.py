@@ -72,7 +72,7 @@ async def price_now(site: Site, profile: Profile, plan: Plan) -> Plan:
 
     Raises ConfigError where one of its offerings is no longer sold, and ProviderError.
     """
-    on_offer = priced(await offerings_now(site, profile.provider), profile.capacity)
+    on_offer = priced(await offerings_now(site, profile.provider_choice), profile.capacity)
     sold = {offering.key: offering for offering in on_offer}
     lanes = tuple(_priced(lane, sold) for lane in plan.lanes)
     cost = sum(lane.cost_usd_per_hour for lane in lanes)

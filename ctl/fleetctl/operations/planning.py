@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fleetctl.core.plan import TraceRow
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.profile import Profile
+    from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
 
 _THROTTLED_S_MAX = 60.0
@@ -103,7 +104,7 @@ async def try_planning(  # as plan_profile
             model_card=resolve_model(profile.model, catalogue),
             other_models={model.name: resolve_model(model, catalogue) for model in profile.other_models},
             catalogue=catalogue,
-            offerings=await offerings_now(site, profile.provider),
+            offerings=await offerings_now(site, profile.provider_choice),
             profile_hash=profile_hash(profile),
             sizing=sizing,
             trace_rows=_trace_rows(profile),
@@ -131,19 +132,19 @@ def _installed(site: Site, profile: Profile) -> Mapping[tuple[str, str], Install
         return {}
 
 
-async def offerings_now(site: Site, name: str) -> tuple[Offering, ...]:
+async def offerings_now(site: Site, choice: ProviderChoice) -> tuple[Offering, ...]:
     """Return what a provider sells now. Throttled, it is asked again as it says, for at most a minute in all.
 
     Raises ProviderError, which an answer that takes longer than the provider's own deadline is too.
     """
-    provider, started_s = site.providers(name), site.clock.monotonic_s()
+    provider, started_s = site.provider(choice), site.clock.monotonic_s()
     while True:
         try:
             async with asyncio.timeout(provider.pace.offerings_deadline_s):
                 return await provider.offerings()
         except TimeoutError as exc:
             deadline_s = provider.pace.offerings_deadline_s
-            raise ProviderError(f"provider {name} did not say what it sells within {deadline_s:g} s") from exc
+            raise ProviderError(f"provider {choice} did not say what it sells within {deadline_s:g} s") from exc
         except ThrottledError as exc:
             wait_s = max(_THROTTLED_WAIT_S_MIN, exc.retry_after_s)
             if site.clock.monotonic_s() + wait_s - started_s > _THROTTLED_S_MAX:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import Profile
+    from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
     from fleetctl.ports.provider import Provider
 
@@ -34,19 +35,19 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
         *format_findings(plan),
         *weights_findings(site, profile, plan),
     )
-    return (*here, *await provider_findings(site, profile.provider, planned_nodes(site, profile, plan)))
+    return (*here, *await provider_findings(site, profile.provider_choice, planned_nodes(site, profile, plan)))
 
 
-async def provider_findings(site: Site, name: str, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+async def provider_findings(site: Site, choice: ProviderChoice, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
     """Return what a provider finds. That it cannot be asked, is late or fails is a finding too, and never an error."""
     try:
-        return await _findings(site.providers(name), nodes)
+        return await _findings(site.provider(choice), nodes)
     except CredentialsError as exc:  # nothing else would work either
         return (Finding(name=_NAME, verdict=Verdict.FAIL, detail=exc.message, hint=exc.hint or "log in to it"),)
     except FleetctlError as exc:
         return (_unknown(exc.message, exc.hint),)
     except Exception as exc:  # noqa: BLE001  # a third party's package may fail in any way
-        return (_unknown(f"{name} cannot say: {type(exc).__name__}: {exc}"),)
+        return (_unknown(f"{choice} cannot say: {type(exc).__name__}: {exc}"),)
 
 
 def planned_nodes(site: Site, profile: Profile, plan: Plan) -> tuple[PlannedNodes, ...]:

@@ -85,7 +85,7 @@ def _collected(key: KeyPath, look: Callable[[], Iterable[FleetctlError]]) -> Ite
 
 
 def _provider_errors(site: Site, profile: Profile) -> Iterator[FleetctlError]:
-    site.providers(profile.provider)  # raises, where its package does not load
+    site.provider_of(profile)  # raises, where its package does not load
     yield from ()
 
 

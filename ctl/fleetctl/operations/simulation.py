@@ -145,7 +145,7 @@ def simulate_profile(
         changed_at=EPOCH,
     )  # fmt: skip
     settled = None if request.is_fresh else {lane.lane: lane.replicas for lane in plan.lanes} | start
-    offerings = () if spec.spot else os_signals.run(offerings_now(site, profile.provider))
+    offerings = () if spec.spot else os_signals.run(offerings_now(site, profile.provider_choice))
     runs = []
     for name, seed in [(name, spec.seed + number) for name in policies for number in range(request.seeds)]:
         runs.append(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fleetctl.clock import BlockingClock
 from fleetctl.model.audit import Actor
-from fleetctl.plugins import installed_providers
+from fleetctl.plugins import configured, installed_providers
 from fleetctl.ports.engine import Engine
 from fleetctl.ports.host import Host
 from fleetctl.ports.provider import Provider
 from fleetctl.ports.store import StateStore
+
+if TYPE_CHECKING:
+    from fleetctl.model.profile import Profile
+    from fleetctl.model.provider_setting import ProviderChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +36,11 @@ class Site:
     actor: Actor = field(default_factory=Actor)  # who gives the commands
     is_readonly: bool = False  # nothing may be changed
     tell: Callable[[str], None] = lambda _: None  # tells whoever gave the command what it waits for
+
+    def provider(self, choice: ProviderChoice) -> Provider:
+        """Return a provider by its name, at work by these settings. Raises NotFoundError, ConfigError."""
+        return configured(self.providers(choice.name), choice.settings)
+
+    def provider_of(self, profile: Profile) -> Provider:
+        """Return the provider of a profile, at work by its settings. Raises NotFoundError, ConfigError."""
+        return self.provider(profile.provider_choice)

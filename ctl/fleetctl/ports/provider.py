@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.model.log import LogChunk
     from fleetctl.model.node import CreateResult, Node, NodeListing, NodeProcess, NodeRequest, ProviderPace
     from fleetctl.model.preflight import Finding, PlannedNodes
+    from fleetctl.model.provider_setting import ProviderSetting, SettingValue
     from fleetctl.model.shared import SharedResource
 
 # Replaces references in an engine's environment (env:NAME, file:PATH) by what they lead to. Raises ConfigError.
@@ -83,6 +84,22 @@ class Preflight(Protocol):
         ...
 
 
+class ProviderSettings(Protocol):
+    """Capability of providers that a profile says more to than their name: where they work, and by what."""
+
+    @property
+    def declared(self) -> tuple[ProviderSetting, ...]:
+        """Return every setting there is; a profile with another, or a value that does not fit, is refused."""
+        ...
+
+    def configured(self, given: Mapping[str, SettingValue]) -> Provider:
+        """Return another provider that works by these, which are declared and fit; cheap, and without a call.
+
+        What is not given is as in the provider that was constructed without any: by its variables of the environment.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCapabilities:
     """The optional abilities of a provider; None and 1 mean it cannot."""
@@ -97,6 +114,7 @@ class ProviderCapabilities:
     preflight: Preflight | None = None
     logs: NodeLogs | None = None
     processes: NodeProcesses | None = None
+    settings: ProviderSettings | None = None
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
     variables: frozenset[str] = frozenset()

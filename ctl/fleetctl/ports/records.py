@@ -20,6 +20,7 @@ class Collection(StrEnum):
 
     AUDIT = "audit"
     INTERRUPTIONS = "interruptions"
+    PROVIDERS = "providers"  # that a fleet has been at, with the settings: where it may have left something
     RECORDINGS = "recordings"
     ROLLOUTS = "rollouts"
     RUNBOOK_RUNS = "runbook-runs"
@@ -34,12 +35,14 @@ class Collection(StrEnum):
     @property
     def outlives_fleet(self) -> bool:
         """Whether its records stay when the fleet is forgotten."""
-        return self in (Collection.AUDIT, Collection.INTERRUPTIONS, Collection.RUNBOOK_RUNS)
+        return self in _LASTING
 
 
+_LASTING = (Collection.AUDIT, Collection.INTERRUPTIONS, Collection.PROVIDERS, Collection.RUNBOOK_RUNS)
 _RECORDS_MAX = {
     Collection.AUDIT: 20_000,
     Collection.INTERRUPTIONS: 10_000,
+    Collection.PROVIDERS: 20,
     Collection.RECORDINGS: 100,
     Collection.ROLLOUTS: 200,
     Collection.RUNBOOK_RUNS: 2_000,

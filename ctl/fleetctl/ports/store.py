@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.errors import NotFoundError
 from fleetctl.model.node import NodeRequest
+from fleetctl.model.provider_setting import SettingValue
 from fleetctl.model.replica import Replica
 from fleetctl.model.shared import SharedResource, SharedState
 
@@ -107,6 +108,7 @@ class Tombstone:
     ended_at: datetime
     reason: str
     shared: SharedResource | None = None
+    provider_settings: dict[str, SettingValue] = field(default_factory=dict)  # the profile's, as its node was made
 
     @property
     def is_of_fleet(self) -> bool:

@@ -86,6 +86,19 @@ def _refuse_elsewhere(profile: Profile, place: ClusterPlace) -> None:
             f"provider {profile.provider} starts no pods: its engines would run in the gateway's own",
             hint=f"write `provider: {_PROVIDER}` in the profile",
         )
+    settings = profile.provider_settings
+    if outside := [name for name in ("kubeconfig", "context") if name in settings]:
+        raise ConfigError(
+            f"provider.{outside[0]} is of the machine outside: in the cluster the pod's service account is used",
+            hint=f"leave {' and '.join(outside)} out of the profile that is rendered",
+            key=("provider", outside[0]),
+        )
+    if settings.get("namespace", place.namespace) != place.namespace:
+        raise ConfigError(
+            f"provider.namespace is {settings['namespace']}, and the rights are granted in {place.namespace} alone",
+            hint=f"leave it out, or render with --namespace {settings['namespace']}",
+            key=("provider", "namespace"),
+        )
     if profile.gateway.host in ("127.0.0.1", "localhost", "::1"):
         raise ConfigError(
             f"the gateway listens on {profile.gateway.host}, where nothing outside its pod reaches it",

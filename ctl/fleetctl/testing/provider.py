@@ -24,8 +24,11 @@ from fleetctl.testing.lives import NodeLife, NodeLives, interruption
 from fleetctl.testing.samples import offering, shared_resources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.clock import Clock
     from fleetctl.model.preflight import Finding, PlannedNodes
+    from fleetctl.model.provider_setting import ProviderSetting, SettingValue
     from fleetctl.model.shared import SharedResource
     from fleetctl.ports.provider import ResolveSecrets
 
@@ -51,7 +54,7 @@ class Fault:
 
 
 class FakeProvider(NodeLives):
-    """Implements Provider, Interruptions, Preflight, NodeProcesses and, given kinds, SharedResources on a Clock.
+    """Implements Provider, Interruptions, Preflight, NodeProcesses and, given kinds, SharedResources and ProviderSettings on a Clock.
 
     Nodes boot, stop and are taken as its time passes.
     """
@@ -66,6 +69,7 @@ class FakeProvider(NodeLives):
         boot_s: float = 0.0,
         stop_s: float = 0.0,
         shared: tuple[str, ...] = (),
+        declared: tuple[ProviderSetting, ...] = (),
     ) -> None:
         # Its nodes live by their own time, whatever this machine's clock is set to.
         super().__init__(SteadyClock(clock))
@@ -73,9 +77,12 @@ class FakeProvider(NodeLives):
         self.pace = ProviderPace()
         self.shared_kinds = shared  # what its nodes need around them, in order
         self.shared: dict[str, SharedResource] = {}  # by token: what is there
+        self.declared = declared  # what a profile may say to it
+        self.settings: Mapping[str, SettingValue] = {}  # what one has said
         self.capabilities = ProviderCapabilities(
-            interruptions=self, shared=self if shared else None, preflight=self, processes=self
-        )
+            interruptions=self, shared=self if shared else None, preflight=self, processes=self,
+            settings=self if declared else None,
+        )  # fmt: skip
         self.node_processes: dict[str, tuple[NodeProcess, ...]] = {}  # by token: what it says of living nodes
         self.found: tuple[Finding, ...] = ()  # what its preflight finds
         self.looked_at: list[tuple[PlannedNodes, ...]] = []  # what its preflights were made for
@@ -88,6 +95,11 @@ class FakeProvider(NodeLives):
         self.never_boots: set[str] = set()  # lanes whose new nodes stay STARTING
         self._sold = sold or tuple(offering(market=market) for market in Market)
         self._faults: dict[str, deque[Fault]] = {}
+
+    def configured(self, given: Mapping[str, SettingValue]) -> FakeProvider:
+        """Return itself: there is one of it, whatever is said to it; `settings` are those of the last call."""
+        self.settings = given
+        return self
 
     def script(self, call: str, *faults: Fault) -> None:
         """Let the next calls of this name ("create", "list_nodes", ...) fare so, one fault each."""

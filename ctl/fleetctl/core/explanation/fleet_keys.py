@@ -138,6 +138,11 @@ def _provider(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"its prices for a machine: {prices}")
 
 
+def _setting(query: KeyQuery) -> KeyEffect:
+    del query  # its provider describes it
+    return KeyEffect()
+
+
 def _gpu_price(query: KeyQuery) -> KeyEffect | None:
     usd = query.profile.capacity.gpu_usd_per_hour
     return (
@@ -232,6 +237,8 @@ FLEET_KEYS: dict[str, Explanation] = {
     "engine": _engine,
     "engine.kind": _engine,
     "provider": _provider,
+    "provider.kind": _provider,
+    "provider.*": _setting,
     "workload.peak_rps": _peak,
     "workload.prompt_tokens.p50": _prompts,
     "workload.prompt_tokens.p99": _prompts,
