@@ -256,12 +256,21 @@ async def test_a_model_that_loops_is_seen_and_ended_where_its_lane_says_so(fleet
 
 async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(fleet: RealFleet) -> None:
     streams = [LongStream(), LongStream(), LongStream(), LongStream(), LongStream(), LongStream()]
+    victim = ""
     async with (
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{fleet.port}", timeout=300.0, trust_env=False) as wire,
         fleet.client() as client,
         asyncio.TaskGroup() as tasks,
     ):
-        reading = [tasks.create_task(stream.read(wire)) for stream in streams]
+
+        async def keep_reading(stream: LongStream) -> None:
+            """Read it, and others after it until the victim has left rotation: a command may take longer than one lasts."""
+            await stream.read(wire)
+            while not victim or (victim in in_rotation(fleet.home) and drain.poll() is None):
+                streams.append(another := LongStream())
+                await another.read(wire)
+
+        reading = [tasks.create_task(keep_reading(stream)) for stream in streams]
         async with asyncio.timeout(120):
             await asyncio.gather(*(stream.begun.wait() for stream in streams))
         victim = streams[0].replica
