@@ -88,6 +88,11 @@ def model_card_from_config(path: Path) -> ModelCard:
     )
 
 
+def is_counted(family: str) -> bool:
+    """Whether the tensors of a `model_type` are counted here; those families transformers has classes for."""
+    return family in _FAMILIES
+
+
 def _of_text(config: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a config that describes the language model: that of one which sees images too is nested.
 
@@ -104,7 +109,12 @@ def _shape(config: dict[str, Any], path: Path) -> _Shape:
     if "kv_lora_rank" in config:
         raise ConfigError(f"{path}: multi-head latent attention is not supported", hint="its KV cache is no GQA cache")
     if family not in _FAMILIES:
-        raise ConfigError(f"{path}: the model family {family!r} is not known ({', '.join(_FAMILIES)})", hint=_ADD_IT)
+        hint = (
+            f"{_ADD_IT}; its own code (auto_map) is run by no engine without --trust-remote-code"
+            if config.get("auto_map")
+            else _ADD_IT
+        )
+        raise ConfigError(f"{path}: the model family {family!r} is not known ({', '.join(_FAMILIES)})", hint=hint)
     heads = _number(config, path, "num_attention_heads")
     hidden = _number(config, path, "hidden_size")
     kv_heads = _number(config, path, "num_key_value_heads", default=heads)

@@ -9,6 +9,7 @@ from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.operations.checkpoint_code import code_findings
 from fleetctl.operations.engine_options import consulted, options_findings
 from fleetctl.operations.engine_versions import flags_findings, program_findings
 from fleetctl.operations.formats import format_findings
@@ -34,6 +35,7 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
         *options_findings(site, profile),
         *format_findings(plan),
         *weights_findings(site, profile, plan),
+        *code_findings(site, profile, plan),
     )
     return (*here, *await provider_findings(site, profile.provider_choice, planned_nodes(site, profile, plan)))
 
