@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.kubernetes_rights import NODE_RIGHTS, RIGHTS
+from fleetctl.catalogue.kubernetes_rights import AUTOSCALER_NODE_RIGHTS, AUTOSCALER_RIGHTS, NODE_RIGHTS, RIGHTS
 from fleetctl.errors import ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes.connection import NotThereError
@@ -22,6 +22,7 @@ async def judge(connection: ClusterConnection, nodes: tuple[PlannedNodes, ...]) 
     findings = [Finding(name="cluster", verdict=Verdict.OK, detail=answered)]
     findings.append(await _namespace(connection))
     findings.append(await _rights(connection))
+    findings += await _autoscalers(connection)
     if nodes:
         findings.append(_gpus(nodes))
     return tuple(findings)
@@ -53,6 +54,25 @@ async def _rights(connection: ClusterConnection) -> Finding:
         hint = f"have them granted; see `kubectl auth can-i --list -n {connection.namespace}`"
         return Finding(name="rights", verdict=Verdict.FAIL, detail=f"not allowed: {', '.join(missing)}", hint=hint)
     return Finding(name="rights", verdict=Verdict.OK, detail=f"all {len(RIGHTS) + len(NODE_RIGHTS)} that are needed")
+
+
+async def _autoscalers(connection: ClusterConnection) -> list[Finding]:
+    """Return a warning where it cannot be seen what autoscalers do, nothing else."""
+    missing = [
+        f"{verb} {what}"
+        for verb, what in AUTOSCALER_RIGHTS
+        if not await _may(connection, verb, what, connection.namespace)
+    ]
+    missing += [
+        f"{verb} {what} (cluster)"
+        for verb, what in AUTOSCALER_NODE_RIGHTS
+        if not await _may(connection, verb, what, "")
+    ]
+    if not missing:
+        return []
+    hint = "pods that no node has room for go elsewhere after 30 s, and only GPUs that are there are planned with"
+    detail = f"what they do is not seen, not allowed: {', '.join(missing)}"
+    return [Finding(name="autoscalers", verdict=Verdict.WARN, detail=detail, hint=hint)]
 
 
 async def _may(connection: ClusterConnection, verb: str, what: str, namespace: str) -> bool:

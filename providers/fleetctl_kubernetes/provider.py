@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.clock import SYSTEM_CLOCK
@@ -29,6 +30,7 @@ from fleetctl_kubernetes.settings import (
     pod_name,
     selector,
 )
+from fleetctl_kubernetes.waiting import WaitingPods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +66,7 @@ class KubernetesProvider:
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
         self._lanes = LaneObjects(self._connection, self._clock)
+        self._waiting = WaitingPods(self._connection, self._clock)
         self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
@@ -115,7 +118,11 @@ class KubernetesProvider:
         )
         ended = ended_in(anchor)
         pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
-        nodes = [node_of(pod, record=ended.get(name), notices=notices) for name, pod in pods.items()]
+        in_vain = await self._waiting.in_vain(pods.values())
+        nodes = [
+            replace(node_of(pod, record=ended.get(name), notices=notices), is_out_of_stock=name in in_vain)
+            for name, pod in pods.items()
+        ]
         nodes += [record.node() for name, record in ended.items() if name not in pods]
         await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
         await self._prune(owner, fleet, ended, set(pods))

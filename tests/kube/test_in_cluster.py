@@ -13,7 +13,13 @@ import yaml
 from kubernetes import client
 from openai import OpenAI
 
-from fleetctl.catalogue.kubernetes_rights import NODE_RIGHTS, OWN_NAMESPACE_RIGHT, RIGHTS
+from fleetctl.catalogue.kubernetes_rights import (
+    AUTOSCALER_NODE_RIGHTS,
+    AUTOSCALER_RIGHTS,
+    NODE_RIGHTS,
+    OWN_NAMESPACE_RIGHT,
+    RIGHTS,
+)
 from fleetctl_kubernetes.settings import REPLICA
 from tests.e2e.fleet import Home, free_port
 from tests.kube.cluster import until
@@ -88,14 +94,15 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
         found = reviews.create_subject_access_review({"spec": {"user": user, "resourceAttributes": wanted}})
         return bool(found.status.allowed)
 
-    granted = {*RIGHTS, OWN_NAMESPACE_RIGHT, *NODE_RIGHTS}
+    granted = {*RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
+    of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS}
     verbs = ("create", "get", "list", "watch", "update", "patch", "delete", "deletecollection")
-    kinds = sorted({kind for _, kind in granted} - {"nodes"})
-    kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims", "events"]
+    kinds = sorted({kind for _, kind in granted})
+    kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims"]
     kinds += ["roles.rbac.authorization.k8s.io", "deployments.apps", "leases.coordination.k8s.io"]
-    wanted = {(verb, kind) for verb, kind in granted if kind != "nodes"}
-    assert {(verb, kind) for verb in verbs for kind in kinds if may(verb, kind)} == wanted
-    assert {verb for verb in verbs if may(verb, "nodes", namespace="")} == {"list", "watch"}
+    assert {(verb, kind) for verb in verbs for kind in kinds if may(verb, kind)} == granted
+    nodes = {kind for _, kind in of_cluster}
+    assert {(verb, kind) for verb in verbs for kind in nodes if may(verb, kind, namespace="")} == of_cluster
     assert not [kind for kind in kinds for verb in verbs if may(verb, kind, namespace="default")]
 
 

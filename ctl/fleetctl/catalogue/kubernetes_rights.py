@@ -14,5 +14,9 @@ RIGHTS = (
 )
 # For offerings and for notices; of the whole cluster.
 NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
+# To know what autoscalers do for pods that wait, and what they could bring; without these a pod waits half a minute, and only
+# nodes that are there are offered. In its namespace, and of the whole cluster.
+AUTOSCALER_RIGHTS = (("list", "events"),)
+AUTOSCALER_NODE_RIGHTS = (("list", "nodeclaims.karpenter.sh"), ("list", "nodepools.karpenter.sh"))
 # To see whether its namespace is there; a Role in that namespace can grant it.
 OWN_NAMESPACE_RIGHT = ("get", "namespaces")

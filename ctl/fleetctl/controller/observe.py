@@ -161,9 +161,17 @@ class Observer:
             notice_deadline=_notice_deadline(record, node, now),
             notice=node.notice if node else record.notice,
             pending_reason=node.pending_reason if node else "",
+            is_out_of_stock=self._is_out_of_stock(record, node),
             boot=(node.boot if node else None) or self._start_watch.progress(record),
             engine=self._probes.signals(record.id),
         )
+
+    def _is_out_of_stock(self, record: Replica, node: Node | None) -> bool:
+        """Whether a node waits for a machine that does not come; its offering is left alone for a while then."""
+        if node is None or not node.is_out_of_stock or node.state is not NodeState.STARTING:
+            return False
+        self._offerings.note_out_of_stock(record.offering)
+        return True
 
     def _must_look_up(self, record: Replica, node: Node, healthy: bool | None) -> bool:
         """Whether only an answer by token can tell what has become of a node: no listing does, and its engine is silent."""

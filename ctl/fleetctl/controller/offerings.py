@@ -84,6 +84,12 @@ class Offerings:
                 self._until_s[key] = until_s
                 self._refused_at[key] = now
 
+    def note_out_of_stock(self, key: str) -> None:
+        """Avoid for a while the offering that an order was taken for, and that has no machine for it."""
+        if key not in self.unobtainable():
+            self._until_s[key] = self._world.clock.monotonic_s() + _UNOBTAINABLE_S
+            self._refused_at[key] = self._world.clock.now()
+
 
 def _matches(why: UnobtainableError, key: OfferingKey) -> bool:
     return (

@@ -170,6 +170,8 @@ class Node:
     cpus: tuple[int, ...] = ()  # logical CPUs it may run on, where it has a share of them
     members: tuple[str, ...] = ()  # provider ids of the other machines of a group
     pending_reason: str = ""  # why it is not running yet: "Unschedulable", "ImagePullBackOff"
+    # No machine of its offering has room for it, and the provider knows of none that is on its way.
+    is_out_of_stock: bool = False
     boot: BootProgress | None = None
 
     @property

@@ -72,6 +72,7 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     notice_deadline: datetime | None = None  # when its node is taken for certain
     notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
+    is_out_of_stock: bool = False  # nobody brings its node a machine, and none that is there has room
     boot: BootProgress | None = None  # None: its node runs, or does not say
     engine: EngineSignals = NOT_READ
 

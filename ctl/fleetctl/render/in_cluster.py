@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fleetctl.catalogue.kubernetes_rights import NODE_RIGHTS, OWN_NAMESPACE_RIGHT, RIGHTS
+from fleetctl.catalogue.kubernetes_rights import (
+    AUTOSCALER_NODE_RIGHTS,
+    AUTOSCALER_RIGHTS,
+    NODE_RIGHTS,
+    OWN_NAMESPACE_RIGHT,
+    RIGHTS,
+)
 from fleetctl.errors import ConfigError
 from fleetctl.variables import references
 
@@ -58,7 +64,7 @@ def render_in_cluster(
     secrets = sorted(set(references(profile, plan, engine_of)))
     objects: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount"},
-        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules((*RIGHTS, OWN_NAMESPACE_RIGHT))},
+        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules((*RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT))},
         _binding("RoleBinding", "Role", name, name, place.namespace),
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"fleet.yaml": text}},
         _claim(),
@@ -67,7 +73,7 @@ def render_in_cluster(
     ]
     of_cluster = f"{place.namespace}-{name}"
     of_nodes: list[Object] = [
-        {"apiVersion": _RBAC, "kind": "ClusterRole", "rules": _rules(NODE_RIGHTS)},
+        {"apiVersion": _RBAC, "kind": "ClusterRole", "rules": _rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS))},
         _binding("ClusterRoleBinding", "ClusterRole", of_cluster, name, place.namespace),
     ]
     metadata = {"name": name, "namespace": place.namespace, "labels": labels}

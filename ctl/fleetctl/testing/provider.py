@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,9 @@ class FakeProvider(NodeLives):
         self.boot_s = boot_s  # until a created node runs
         self.stop_s = stop_s  # until a stopped node has ended, if its grace is not over sooner
         self.never_boots: set[str] = set()  # lanes whose new nodes stay STARTING
+        self.without_room: set[str] = (
+            set()
+        )  # Offering.keys whose new nodes stay STARTING, and say that they wait in vain
         self._sold = sold or tuple(offering(market=market) for market in Market)
         self._faults: dict[str, deque[Fault]] = {}
 
@@ -243,6 +246,10 @@ class FakeProvider(NodeLives):
             created_at=now,
             offering=request.offering,
         )
-        runs_at = None if request.lane in self.never_boots else now + timedelta(seconds=self.boot_s)
+        waits = request.offering in self.without_room
+        if waits:
+            node = replace(node, pending_reason="Unschedulable", is_out_of_stock=True)
+        never = waits or request.lane in self.never_boots
+        runs_at = None if never else now + timedelta(seconds=self.boot_s)
         self._put(request.token, NodeLife(node=node, made_at=now, runs_at=runs_at))
         return self._seen(self._lives[request.token])

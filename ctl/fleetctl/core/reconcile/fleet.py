@@ -30,6 +30,7 @@ from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
 from fleetctl.core.reconcile.notices import leaves_rotation_at
 from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
+from fleetctl.core.reconcile.out_of_stock import given_up
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.reassign import reassign
 from fleetctl.core.reconcile.rejected import rejected_options
@@ -110,6 +111,7 @@ def _age(replica: ObservedReplica) -> tuple[datetime, int, str]:
 def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext, scaling: Scaling) -> Decision:
     taken = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
     steps, held = hold_doubtful(taken, context)
+    steps = given_up(desired, observation, steps, cordoned=cordoned_zones(desired.overrides))
     rolled = roll(desired, observation, context, steps)
     desired = rolled.desired
     names = {spec.name for spec in desired.profile.lanes}
