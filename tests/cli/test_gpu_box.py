@@ -95,6 +95,19 @@ def test_a_gpu_of_no_catalogue_is_planned_from_what_its_driver_says(fleetctl: Ca
     assert "GeForce-RTX-4090 is in no catalogue: planned from what NVML says (24GiB, 1008 GB/s" in ran.err
 
 
+def test_an_argument_that_sizes_the_kv_cache_behind_the_plan_is_refused_where_there_are_gpus(
+    fleetctl: Callable[..., Ran],
+) -> None:
+    file = profile(short=", launch: {extra_args: [--kv-cache-memory-bytes, 8G]}")
+    for command in ("validate", "plan"):
+        ran = on(gpu_machine(2), fleetctl, command, file)
+        assert ran.code != 0
+        assert "box.yaml:9: lanes.short.launch.extra_args" in ran.err
+        assert "--kv-cache-memory-bytes of vllm would change what the plan reckons with on its GPUs" in ran.err
+        assert "launch.gpu_memory_utilization" in ran.err
+    assert on(gpu_machine(0), fleetctl, "validate", file).code == 0  # a CPU's memory is shared out as the profile says
+
+
 def test_what_other_programs_hold_is_said_before_anything_is_started(fleetctl: Callable[..., Ran]) -> None:
     machine = gpu_machine(2)
     machine.gpus[1].used_bytes = 70 * 2**30

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from fleetctl.catalogue.known import load_catalogue
-from fleetctl.engine_kit.flags import flag_errors, format_errors, known_flags, planned_errors, reserved_errors
+from fleetctl.engine_kit.flags import (
+    flag_errors,
+    format_errors,
+    gpu_errors,
+    known_flags,
+    planned_errors,
+    reserved_errors,
+)
 from fleetctl.engine_kit.serving import serving_errors
 from fleetctl.model.catalogue import Precision
 from fleetctl.operations.formats import format_findings
@@ -145,6 +152,27 @@ def test_a_flag_for_a_size_that_the_plan_is_made_by_is_refused_with_the_key_that
 @pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator", "llamacpp"])
 def test_every_flag_for_a_planned_size_is_one_that_the_engine_has(engine: str) -> None:
     assert load_engine(engine).capabilities.planned_flags.keys() <= known_flags(engine)
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("vllm", ("--kv-cache-memory-bytes", "64M")), ("vllm", ("--kv_cache_memory=1",)), ("vllm", ("--num-gpu-blocks-override=40",)),
+        ("llamacpp", ("-ngl", "20")), ("llamacpp", ("--gpu-layers", "20")), ("llamacpp", ("-nkvo",)), ("llamacpp", ("--device", "none")),
+    ],
+)  # fmt: skip
+def test_what_changes_the_use_of_gpus_is_refused_where_a_lane_has_some(engine: str, words: tuple[str, ...]) -> None:
+    base = samples.profile().lane("short")
+    lane = replace(base, engine=engine, launch=replace(base.launch, extra_args=("--seed", "1", *words)))
+    (error,) = gpu_errors(lane, load_engine(engine).capabilities)
+    assert "would change what the plan reckons with on its GPUs" in error.message
+    assert error.key == ("lanes", "short", "launch", "extra_args", 2)
+    assert error.hint
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tgi", "sglang", "emulator", "llamacpp"])
+def test_every_flag_for_the_use_of_gpus_is_one_that_the_engine_has(engine: str) -> None:
+    assert load_engine(engine).capabilities.gpu_flags.keys() <= known_flags(engine)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ _PLANNED = {
     **dict.fromkeys(("--cache-prompt", "--no-cache-prompt"), reserved.PREFIXES),
 }
 
+_OF_GPUS = {
+    **dict.fromkeys(("--n-gpu-layers", "--gpu-layers", "-ngl", "--no-kv-offload", "-nkvo"), reserved.OFFLOAD),
+    **dict.fromkeys(("--device", "-dev"), reserved.GPUS),
+}
+
 CAPABILITIES = EngineCapabilities(
     # A streamed answer goes on from a last message of the assistant; one that is not streamed repeats that message first.
     continues_streams=True,
@@ -43,6 +48,7 @@ CAPABILITIES = EngineCapabilities(
     reserved_flags=_RESERVED,
     own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
+    gpu_flags=_OF_GPUS,
     # Left to itself it starts a thread for every core of the machine.
     cpu=CpuUse(process_bytes=2**28, threads_env="LLAMA_ARG_THREADS", threads_flags=frozenset({"--threads", "-t"})),
 )

@@ -44,6 +44,8 @@ _PLANNED = {
     **dict.fromkeys(("--enable-prefix-caching", "--no-enable-prefix-caching"), reserved.PREFIXES),
 }
 
+_OF_GPUS = dict.fromkeys(("--num-gpu-blocks-override", "--kv-cache-memory-bytes"), reserved.KV_SPACE)
+
 CAPABILITIES = EngineCapabilities(
     continues_streams=True,
     priority_order=PriorityOrder.LOW_FIRST,  # --scheduling-policy priority
@@ -61,6 +63,7 @@ CAPABILITIES = EngineCapabilities(
     reserved_flags=_RESERVED,
     own_parser=Path(__file__).parent / "own_parser.py",
     planned_flags=_PLANNED,
+    gpu_flags=_OF_GPUS,
     format_flags=frozenset({"--dtype", "--quantization", "-q"}),
     # Measured on 0.32 with a model of a few MB: API server, engine core and worker hold 1.4 GiB. Left to itself it takes
     # --gpu-memory-utilization of the whole machine's memory, whoever else runs there; it binds its threads to the CPUs it

@@ -51,6 +51,19 @@ def reserved_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterato
             )
 
 
+def gpu_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
+    """Yield the flags in the extra arguments of a lane with GPUs that change what its replicas make of them."""
+    known = known_flags(lane.engine)
+    for index, word in enumerate(lane.launch.extra_args):
+        flag = _reserved(word, known, capabilities.gpu_flags)
+        if flag:
+            yield ConfigError(
+                f"lane {lane.name}: {plain(word)} of {lane.engine} would change what the plan reckons with on its GPUs",
+                hint=capabilities.gpu_flags[flag],
+                key=("lanes", lane.name, "launch", "extra_args", index),
+            )
+
+
 def planned_errors(lane: LaneSpec, capabilities: EngineCapabilities) -> Iterator[ConfigError]:
     """Yield the flags in a lane's extra arguments that set a size which the plan is made by, each with the key that pins it."""
     known = known_flags(lane.engine)

@@ -14,6 +14,7 @@ from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.model_names import models_by_name
 from fleetctl.core.plan import make_plan
+from fleetctl.engine_kit.flags import gpu_errors
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, ProviderError, ThrottledError
@@ -24,7 +25,7 @@ from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from fleetctl.config.faults import ProfileSource
     from fleetctl.core.plan import TraceRow
@@ -120,8 +121,15 @@ async def try_planning(  # as plan_profile
     if errors or plan is None:
         return Planning(plan=None, errors=tuple(errors))
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
-    refused = tuple(planned_argument_errors(site, profile, plan, installed))
+    refused = (*_gpu_errors(site, profile, plan), *planned_argument_errors(site, profile, plan, installed))
     return Planning(plan=None if refused else plan, errors=refused)
+
+
+def _gpu_errors(site: Site, profile: Profile, plan: Plan) -> Iterator[ConfigError]:
+    """Yield the extra arguments that are no user's on the GPUs which a plan found for a lane, and are where it has none."""
+    for planned in plan.lanes:
+        if not planned.offering.is_on_cpu:
+            yield from gpu_errors(profile.lane(planned.lane), site.engines(planned.engine).capabilities)
 
 
 def _installed(site: Site, profile: Profile) -> Mapping[tuple[str, str], InstalledOptions]:

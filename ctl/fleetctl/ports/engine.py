@@ -110,6 +110,8 @@ class EngineCapabilities:
     own_parser: Path | None = None
     # In which the plan's sizes are given, each with the profile's key that pins it; a lane's `extra_args` may have none.
     planned_flags: Mapping[str, str] = field(default_factory=dict)
+    # That change what a replica makes of its GPUs, each with what to do instead; where it has none they are the user's.
+    gpu_flags: Mapping[str, str] = field(default_factory=dict)
     # Which of these `LaunchSettings` its command line has: a profile that pins another is refused.
     launch_keys: frozenset[str] = frozenset()
     tool_call_parsers: Mapping[str, str] = field(default_factory=dict)  # its names, by those of `engine_kit.dialects`
