@@ -260,6 +260,8 @@ do_test() {
     ! command -v apt-get >/dev/null 2>&1 || apt_install systemd=systemd-analyze
     # Where there is a Kubernetes control plane to be had, the tests' pods get certificates and addresses of their own.
     [ -z "${KUBEBUILDER_ASSETS:-}" ] || ! command -v apt-get >/dev/null 2>&1 || apt_install iproute2=ip openssl=openssl
+    # The tests' AWS instances boot: network namespaces with addresses of their own, in which rendered scripts call curl.
+    ! command -v apt-get >/dev/null 2>&1 || apt_install iproute2=ip curl=curl util-linux=unshare mount=mount
     install_cron
     # A test builds the compiled wheel and holds its decisions beside the sources'.
     ! command -v apt-get >/dev/null 2>&1 || ensure_compiler

@@ -22,9 +22,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--region", action="append", default=[])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--boot", action="store_true", help="instances boot: processes, addresses, metadata")
+    parser.add_argument("--loopback", action="store_true", help="boot as where network namespaces are not allowed")
     options = parser.parse_args()
     server = make_cloud(
-        host=options.host, port=options.port, regions=options.region or ["us-east-1"], seed=options.seed
+        host=options.host,
+        port=options.port,
+        regions=options.region or ["us-east-1"],
+        seed=options.seed,
+        boots=options.boot,
+        loopback=options.loopback,
     )
     sys.stdout.write(f"{server.bind()}\n")
     sys.stdout.flush()

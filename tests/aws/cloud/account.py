@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class CloudAccount:
     due: list[tuple[float, Callable[[], None]]] = field(default_factory=list)  # state changes to come
     on_launch: list[Callable[[LaunchRecord], None]] = field(default_factory=list)
     on_state: list[Callable[[LaunchRecord, str], None]] = field(default_factory=list)
+    machine_ends: Callable[[LaunchRecord], bool] | None = None  # begins a machine's end; False: it has none
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def now_s(self) -> float:
@@ -71,7 +73,10 @@ class CloudAccount:
             ready = sorted((each for each in self.due if each[0] <= now_s), key=lambda each: each[0])
             self.due = [each for each in self.due if each[0] > now_s]
             for _, change in ready:
-                change()
+                try:
+                    change()
+                except Exception:  # noqa: BLE001  # one that fails must not keep the others from their turn
+                    traceback.print_exc()
 
     def record(self, region: str, instance: Any, *, token: str) -> LaunchRecord:
         now_s = self.now_s()
@@ -118,4 +123,11 @@ class CloudAccount:
             instance.state_reason.message = f"{code}: {message}"
             instance._reason = transition
             self.set_state(record, "shutting-down", 32)
-            self.after(self.ending_s, lambda: self.set_state(record, "terminated", 48))
+            if self.machine_ends is None or not self.machine_ends(record):
+                self.after(self.ending_s, lambda: self.ended(record))
+
+    def ended(self, record: LaunchRecord) -> None:
+        """Say that nothing of an instance is left."""
+        with self.lock:
+            if record.instance.state != "terminated":
+                self.set_state(record, "terminated", 48)

@@ -104,6 +104,19 @@ class Cloud:
         """Return the calls that came in, oldest first."""
         return [each for each in self.control("GET", "calls") if not action or each["action"] == action]
 
+    def console(self, instance_id: str) -> str:
+        """Return what an instance that boots has written."""
+        return str(self.control("POST", "console", instance_id=instance_id))
+
+    def crash(self, instance_id: str) -> None:
+        """Have an instance's machine vanish; EC2 shows it as running."""
+        self.control("POST", "crash", instance_id=instance_id)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.control("GET", "facts")
+        return found
+
     def image(self) -> str:
         """Return the id of a deep learning image."""
         return str(next(iter(self.control("GET", "facts")["images"][self.region].values())))

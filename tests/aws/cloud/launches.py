@@ -101,7 +101,7 @@ class LaunchResponses(EC2Response):
         shortage = self.account.capacity.shortage(pool, running_pools(self.account.instances(self.region)))
         if shortage is not None:
             raise EC2ClientError(shortage.code, shortage.message)
-        wanted = {**params, "MinCount": 1, "MaxCount": 1, "ClientToken": token}
+        wanted = {**self._in_subnet(params, zone), "MinCount": 1, "MaxCount": 1, "ClientToken": token}
         own_tags = wanted.pop("_tags", {})
         wanted.pop("InstanceMarketOptions", None)
         if market == "spot":
@@ -160,6 +160,18 @@ class LaunchResponses(EC2Response):
         if subnet:
             return str(self.ec2_backend.get_subnet(subnet).availability_zone)
         return str((params.get("Placement") or {}).get("AvailabilityZone") or f"{self.region}a")
+
+    def _in_subnet(self, params: Mapping[str, Any], zone: str) -> dict[str, Any]:
+        """Return parameters with the default subnet of a zone where they name none, as EC2 takes it."""
+        interfaces = params.get("NetworkInterfaces") or []
+        if params.get("SubnetId") or any("SubnetId" in each or "NetworkInterfaceId" in each for each in interfaces):
+            return dict(params)
+        subnet = self.ec2_backend.get_default_subnets().get(zone)
+        if subnet is None:
+            raise EC2ClientError("MissingInput", f"No default subnet for availability zone: '{zone}'.")
+        if interfaces:
+            return {**params, "NetworkInterfaces": [{**interfaces[0], "SubnetId": subnet.id}, *interfaces[1:]]}
+        return {**params, "SubnetId": subnet.id}
 
     def _check_type(self, pool: Pool) -> None:
         offered = self.ec2_backend.describe_instance_type_offerings(

@@ -1,0 +1,279 @@
+"""What of systemd an instance's user data needs: services with their restarts and stops, and timers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetctl.clock import SYSTEM_CLOCK
+
+Unit = dict[str, dict[str, list[str]]]
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "": 1}
+_STOP_S, _START_S, _RESTART_S = 90.0, 90.0, 0.1
+_BURST, _INTERVAL_S = 5, 10.0
+
+
+def parse_unit(text: str) -> Unit:
+    """Return a unit's sections, every key with its values in order. Raises ValueError for a line that is none."""
+    found: Unit = {}
+    section: dict[str, list[str]] | None = None
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#;":
+            continue
+        if stripped.startswith("["):
+            section = found.setdefault(stripped.strip("[]"), {})
+            continue
+        key, equals, value = stripped.partition("=")
+        if section is None or not equals:
+            raise ValueError(f"no assignment: {stripped}")
+        section.setdefault(key.strip(), []).append(value.strip())
+    return found
+
+
+def seconds(text: str) -> float:
+    """Return a time span as systemd reads it: 110, 30min, 1h 5s."""
+    spans = _SPAN.findall(text)
+    if not spans:
+        raise ValueError(f"no time span: {text!r}")
+    return sum(float(number) * _SECONDS[unit] for number, unit in spans)
+
+
+@dataclass
+class Service:
+    """One service: at most one main process, started again as its unit says."""
+
+    name: str
+    unit: Unit
+    environment: dict[str, str]
+    log: Path
+    on_start_limit: Callable[[str], None]
+    state: str = "inactive"
+    process: asyncio.subprocess.Process | None = None
+    _task: asyncio.Task[None] | None = None
+    _is_stopping: bool = False
+    _starts: deque[float] = field(default_factory=deque)
+
+    def start(self) -> asyncio.Task[None]:
+        """Start it unless it runs; the task ends with the service."""
+        if self._task is None or self._task.done():
+            self._is_stopping = False
+            self.state = "activating"
+            self._task = asyncio.create_task(self._supervised(), name=self.name)
+        return self._task
+
+    async def stop(self) -> None:
+        """Send SIGTERM, and SIGKILL to what is left after TimeoutStopSec."""
+        self._is_stopping = True
+        for command in self._all("ExecStop") if self.process else ():
+            await self._ran(command)
+        if self.process is not None and self.process.returncode is None:
+            self._signal(signal.SIGTERM, whole=self._one("KillMode", "control-group") == "control-group")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), seconds(self._one("TimeoutStopSec", f"{_STOP_S}")))
+            self._signal(signal.SIGKILL, whole=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.state = "inactive"
+
+    async def _supervised(self) -> None:
+        while True:
+            if self._is_over_limit():  # a stop cancels this task
+                self.state = "failed"
+                self.on_start_limit(self.unit.get("Unit", {}).get("StartLimitAction", ["none"])[-1])
+                return
+            is_success = await self._once()
+            policy = self._one("Restart", "no")
+            if self._is_stopping or policy == "no" or (policy == "on-failure" and is_success):
+                self.state = "inactive" if is_success else "failed"
+                return
+            self.state = "activating"
+            await SYSTEM_CLOCK.sleep(seconds(self._one("RestartSec", f"{_RESTART_S}")))
+
+    def _is_over_limit(self) -> bool:
+        limits = self.unit.get("Unit", {})
+        interval_s = seconds(limits.get("StartLimitIntervalSec", [f"{_INTERVAL_S}"])[-1])
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        while self._starts and now_s - self._starts[0] > interval_s:
+            self._starts.popleft()
+        if len(self._starts) >= int(limits.get("StartLimitBurst", [f"{_BURST}"])[-1]):
+            return True
+        self._starts.append(now_s)
+        return False
+
+    async def _once(self) -> bool:
+        for command in self._all("ExecStartPre"):
+            if not await self._ran(command):
+                return False
+        for command in self._all("ExecStart"):
+            self.process = await self._started(command)
+            self.state = "active"
+            if await self.process.wait() != 0 and not command.startswith("-"):
+                return False
+        return True
+
+    async def _ran(self, command: str) -> bool:
+        process = await self._started(command)
+        try:
+            code = await asyncio.wait_for(process.wait(), seconds(self._one("TimeoutStartSec", f"{_START_S}")))
+        except TimeoutError:
+            _kill_group(process.pid, signal.SIGKILL)
+            code = -signal.SIGKILL
+        return code == 0 or command.startswith("-")
+
+    async def _started(self, command: str) -> asyncio.subprocess.Process:
+        argv = shlex.split(command.lstrip("-@+!:"))
+        with self.log.open("ab") as out:
+            out.write(f"{self.name}: {shlex.join(argv)}\n".encode())
+            out.flush()
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self._environment(),
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        own = [word.partition("=") for line in self._all("Environment") for word in shlex.split(line)]
+        return {**self.environment, **{name: value for name, _, value in own}}
+
+    def _signal(self, number: signal.Signals, *, whole: bool) -> None:
+        if self.process is None:
+            return
+        if whole:
+            _kill_group(self.process.pid, number)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+    def _all(self, key: str) -> list[str]:
+        return self.unit.get("Service", {}).get(key, [])
+
+    def _one(self, key: str, default: str) -> str:
+        values = self._all(key)
+        return values[-1] if values else default
+
+
+class UnitManager:
+    """The units of one instance; `power_off` is called once, when the instance is to end."""
+
+    def __init__(self, directory: Path, environment: dict[str, str], log: Path, power_off: Callable[[], None]) -> None:
+        self._directory = directory
+        self._environment = environment
+        self._log = log
+        self._power_off = power_off
+        self.services: dict[str, Service] = {}
+        self._timers: dict[str, asyncio.Task[None]] = {}
+
+    async def control(self, arguments: list[str]) -> tuple[int, str]:
+        """Do what a systemctl command says; return its status and output."""
+        options = {each for each in arguments if each.startswith("-")}
+        verb, *names = [each for each in arguments if not each.startswith("-")]
+        wait = "--no-block" not in options
+        match verb:
+            case "daemon-reload":
+                pass
+            case "poweroff" | "halt":
+                self._power_off()
+            case "start" | "restart" | "enable":
+                for name in names if verb != "enable" or "--now" in options else ():
+                    if verb == "restart":
+                        await self._stop(name)
+                    await self._start(name, wait=wait)
+            case "stop" | "disable":
+                for name in names:
+                    await self._stop(name)
+            case "is-active":
+                states = [self._state(name) for name in names]
+                return (0 if all(state == "active" for state in states) else 3), "\n".join(states) + "\n"
+            case _:
+                return 1, f"systemctl {verb} is not played by the tests' instances\n"
+        return 0, ""
+
+    async def run(self, arguments: list[str]) -> tuple[int, str]:
+        """Do what a systemd-run command says: a command later, as a unit of its own."""
+        named = dict(each.removeprefix("--").partition("=")[::2] for each in arguments if each.startswith("--"))
+        command = [each for each in arguments if not each.startswith("--")]
+        name = named.get("unit", "run").removesuffix(".service")
+        unit: Unit = {"Service": {"ExecStart": [shlex.join(command)]}}
+        if "on-active" in named:
+            self._timers[f"{name}.timer"] = asyncio.create_task(self._after(seconds(named["on-active"]), name, unit))
+        else:
+            self._service(f"{name}.service", unit).start()
+        return 0, ""
+
+    async def stop_all(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        await asyncio.gather(*(each.stop() for each in self.services.values()), return_exceptions=True)
+
+    async def _after(self, delay_s: float, name: str, unit: Unit) -> None:
+        await SYSTEM_CLOCK.sleep(delay_s)
+        self._service(f"{name}.service", unit).start()
+
+    async def _start(self, name: str, *, wait: bool) -> None:
+        unit = parse_unit((self._directory / _full(name)).read_text())
+        if name.endswith(".timer"):
+            self._timers[name] = asyncio.create_task(self._ticking(name, unit), name=name)
+            return
+        service = self._service(_full(name), unit)
+        task = service.start()
+        if wait and unit.get("Service", {}).get("Type", ["simple"])[-1] == "oneshot":
+            await task
+
+    async def _stop(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        service = self.services.get(_full(name))
+        if service is not None:
+            await service.stop()
+
+    async def _ticking(self, name: str, unit: Unit) -> None:
+        timer = unit["Timer"]
+        started = _full(timer.get("Unit", [name.removesuffix(".timer")])[-1])
+        await SYSTEM_CLOCK.sleep(seconds(timer.get("OnActiveSec", timer.get("OnBootSec", ["0"]))[-1]))
+        while True:
+            await self._start(started, wait=True)
+            if "OnUnitActiveSec" not in timer:
+                return
+            await SYSTEM_CLOCK.sleep(seconds(timer["OnUnitActiveSec"][-1]))
+
+    def _service(self, name: str, unit: Unit) -> Service:
+        known = self.services.get(name)
+        if known is not None and known.state in ("active", "activating"):
+            return known
+        self.services[name] = Service(name, unit, self._environment, self._log, self._on_limit)
+        return self.services[name]
+
+    def _on_limit(self, action: str) -> None:
+        if action.startswith("poweroff"):
+            self._power_off()
+
+    def _state(self, name: str) -> str:
+        if name.endswith(".timer"):
+            timer = self._timers.get(name)
+            return "active" if timer is not None and not timer.done() else "inactive"
+        service = self.services.get(_full(name))
+        return service.state if service else "inactive"
+
+
+def _full(name: str) -> str:
+    return name if "." in name else f"{name}.service"
+
+
+def _kill_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
