@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,8 +53,9 @@ def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
 def gpu_name(product: str, known: Iterable[str]) -> str:
     """Return the catalogue's name for what the device plugin's discovery calls a GPU; itself where it knows none."""
     parts = set(product.upper().split("-"))
-    fitting = [name for name in known if set(name.upper().split("-")) <= parts]
-    return max(fitting, key=lambda name: (name.count("-"), len(name)), default=product)
+    parts_of = {name: set(re.split(r"[\s-]", name.upper())) for name in known}
+    fitting = [name for name in parts_of if parts_of[name] <= parts]
+    return max(fitting, key=lambda name: (len(parts_of[name]), len(name)), default=product)
 
 
 def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[str, ...]) -> Iterator[Offering]:

@@ -41,12 +41,20 @@ def specs_of(reading: GpuReading) -> dict[str, tuple[GpuSpec, int, bool]]:
 
 def spec_of(gpu: Gpu, known: Mapping[str, GpuSpec], *, source: str) -> GpuSpec:
     """Return the catalogue's GPU of that name, memory and bandwidth, or one of the driver's own figures."""
-    name_parts = re.split(r"[\s-]+", gpu.name.upper())
+    parts = set(re.split(r"[\s-]+", gpu.name.upper()))
     alike = [
         spec for name, spec in known.items()
-        if not gpu.is_mig and name.upper().split("-")[0] in name_parts and _is_alike(gpu, spec)
+        if not gpu.is_mig and _name_parts(name) <= parts and _is_alike(gpu, spec)
     ]  # fmt: skip
-    return min(alike, key=lambda spec: abs(spec.memory_bytes - gpu.memory_bytes)) if alike else _own(gpu, source)
+    if not alike:
+        return _own(gpu, source)
+    # "RTX PRO 6000 Server" and "RTX PRO 6000" are both in a Server Edition's name: the longer says more.
+    return min(alike, key=lambda spec: (-len(_name_parts(spec.name)), abs(spec.memory_bytes - gpu.memory_bytes)))
+
+
+def _name_parts(name: str) -> set[str]:
+    """Return the parts of a catalogue's name; its size is left out, for that the memory says."""
+    return {part for part in re.split(r"[\s-]+", name.upper()) if not re.fullmatch(r"\d+GB", part)}
 
 
 def _is_alike(gpu: Gpu, spec: GpuSpec) -> bool:

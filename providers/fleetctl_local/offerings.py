@@ -15,13 +15,24 @@ if TYPE_CHECKING:
 
     from fleetctl.model.catalogue import GpuSpec
 
-# instance type: (GPU, how many, USD per hour)
+# instance type: (GPU, how many, USD per hour). Of types with the same GPUs the cheapest; what rents out parts of a GPU (g6f),
+# has Arm's T4g (g5g) or no list price (p5e) is left out.
 _TYPES: dict[str, tuple[str, int, float]] = {
+    "p6-b300.48xlarge": ("B300", 8, 142.416),
+    "p6-b200.48xlarge": ("B200", 8, 113.9328),
     "p5.4xlarge": ("H100", 1, 6.88),
     "p5.48xlarge": ("H100", 8, 55.04),
     "p5en.48xlarge": ("H200", 8, 63.296),
     "p4d.24xlarge": ("A100-40GB", 8, 21.957642),
     "p4de.24xlarge": ("A100-80GB", 8, 27.44705),
+    "g7e.2xlarge": ("RTX PRO 6000 Server", 1, 3.36312),
+    "g7e.12xlarge": ("RTX PRO 6000 Server", 2, 8.28608),
+    "g7e.24xlarge": ("RTX PRO 6000 Server", 4, 16.57216),
+    "g7e.48xlarge": ("RTX PRO 6000 Server", 8, 33.14432),
+    "g7.2xlarge": ("RTX PRO 4500", 1, 2.52),
+    "g7.12xlarge": ("RTX PRO 4500", 2, 7.12832),
+    "g7.24xlarge": ("RTX PRO 4500", 4, 14.25664),
+    "g7.48xlarge": ("RTX PRO 4500", 8, 28.51328),
     "g6e.xlarge": ("L40S", 1, 1.861),
     "g6e.12xlarge": ("L40S", 4, 10.49264),
     "g6e.48xlarge": ("L40S", 8, 30.13118),
@@ -31,6 +42,10 @@ _TYPES: dict[str, tuple[str, int, float]] = {
     "g5.xlarge": ("A10G", 1, 1.006),
     "g5.12xlarge": ("A10G", 4, 5.672),
     "g5.48xlarge": ("A10G", 8, 16.288),
+    "g4dn.xlarge": ("T4", 1, 0.526),
+    "g4dn.12xlarge": ("T4", 4, 3.912),
+    "g4dn.metal": ("T4", 8, 7.824),
+    "p3dn.24xlarge": ("V100-32GB", 8, 31.212),
 }
 REGION = "local"
 HERE = "this-machine"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Ran
 
-RTX_4090: dict[str, Any] = {
-    "name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24564 * 2**20, "memory_bus_bits": 384, "memory_mhz": 10501,
-    "cores": 16384, "capability": (8, 9), "sm_mhz": 2520,
+RTX_3090: dict[str, Any] = {
+    "name": "NVIDIA GeForce RTX 3090", "memory_bytes": 24576 * 2**20, "memory_bus_bits": 384, "memory_mhz": 9751,
+    "cores": 10496, "capability": (8, 6), "sm_mhz": 1695,
 }  # fmt: skip
 PROFILE = """\
 apiVersion: fleetctl/v1
@@ -90,9 +90,28 @@ def test_another_gpu_than_the_machine_has_is_refused_with_what_is_there(fleetctl
 
 
 def test_a_gpu_of_no_catalogue_is_planned_from_what_its_driver_says(fleetctl: Callable[..., Ran]) -> None:
-    ran = on(gpu_machine(2, **RTX_4090), fleetctl, "plan", profile())
+    ran = on(gpu_machine(2, **RTX_3090), fleetctl, "plan", profile())
     assert ran.code == 0, ran.err
-    assert "GeForce-RTX-4090 is in no catalogue: planned from what NVML says (24GiB, 1008 GB/s" in ran.err
+    assert "GeForce-RTX-3090 is in no catalogue: planned from what NVML says (24GiB, 936.1 GB/s" in ran.err
+
+
+RTX_4090: dict[str, Any] = {
+    "name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24564 * 2**20, "memory_bus_bits": 384, "memory_mhz": 10501,
+    "cores": 16384, "capability": (8, 9), "sm_mhz": 2520,
+}  # fmt: skip
+SERVER_EDITION: dict[str, Any] = {
+    "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition", "memory_bytes": 97887 * 2**20, "memory_bus_bits": 512,
+    "memory_mhz": 12481, "capability": (12, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("figures", "name"), [(RTX_4090, "RTX 4090"), (SERVER_EDITION, "RTX PRO 6000 Server")])
+def test_a_gpu_whose_name_in_the_catalogue_is_of_several_words_is_known(
+    fleetctl: Callable[..., Ran], figures: dict[str, Any], name: str
+) -> None:
+    ran = on(gpu_machine(2, **figures), fleetctl, "plan", profile(), "-o", "json")
+    assert {lane["gpu"] for lane in planned(ran).values()} == {name}
+    assert "is in no catalogue" not in ran.err
 
 
 def test_an_argument_that_sizes_the_kv_cache_behind_the_plan_is_refused_where_there_are_gpus(
@@ -122,7 +141,7 @@ def test_emulated_engines_leave_the_gpus_alone(fleetctl: Callable[..., Ran]) -> 
 
 
 @pytest.mark.parametrize(("count", "lanes"), [(1, {"all"}), (2, {"short", "long"}), (8, {"short", "long"})])
-@pytest.mark.parametrize("figures", [{}, RTX_4090], ids=["H100", "RTX 4090"])
+@pytest.mark.parametrize("figures", [{}, RTX_3090], ids=["H100", "RTX 3090"])
 def test_init_here_writes_a_profile_that_the_machine_carries(
     fleetctl: Callable[..., Ran], count: int, lanes: set[str], figures: dict[str, Any]
 ) -> None:
@@ -166,7 +185,7 @@ T4: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("figures", [{}, RTX_4090, T4], ids=["H100", "RTX 4090", "T4"])
+@pytest.mark.parametrize("figures", [{}, RTX_3090, T4], ids=["H100", "RTX 3090", "T4"])
 def test_init_here_takes_a_model_that_answers_in_a_format_that_the_gpu_computes_in(
     fleetctl: Callable[..., Ran], figures: dict[str, Any]
 ) -> None:
@@ -219,10 +238,10 @@ def test_mig_instances_are_named_in_a_profile_as_plan_names_them(fleetctl: Calla
 
 def test_init_here_names_the_kinds_of_gpus_that_it_leaves_alone(fleetctl: Callable[..., Ran]) -> None:
     machine = gpu_machine(4)
-    machine.gpus[2:] = [FakeGpu(uuid=f"GPU-other-{number}", **RTX_4090) for number in range(2)]
+    machine.gpus[2:] = [FakeGpu(uuid=f"GPU-other-{number}", **RTX_3090) for number in range(2)]
     ran = on(machine, fleetctl, "init", "--here", "p.yaml")
     assert "found 2x H100, 79.6GiB each" in ran.err
-    assert "found 2x GeForce-RTX-4090 too, left alone" in ran.err
+    assert "found 2x GeForce-RTX-3090 too, left alone" in ran.err
     assert {lane["gpu"] for lane in planned(on(machine, fleetctl, "plan", "p.yaml", "-o", "json")).values()} == {"H100"}
 
 

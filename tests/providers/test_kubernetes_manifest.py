@@ -90,6 +90,10 @@ def test_a_lane_may_take_the_gpus_of_all_zones() -> None:
         ("NVIDIA-L40S", "L40S"),
         ("NVIDIA-L4", "L4"),
         ("NVIDIA-A10G", "A10G"),
+        ("NVIDIA-H100-NVL", "H100 NVL"),
+        ("NVIDIA-GeForce-RTX-4090", "RTX 4090"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "RTX PRO 6000 Server"),
+        ("NVIDIA-GB200", "GB200"),
         ("NVIDIA-Unheard-Of", "NVIDIA-Unheard-Of"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.catalogue.known import load_catalogue
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
@@ -109,6 +110,10 @@ async def test_offerings_hold_the_list_prices_and_a_notice_on_spot_alone(local: 
     assert prices["p5.4xlarge", "H100", 1] == 6.88
     assert prices["p5.48xlarge", "H100", 8] == 55.04
     assert prices["g6e.xlarge", "L40S", 1] == 1.861
+    assert prices["p6-b200.48xlarge", "B200", 8] == 113.9328
+    assert prices["p6-b300.48xlarge", "B300", 8] == 142.416
+    assert prices["g7e.2xlarge", "RTX PRO 6000 Server", 1] == 3.36312
+    assert {gpu for _, gpu, _ in prices} <= load_catalogue().gpus.keys()
     assert {o.zone for o in sold} == {"local-a", "local-b", "local-c"}
     assert len({o.key for o in sold}) == len(sold)
     assert {o.notice_s for o in sold if o.market is Market.SPOT} == {120.0}
