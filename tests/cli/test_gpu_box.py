@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import yaml
 from fleetctl import codec
 from fleetctl.testing.nvml import FakeGpu, FakeNvmlLibrary, GpuMachine, gpu_machine, installed
 from fleetctl_local.gpus import VISIBLE_GPUS
+from tests.cli.test_json_reference import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,6 +294,22 @@ def test_a_real_engine_without_a_gpu_is_planned_on_the_cpu_and_nothing_is_foreca
     assert "2 nodes, $0.00/h" in text
     lanes = planned(fleetctl("plan", profile(capacity="gpu_per_hour: $0.40"), "-o", "json"))
     assert {lane["cost_usd_per_hour"] for lane in lanes.values()} == {0.4}
+
+
+def test_json_claims_nothing_of_a_cpu_that_a_card_stands_in_for(fleetctl: Callable[..., Ran]) -> None:
+    ran = fleetctl("plan", profile(), "--explain", "-o", "json")
+    assert ran.code == 0, ran.err
+    plan = json.loads(ran.out)
+    assert plan["gpu_spec"] is None
+    assert [each["gpus"] for each in plan["models"]] == [{}]
+    assert plan["explanation"]["alternatives"] == []
+    for lane in plan["lanes"]:
+        assert (lane["forecast"], lane["throughput"], lane["gpu_spec"]) == (None, None, None)
+        assert (lane["budget"], lane["gpu"], lane["offering"]["gpu"], lane["offering"]["gpu_count"]) == ([], "", "", 0)
+        assert lane["replicas"] == 1
+    assert differences(plan, "Plan", "plan") == []
+    with_gpus = json.loads(on(gpu_machine(2), fleetctl, "plan", profile(), "-o", "json").out)
+    assert all(lane["forecast"]["ttft_p99_s"] > 0 and lane["gpu_spec"] for lane in with_gpus["lanes"])
 
 
 def test_a_machine_with_gpus_is_never_planned_on_its_cpu(fleetctl: Callable[..., Ran]) -> None:

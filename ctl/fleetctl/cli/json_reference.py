@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import fleetctl
 from fleetctl.cli.output import API_VERSION
+from fleetctl.cli.plan_values import NOT_FORECAST
 from fleetctl.model.desired import Terms
 
 if TYPE_CHECKING:
@@ -185,7 +186,13 @@ def _keys(kind: type) -> Iterator[Key]:
     comments = _comments(kind)
     for field in fields(kind):
         text, inside = _type_of(hints[field.name])
-        yield Key(name=field.name, type=text, meaning=comments.get(field.name) or _summary_of(inside), objects=inside)
+        meaning = comments.get(field.name) or _summary_of(inside)
+        if field.name in NOT_FORECAST.get(kind.__name__, ()):
+            text = f"{text.removesuffix(' or null')} or null"
+            meaning = f"{meaning.rstrip('.')}; null of a lane on a machine without GPUs, of which nothing is forecast".removeprefix(
+                "; "
+            )
+        yield Key(name=field.name, type=text, meaning=meaning, objects=inside)
     for name, (text, meaning, inside) in _ADDED.get(kind.__name__, {}).items():
         yield Key(name=name, type=text, meaning=meaning, objects=inside)
 

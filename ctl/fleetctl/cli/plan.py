@@ -11,6 +11,7 @@ from fleetctl.cli.absence import read_fleet
 from fleetctl.cli.options import Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_explanation_view import explanation_sections
+from fleetctl.cli.plan_values import plan_value
 from fleetctl.cli.plan_view import (
     outdated_section,
     pending_section,
@@ -22,7 +23,6 @@ from fleetctl.cli.plan_view import (
 from fleetctl.cli.progress import Progress, note_cautions, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.codec import to_plain
-from fleetctl.core.plan.model_totals import model_totals
 from fleetctl.core.plan.surge import surge_cautions
 from fleetctl.model.plan import Plan, Sizing
 from fleetctl.model.preflight import Finding
@@ -130,7 +130,7 @@ def plan_answer(
 ) -> View:
     """Return the plan, what it would change and what its provider finds, in every format; what is behind it, if given."""
     value: dict[str, Any] = {
-        **to_plain(planned), "models": to_plain(model_totals(planned)), "pending": pending_value(changes), "preflight": [to_plain(each) for each in findings],
+        **plan_value(planned), "pending": pending_value(changes), "preflight": [to_plain(each) for each in findings],
         "explanation": to_plain(explanation),
     }  # fmt: skip
     names = tuple(f"{lane.lane}={lane.replicas}" for lane in planned.lanes)

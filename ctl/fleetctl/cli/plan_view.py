@@ -8,7 +8,7 @@ from fleetctl.cli.output import Format, lines, section
 from fleetctl.core.plan.model_totals import model_totals
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_count, format_duration, format_rps, format_usd
-from fleetctl.views.figures import format_replica_gpus
+from fleetctl.views.figures import CPU, format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
 from fleetctl.views.preflight import findings_lines
@@ -150,7 +150,7 @@ def _totals(plan: Plan) -> OutputSection:
     rows = (
         (
             each.model, ", ".join(each.lanes), ", ".join(each.engines), str(each.replicas),
-            ", ".join(f"{count} x {gpu}" for gpu, count in each.gpus.items()), format_rps(each.rps),
+            ", ".join(f"{count} x {gpu}" for gpu, count in each.gpus.items()) or CPU, format_rps(each.rps),
             format_usd(each.cost_usd_per_hour), format_usd(each.cost_usd_per_1m_tokens),
         )
         for each in totals

@@ -141,6 +141,8 @@ async def _alternatives(site: Site, profile: Profile, plan: Plan) -> AsyncIterat
         return
     for lane in profile.lanes:
         planned = plan.lane(lane.name)
+        if planned.offering.is_on_cpu:  # nothing is forecast of it, so nobody knows what more would buy
+            continue
         for change, changed in _changes(lane, planned):
             lanes = tuple(changed if each is lane else each for each in profile.lanes)
             found = await try_planning(site, replace(profile, lanes=lanes), is_for_files=True)

@@ -24,7 +24,7 @@ class ModelTotals:
     engines: tuple[str, ...]  # of its lanes, each once
     rps: float  # of its lanes together, at the peak
     replicas: int
-    gpus: dict[str, int]  # by the card's name
+    gpus: dict[str, int]  # by the card's name; none of lanes on a machine without
     cost_usd_per_hour: float
     cost_usd_per_1m_tokens: float  # prompt + output, at the peak; 0 without demand
 
@@ -38,7 +38,8 @@ def model_totals(plan: Plan) -> tuple[ModelTotals, ...]:
 def _totals(model: str, lanes: Sequence[LanePlan]) -> ModelTotals:
     gpus = Counter[str]()
     for lane in lanes:
-        gpus[lane.gpu] += lane.replicas * lane.gpu_count
+        if not lane.offering.is_on_cpu:
+            gpus[lane.gpu] += lane.replicas * lane.gpu_count
     cost = math.fsum(lane.cost_usd_per_hour for lane in lanes)
     tokens_per_s = math.fsum(lane.rps * (lane.prompt_tokens_mean + lane.output_tokens_mean) for lane in lanes)
     return ModelTotals(
