@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.model.provider_setting import SettingValue
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import Host
+    from fleetctl.ports.objects import OpenObjectStore
     from fleetctl.ports.policy import Policy
     from fleetctl.ports.provider import Provider
 
@@ -25,6 +26,7 @@ PROVIDERS = "fleetctl.provider"
 ENGINES = "fleetctl.engine"
 HOSTS = "fleetctl.host"
 ORDERS = "fleetctl.order"  # of the calls of workflows in a queue
+OBJECT_STORES = "fleetctl.object_store"  # by the scheme of a shared state's URL
 EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
 DEFAULT_HOST = "local"
 
@@ -83,6 +85,11 @@ def load_policy(name: str) -> Policy:
 def load_order(name: str) -> Callable[[Any, float], float]:
     """Return the order of calls, a function as core/workflows/order has it. Raises NotFoundError listing those installed."""
     return cast("Callable[[Any, float], float]", _loaded(ORDERS, name, lambda entry: entry.load()))
+
+
+def load_object_store(scheme: str) -> OpenObjectStore:
+    """Return what opens the objects of a URL's scheme. Raises NotFoundError listing those installed."""
+    return cast("OpenObjectStore", _loaded(OBJECT_STORES, scheme, lambda entry: entry.load()))
 
 
 def _loaded(group: str, name: str, load_entry: Callable[[EntryPoint], object]) -> object:

@@ -19,21 +19,22 @@ from fleetctl.model.subject import Subject
 from fleetctl.ports.lease import LeaseHolder
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.ports.store import IntentState
+from fleetctl.state.shared import SharedStore
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fleetctl.ports.lease import Lease
+    from fleetctl.state.opening import OpenStore
 
 
 def holder(pid: int = 1) -> LeaseHolder:
     return LeaseHolder(pid=pid, host="here", boot_id="boot", started_at=EPOCH)
 
 
-def acquire(store: SqliteStore, pid: int = 1) -> Lease:
+def acquire(store: OpenStore, pid: int = 1) -> Lease:
     return store.acquire_lease("demo", holder(pid), now=EPOCH)
 
 
@@ -43,7 +44,7 @@ def entry() -> JournalEntry:
     )
 
 
-WRITES: dict[str, Callable[[SqliteStore], object]] = {
+WRITES: dict[str, Callable[[OpenStore], object]] = {
     "put_fleet": lambda s: s.put_fleet(profile(), plan(), now=EPOCH),
     "set_phase": lambda s: s.set_phase("demo", DesiredPhase.DOWN, now=EPOCH),
     "set_overrides": lambda s: s.set_overrides("demo", Overrides(), now=EPOCH),
@@ -68,18 +69,11 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
 
 
 @pytest.fixture
-def filled(store: SqliteStore) -> SqliteStore:
+def filled(store: OpenStore) -> OpenStore:
     store.put_fleet(profile(), plan(), now=EPOCH)
     store.begin_replica(replica("r1"), node_request("t1", replica_id="r1"), now=EPOCH)
     store.append((entry(),))
     return store
-
-
-def dump(path: Path) -> list[str]:
-    import sqlite3
-
-    with closing(sqlite3.connect(path)) as db:
-        return list(db.iterdump())
 
 
 def test_every_call_that_writes_is_among_those_tried():
@@ -92,6 +86,7 @@ def test_every_call_that_writes_is_among_those_tried():
         "former_fleets",
         "has_disk_space",
         "is_in_place",
+        "is_shared",
         "journal",
         "last_replica_number",
         "lease",
@@ -103,8 +98,10 @@ def test_every_call_that_writes_is_among_those_tried():
         "records",
         "replicas",
         "shared_intents",
+        "snapshot",
         "together",
         "tombstones",
+        "transact",
         "under",
         "while_leased",
     }
@@ -116,18 +113,19 @@ def test_every_call_that_writes_is_among_those_tried():
         *WRITES,
     }  # those four are called by, or write like, others
     assert {name for name in dir(SqliteStore) if not name.startswith("_")} == reads | tried
+    assert {name for name in dir(SharedStore) if not name.startswith("_")} == reads | tried | {"database"}
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_fenced_controller_writes_nothing(name, filled, tmp_path):
+def test_a_fenced_controller_writes_nothing(name, filled, place):
     old = filled.under(acquire(filled))
     acquire(filled, pid=2)
-    before = dump(tmp_path / "state.db")
+    before = place.dump()
     with pytest.raises(
         FencedError, match="the lease of epoch 1 on fleet demo is over: process 2 on here has held epoch 2 since"
     ):
         WRITES[name](old)
-    assert dump(tmp_path / "state.db") == before
+    assert place.dump() == before
 
 
 @pytest.mark.parametrize("name", sorted(set(WRITES) - {"remove_fleet"}))
@@ -154,12 +152,14 @@ def test_a_fenced_controller_is_told_before_it_acts_elsewhere(filled):
         pytest.fail("the block was entered")
 
 
-def test_nobody_takes_the_fleet_over_while_its_holder_writes_elsewhere(filled, tmp_path):
+def test_nobody_takes_the_fleet_over_while_its_holder_writes_elsewhere(file_place, tmp_path):
+    filled = file_place.open()
     held = filled.under(acquire(filled))
     with closing(SqliteStore(tmp_path / "state.db", busy_timeout_s=0.05)) as other:
         with held.while_leased(), pytest.raises(FleetctlError):
             other.acquire_lease("demo", holder(2), now=EPOCH)
         assert other.acquire_lease("demo", holder(2), now=EPOCH).epoch == 2
+    filled.close()
 
 
 def test_epochs_only_grow_also_over_a_fleet_that_was_forgotten_and_a_state_that_was_lost(store):
@@ -201,16 +201,19 @@ def test_a_step_of_the_clock_stays_on_record_until_all_else_accounts_for_it(stor
     assert store.acquire_lease("demo", replace(holder(), boot_id="next"), now=EPOCH).origin is None
 
 
-def test_a_file_that_came_into_the_place_of_ours_fences_us(filled, tmp_path):
+def test_a_file_that_came_into_the_place_of_ours_fences_us(file_place, tmp_path):
+    filled = file_place.open()
     held = filled.under(acquire(filled))
     path = tmp_path / "state.db"
     shutil.copy(path, tmp_path / "copy.db")
     (tmp_path / "copy.db").replace(path)
     with pytest.raises(FencedError, match="another file"):
         held.put_memory("demo", Memory())
+    filled.close()
 
 
-def test_a_copy_beside_its_original_is_refused_and_one_in_its_place_is_not(store, tmp_path):
+def test_a_copy_beside_its_original_is_refused_and_one_in_its_place_is_not(file_place, tmp_path):
+    store = file_place.open()
     acquire(store)
     store.close()
     copied, moved = tmp_path / "copy", tmp_path / "moved"

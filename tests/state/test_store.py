@@ -25,7 +25,9 @@ from fleetctl.testing.samples import EPOCH, node_request, plan, profile, replica
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleetctl.state.opening import OpenStore
     from fleetctl.testing.clocks import ManualClock
+    from tests.state.conftest import StatePlace
 
 
 def entry(subject: str = "short", fleet: str = "demo", **inputs: float | str) -> JournalEntry:
@@ -35,14 +37,13 @@ def entry(subject: str = "short", fleet: str = "demo", **inputs: float | str) ->
     )  # fmt: skip
 
 
-def test_store_implements_the_port(store: SqliteStore) -> None:
+def test_store_implements_the_port(store: OpenStore) -> None:
     port: StateStore = store
     assert port.fleets() == ()
 
 
-def test_owner_is_made_once_and_kept(tmp_path: Path) -> None:
-    first = SqliteStore(tmp_path / "state.db")
-    second = SqliteStore(tmp_path / "state.db")
+def test_owner_is_made_once_and_kept(place: StatePlace, tmp_path: Path) -> None:
+    first, second = place.open(), place.open()
     assert len(first.owner) == 32
     assert first.owner == second.owner
     other = SqliteStore(tmp_path / "other.db")
@@ -61,7 +62,7 @@ def test_files_are_the_users_alone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_desired_state_is_returned_as_put(store: SqliteStore) -> None:
+def test_desired_state_is_returned_as_put(store: OpenStore) -> None:
     desired = store.put_fleet(profile(), plan(), now=EPOCH)
     assert (desired.phase, desired.generation) == (DesiredPhase.UP, 1)
     assert store.fleet("demo") == desired
@@ -69,7 +70,7 @@ def test_desired_state_is_returned_as_put(store: SqliteStore) -> None:
     assert store.fleet("absent") is None
 
 
-def test_every_change_of_desired_state_grows_its_generation_and_up_clears_overrides(store: SqliteStore) -> None:
+def test_every_change_of_desired_state_grows_its_generation_and_up_clears_overrides(store: OpenStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     later = EPOCH + timedelta(minutes=1)
     scaled = store.set_overrides("demo", Overrides(replicas={"short": 4}, step={"long": LadderStep.SHED}), now=later)
@@ -82,25 +83,25 @@ def test_every_change_of_desired_state_grows_its_generation_and_up_clears_overri
     assert store.fleet("demo") == again
 
 
-def test_setting_the_same_phase_again_changes_nothing(store: SqliteStore) -> None:
+def test_setting_the_same_phase_again_changes_nothing(store: OpenStore) -> None:
     desired = store.put_fleet(profile(), plan(), now=EPOCH)
     assert store.set_phase("demo", DesiredPhase.UP, now=EPOCH + timedelta(hours=1)) == desired
 
 
-def test_fleets_are_listed_by_name(store: SqliteStore) -> None:
+def test_fleets_are_listed_by_name(store: OpenStore) -> None:
     for name in ("zeta", "alpha", "mid"):
         store.put_fleet(profile(name), plan(name), now=EPOCH)
     assert [desired.fleet for desired in store.fleets()] == ["alpha", "mid", "zeta"]
 
 
-def test_unknown_fleet_is_an_error_that_lists_those_there_are(store: SqliteStore) -> None:
+def test_unknown_fleet_is_an_error_that_lists_those_there_are(store: OpenStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     with pytest.raises(NotFoundError) as caught:
         store.set_phase("dmo", DesiredPhase.DOWN, now=EPOCH)
     assert "demo" in caught.value.hint
 
 
-def test_intent_and_pending_replica_appear_together_and_are_settled_together(store: SqliteStore) -> None:
+def test_intent_and_pending_replica_appear_together_and_are_settled_together(store: OpenStore) -> None:
     pending = replica()
     intent = store.begin_replica(pending, node_request(), now=EPOCH)
     assert store.open_intents("demo") == (intent,)
@@ -111,7 +112,7 @@ def test_intent_and_pending_replica_appear_together_and_are_settled_together(sto
     assert store.replicas("demo") == (booting,)
 
 
-def test_intents_are_settled_together_or_not_at_all(store: SqliteStore) -> None:
+def test_intents_are_settled_together_or_not_at_all(store: OpenStore) -> None:
     pending = [replica(f"r{number}") for number in (1, 2)]
     begun = tuple((r, node_request(f"token-{r.id}", replica_id=r.id)) for r in pending)
     intents = store.begin_replicas(begun, now=EPOCH)
@@ -128,7 +129,7 @@ def test_intents_are_settled_together_or_not_at_all(store: SqliteStore) -> None:
     store.settle_intents(())
 
 
-def test_a_token_or_replica_is_begun_once(store: SqliteStore) -> None:
+def test_a_token_or_replica_is_begun_once(store: OpenStore) -> None:
     store.begin_replica(replica(), node_request(), now=EPOCH)
     with pytest.raises(StateError, match="begun before"):
         store.begin_replica(replica("r2"), node_request(), now=EPOCH)
@@ -138,12 +139,12 @@ def test_a_token_or_replica_is_begun_once(store: SqliteStore) -> None:
     assert [i.token for i in store.open_intents("demo")] == ["token-1"]
 
 
-def test_settling_an_unknown_token_is_an_error(store: SqliteStore) -> None:
+def test_settling_an_unknown_token_is_an_error(store: OpenStore) -> None:
     with pytest.raises(NotFoundError, match="token-9"):
         store.settle_intent("token-9", IntentState.ABANDONED)
 
 
-def test_replicas_come_oldest_first_and_ended_ones_stay_for_an_hour(store: SqliteStore, clock: ManualClock) -> None:
+def test_replicas_come_oldest_first_and_ended_ones_stay_for_an_hour(store: OpenStore, clock: ManualClock) -> None:
     for number in (10, 2, 1):
         store.put_replica(replica(f"r{number}"))
     store.put_replica(replica("r11", lane="long", created_at=EPOCH - timedelta(minutes=1)))
@@ -156,7 +157,7 @@ def test_replicas_come_oldest_first_and_ended_ones_stay_for_an_hour(store: Sqlit
     assert [r.id for r in store.replicas("demo")] == ["r11", "r10"]
 
 
-def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: SqliteStore) -> None:
+def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: OpenStore) -> None:
     ready = replica(state=ReplicaState.READY)
     store.put_replica(ready)
     assert store.request_drain("demo", "r1", now=EPOCH).drain_requested
@@ -165,14 +166,14 @@ def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: SqliteSt
     assert store.replicas("demo")[0].reason == "still ready"
 
 
-def test_draining_an_unknown_replica_lists_the_live_ones(store: SqliteStore) -> None:
+def test_draining_an_unknown_replica_lists_the_live_ones(store: OpenStore) -> None:
     store.put_replica(replica())
     with pytest.raises(NotFoundError) as caught:
         store.request_drain("demo", "r7", now=EPOCH)
     assert "r1" in caught.value.hint
 
 
-def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store: SqliteStore) -> None:
+def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store: OpenStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     assert [store.next_replica_number("demo") for _ in range(3)] == [1, 2, 3]
     assert store.next_replica_number("other") == 1
@@ -181,7 +182,7 @@ def test_numbers_are_never_given_twice_even_after_the_fleet_was_forgotten(store:
     assert store.next_replica_number("demo") == 4
 
 
-def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: SqliteStore) -> None:
+def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: OpenStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     store.append((entry(),))
     with pytest.raises(StateError, match="cannot be forgotten"):
@@ -198,14 +199,14 @@ def test_only_an_empty_fleet_that_is_down_can_be_forgotten(store: SqliteStore) -
     store.remove_fleet("demo")
 
 
-def test_memory_is_empty_for_a_new_fleet_and_returned_as_put(store: SqliteStore) -> None:
+def test_memory_is_empty_for_a_new_fleet_and_returned_as_put(store: OpenStore) -> None:
     assert store.memory("demo") == Memory()
     memory = Memory(lanes={"short": LaneMemory(wanted=3, up_since=EPOCH, step=LadderStep.SPILL)})
     store.put_memory("demo", memory)
     assert store.memory("demo") == memory
 
 
-def test_journal_answers_the_newest_of_a_subject_in_order(store: SqliteStore) -> None:
+def test_journal_answers_the_newest_of_a_subject_in_order(store: OpenStore) -> None:
     store.append(tuple(entry("short" if n % 2 else "long", n=float(n)) for n in range(10)))
     store.append((entry(fleet="other"),))
     assert [e.inputs["n"] for e in store.journal("demo", limit=3)] == [7.0, 8.0, 9.0]
@@ -215,20 +216,32 @@ def test_journal_answers_the_newest_of_a_subject_in_order(store: SqliteStore) ->
     assert [e.inputs["n"] for e in store.journal("demo", after=newest - 2)] == [8.0, 9.0]
 
 
-def test_append_numbers_entries_in_one_growing_sequence(store: SqliteStore) -> None:
+def test_append_numbers_a_fleets_entries_in_one_growing_sequence(store: OpenStore) -> None:
+    first = store.append((entry(), entry("long")))
+    store.append((entry(fleet="other"),))
+    third = store.append((entry(),))
+    numbers = [e.seq for e in (*first, *third)]
+    assert numbers[:2] == [1, 2]
+    assert numbers == sorted(set(numbers))
+    assert store.journal("demo") == (*first, *third)
+
+
+def test_append_numbers_entries_in_one_growing_sequence(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db")
     first = store.append((entry(), entry("long")))
     second = store.append((entry(fleet="other"),))
     assert [e.seq for e in (*first, *second)] == [1, 2, 3]
     assert store.append(()) == ()
+    store.close()
 
 
-def test_figures_that_json_cannot_hold_are_journalled_as_words(store: SqliteStore) -> None:
+def test_figures_that_json_cannot_hold_are_journalled_as_words(store: OpenStore) -> None:
     store.append((entry(p99=float("nan"), limit=float("inf"), rps=2.0),))
     assert store.journal("demo")[0].inputs == {"p99": "nan", "limit": "inf", "rps": 2.0}
 
 
-def test_oldest_entries_beyond_the_journals_bound_go(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "state.db", journal_entries_max=500)
+def test_oldest_entries_beyond_the_journals_bound_go(place: StatePlace) -> None:
+    store = place.open(journal_entries_max=500)
     for _ in range(20):
         store.append(tuple(entry() for _ in range(100)))
     kept = store.journal("demo", limit=10_000)
@@ -242,7 +255,7 @@ def shared_intent(state: SharedState = SharedState.PREPARING) -> SharedIntent:
     return SharedIntent(token=resource.token, fleet="demo", state=state, resource=resource, created_at=EPOCH)
 
 
-def test_a_shared_resource_is_kept_until_it_ends_and_holds_its_fleet(store: SqliteStore) -> None:
+def test_a_shared_resource_is_kept_until_it_ends_and_holds_its_fleet(store: OpenStore) -> None:
     store.put_fleet(profile(), plan(), now=EPOCH)
     store.put_shared(shared_intent())
     store.put_shared(shared_intent(SharedState.PREPARED))
@@ -255,7 +268,7 @@ def test_a_shared_resource_is_kept_until_it_ends_and_holds_its_fleet(store: Sqli
     store.remove_fleet("demo")
 
 
-def test_a_shared_resource_that_was_buried_is_missed_no_longer_once_it_is_prepared_again(store: SqliteStore) -> None:
+def test_a_shared_resource_that_was_buried_is_missed_no_longer_once_it_is_prepared_again(store: OpenStore) -> None:
     intent = shared_intent(SharedState.TEARING_DOWN)
     store.put_shared(intent)
     buried = Tombstone(

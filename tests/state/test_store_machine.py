@@ -7,6 +7,8 @@ import tempfile
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
 
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,10 +17,16 @@ from fleetctl.model.action import EntryKind
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.subject import Subject
+from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.ports.store import Intent, IntentState
+from fleetctl.state.shared import SharedStore
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing.clocks import ManualClock
+from fleetctl.testing.objects import MemoryObjects
 from fleetctl.testing.samples import EPOCH, node_request, replica
+
+if TYPE_CHECKING:
+    from fleetctl.state.opening import OpenStore
 
 LANES = st.sampled_from(["short", "long"])
 STATES = st.sampled_from(list(ReplicaState))
@@ -29,18 +37,25 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def make(self) -> None:
-        self.directory = Path(tempfile.mkdtemp())
         self.clock = ManualClock(EPOCH)
-        self.store = SqliteStore(self.directory / "state.db", clock=self.clock)
+        self.make_place()
+        self.store = self.open_store()
         self.owner = self.store.owner
         self.number = 0
         self.replicas: dict[str, Replica] = {}
         self.open: dict[str, Intent] = {}
         self.entries = 0
 
+    def make_place(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+
+    def open_store(self) -> OpenStore:
+        return SqliteStore(self.directory / "state.db", clock=self.clock)
+
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+        if hasattr(self, "directory"):
             shutil.rmtree(self.directory)
 
     @rule(lane=LANES)
@@ -94,7 +109,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self.directory / "state.db", clock=self.clock)
+        self.store = self.open_store()
 
     @invariant()
     def holds_what_it_was_given(self) -> None:
@@ -109,5 +124,32 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.owner == self.owner
 
 
+class SharedStoreMachine(StoreMachine):
+    """The same over objects: answers to writes are lost, writes come late, and another machine's come between."""
+
+    def make_place(self) -> None:
+        self.objects = MemoryObjects()
+        self.other = self.open_store()
+        self.notes = 0
+
+    def open_store(self) -> OpenStore:
+        store = SharedStore(self.objects, clock=self.clock, head_bytes_max=1_000)
+        assert store.owner  # made before answers are lost
+        self.objects.lose_answers(Random(self.clock.monotonic_s()), 0.2)
+        return store
+
+    @rule(fleet=st.sampled_from(["demo", "other", ""]))
+    def write_elsewhere(self, fleet: str) -> None:
+        self.notes += 1
+        self.other.put_record(StoredRecord.of(Collection.AUDIT, f"{self.notes:06}", self.notes, at=EPOCH, fleet=fleet))
+
+    @invariant()
+    def others_writes_are_there_once(self) -> None:
+        if hasattr(self, "store"):
+            assert [each.value_as(int) for each in self.store.records(Collection.AUDIT)] == [*range(1, self.notes + 1)]
+
+
+TestSharedStoreMachine = SharedStoreMachine.TestCase
+TestSharedStoreMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

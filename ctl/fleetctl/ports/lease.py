@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+# So long a holder on another machine may give no sign of life before its fleet is taken over; it gives one in five
+# seconds. Where it lives on all the same, it is fenced by the new epoch: this time is for the common case alone.
+LEASE_TTL_S = 30.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolder:
@@ -14,6 +18,11 @@ class LeaseHolder:
     host: str
     boot_id: str  # of the kernel; a pid means nothing after a reboot
     started_at: datetime
+    home: str = ""  # the directory of its locks: who shares that shares them
+
+    def shares_locks(self, other: LeaseHolder) -> bool:
+        """Whether both cannot hold the fleet's lock at once, so that whoever has it knows that the other is gone."""
+        return (self.host, self.boot_id, self.home) == (other.host, other.boot_id, other.home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

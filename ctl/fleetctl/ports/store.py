@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from fleetctl.errors import NotFoundError
 from fleetctl.model.node import NodeRequest
@@ -14,7 +14,7 @@ from fleetctl.model.replica import Replica
 from fleetctl.model.shared import SharedResource, SharedState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from fleetctl.model.budget import BudgetLedger
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fleetctl.model.subject import Subject
     from fleetctl.ports.lease import Lease, LeaseHolder
     from fleetctl.ports.records import Collection, StoredRecord
+
+T = TypeVar("T")
 
 
 def unknown_fleet(name: str, known: Iterable[str], *, location: str = "") -> NotFoundError:
@@ -178,6 +180,19 @@ class StateStore(Protocol):
 
     def together(self) -> AbstractContextManager[None]:
         """Run the writes of a block, of this thread, as one transaction: all of them are stored, or none."""
+        ...
+
+    def transact(self, work: Callable[[Self], T]) -> T:
+        """Run a call's writes as one transaction; the call is made again where others' writes came between."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let the reads of a block, of this thread, be of one reading, where each would be a call to elsewhere."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines write to it too: then a transaction is a call to elsewhere, and a lease runs out."""
         ...
 
     def fleets(self) -> tuple[Desired, ...]:

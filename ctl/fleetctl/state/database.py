@@ -59,6 +59,11 @@ class Database:
             with self._translated():
                 self._open()
 
+    @property
+    def place(self) -> str:
+        """Where it lies, as leases name it."""
+        return str(self.path.absolute())
+
     @contextmanager
     def write(self, *, durable: bool, is_essential: bool = False) -> Iterator[sqlite3.Connection]:
         """Run a transaction that takes the write lock at once.
@@ -99,6 +104,11 @@ class Database:
                     yield nothing
             else:
                 yield self._connection or self._open()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let the reads of a block be of one reading where each would go elsewhere: a file is at hand."""
+        yield
 
     def is_replaced(self) -> bool:
         """Whether another file has come into the place of the one that is open; one that is only gone has not."""

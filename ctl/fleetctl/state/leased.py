@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from fleetctl.state import leases
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from fleetctl.ports.lease import Lease, LeaseHolder
     from fleetctl.state.database import Database
+
+T = TypeVar("T")
 
 
 class LeasedDatabase:
@@ -26,9 +28,8 @@ class LeasedDatabase:
 
     def acquire_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime, after: int = 0) -> Lease:
         """Take a fleet over: every older lease on it is fenced from now on."""
-        place = self._database.path.absolute()
         with self._write(durable=True, is_essential=True) as db:
-            return leases.acquire(db, fleet, holder, now=now, after=after, place=place)
+            return leases.acquire(db, fleet, holder, now=now, after=after, place=self._database.place)
 
     def lease(self, fleet: str) -> Lease | None:
         """Return the newest lease on a fleet, or None."""
@@ -59,6 +60,17 @@ class LeasedDatabase:
         if self._lease is not None:
             with self._write(durable=False) as db:
                 leases.release(db, self._lease, now=now)
+
+    def transact(self, work: Callable[[Self], T]) -> T:
+        """Run the writes of a call as one transaction. Raises FencedError."""
+        with self.together():
+            return work(self)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let the reads of a block be of one reading."""
+        with self._database.snapshot():
+            yield
 
     @contextmanager
     def while_leased(self) -> Iterator[None]:

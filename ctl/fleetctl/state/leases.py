@@ -26,9 +26,7 @@ def find_lease(db: sqlite3.Connection, fleet: str) -> Lease | None:
     return from_text(Lease, row[0]) if row else None
 
 
-def acquire(
-    db: sqlite3.Connection, fleet: str, holder: LeaseHolder, *, now: datetime, after: int, place: Path
-) -> Lease:
+def acquire(db: sqlite3.Connection, fleet: str, holder: LeaseHolder, *, now: datetime, after: int, place: str) -> Lease:
     """Store a lease newer than every other, and return it. Raises StateError in a copy of a state that is still there."""
     before = find_lease(db, fleet)
     if before is not None:
@@ -41,7 +39,7 @@ def acquire(
         renewed_at=now,
         # A step of the clock that an earlier holder had not come to account for is still there to be found.
         clock_origin=before.origin if before is not None and _is_same_boot(before.holder, holder) else None,
-        place=str(place),
+        place=place,
     )
     _write(db, lease)
     return lease
@@ -91,12 +89,15 @@ def _write(db: sqlite3.Connection, lease: Lease) -> None:
     )
 
 
-def _refuse_copy(db: sqlite3.Connection, before: Lease, place: Path) -> None:
+def _refuse_copy(db: sqlite3.Connection, before: Lease, place: str) -> None:
     """Refuse a second state with the same nodes: its controller and the first one's would stop each other's."""
     original = Path(before.place)
-    if not before.place or original == place or not original.exists() or original.samefile(place):
+    if not before.place or before.place == place or not original.exists():
         return
-    if _owner_of(original) == db.execute("SELECT owner FROM identity").fetchone()[0]:
+    if Path(place).exists() and original.samefile(place):
+        return
+    owner = db.execute("SELECT owner FROM identity").fetchone()
+    if owner is not None and _owner_of(original) == owner[0]:
         raise StateError(
             f"{place} is a copy of {original}, which is still there: both know the same nodes, and would fight for them",
             hint=f"use {original.parent}, or move it away first",

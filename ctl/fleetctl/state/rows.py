@@ -119,13 +119,16 @@ def begin_replica(db: sqlite3.Connection, replica: Replica, request: NodeRequest
     return intent
 
 
-def forget_ended(db: sqlite3.Connection, *, before_s: float) -> None:
-    """Delete replicas that ended, and intents that were closed, before then."""
+def forget_ended(db: sqlite3.Connection, fleet: str, *, before_s: float) -> None:
+    """Delete a fleet's replicas that ended, and its intents that were closed, before then."""
     db.execute(
-        f"DELETE FROM replicas WHERE state IN ({_marks(_ENDED_STATES)}) AND changed_s < ?",  # noqa: S608  # question marks
-        (*_ENDED_STATES, before_s),
+        f"DELETE FROM replicas WHERE fleet = ? AND state IN ({_marks(_ENDED_STATES)}) AND changed_s < ?",  # noqa: S608  # question marks
+        (fleet, *_ENDED_STATES, before_s),
     )
-    db.execute("DELETE FROM intents WHERE state <> ? AND created_s < ?", (IntentState.OPEN.value, before_s))
+    db.execute(
+        "DELETE FROM intents WHERE fleet = ? AND state <> ? AND created_s < ?",
+        (fleet, IntentState.OPEN.value, before_s),
+    )
 
 
 def find_intent(db: sqlite3.Connection, token: str) -> Intent | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.store import SharedIntent
 
 _ENDED_KEPT = timedelta(hours=1)
-_JOURNAL_ENTRIES_MAX = 100_000  # a fleet
+JOURNAL_ENTRIES_MAX = 100_000  # a fleet
 _JOURNAL_TRIM_EVERY = 256  # entries; counting on each append would walk the whole index
 
 
@@ -48,22 +48,28 @@ class SqliteStore(LeasedDatabase):
         *,
         clock: Clock = SYSTEM_CLOCK,
         busy_timeout_s: float = 30.0,
-        journal_entries_max: int = _JOURNAL_ENTRIES_MAX,
+        journal_entries_max: int = JOURNAL_ENTRIES_MAX,
         opens_on_use: bool = False,
+        database: Database | None = None,
     ) -> None:
         """Open the file, or with `opens_on_use` at the first call; reading one that is not there makes none then.
 
-        Without a path the store is in memory.
+        Without a path the store is in memory; with a `database` it is there.
         """
         self._clock = clock
         self._journal_entries_max = journal_entries_max
-        super().__init__(Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use))
+        super().__init__(database or Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use))
         self._location = str(path.parent) if path is not None else "memory"
         self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""
         self._database.close()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines write to it too: no file is safe to be shared so."""
+        return False
 
     @property
     def location(self) -> str:
@@ -164,7 +170,8 @@ class SqliteStore(LeasedDatabase):
     def begin_replicas(self, begun: tuple[tuple[Replica, NodeRequest], ...], *, now: datetime) -> tuple[Intent, ...]:
         """Commit PENDING replicas and the OPEN intents to create their nodes, all in one transaction."""
         with self._write(durable=True) as db:
-            rows.forget_ended(db, before_s=(now - _ENDED_KEPT).timestamp())
+            for fleet in sorted({replica.fleet for replica, _ in begun}):
+                rows.forget_ended(db, fleet, before_s=(now - _ENDED_KEPT).timestamp())
             return tuple(rows.begin_replica(db, replica, request, now=now) for replica, request in begun)
 
     def amend_intents(self, intents: tuple[Intent, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
-from fleetctl.paths import FleetPaths
+from fleetctl.paths import FleetPaths, state_dir
 from fleetctl.ports.lease import LeaseHolder
 from fleetctl_host_local import earlier_layout
 from fleetctl_host_local.gateway_process import GatewayProcess
@@ -69,7 +69,11 @@ class LocalControllerRuntime:
     def lease_holder(self) -> LeaseHolder:
         """Return what tells this process from every other."""
         return LeaseHolder(
-            pid=os.getpid(), host=socket.gethostname(), boot_id=_boot_id(), started_at=SYSTEM_CLOCK.now()
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            boot_id=_boot_id(),
+            started_at=SYSTEM_CLOCK.now(),
+            home=str(state_dir()),
         )
 
     def gateway_host(self, clock: Clock) -> GatewayProcess:

@@ -1,0 +1,88 @@
+"""Stands between boto3 and an S3, and does to chosen requests what networks and busy services do."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from contextlib import contextmanager
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Fault(StrEnum):
+    """What becomes of a request."""
+
+    NONE = "none"
+    CUT_BEFORE = "cut-before"  # the connection ends, and nothing has happened
+    CUT_AFTER = "cut-after"  # it has happened, and nobody is told
+    SLOW_DOWN = "slow-down"  # 503, as S3 throttles
+
+
+class S3Proxy:
+    """Passes requests on to `port`; `fault` decides by method and path."""
+
+    def __init__(self, port: int, fault: Callable[[str, str], Fault]) -> None:
+        self.faults: list[Fault] = []
+        proxy = self
+
+        class PassingOn(BaseHTTPRequestHandler):
+            """One connection of a client."""
+
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Keep quiet."""
+
+            def pass_on(self) -> None:
+                """Do to a request what is due to it."""
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                found = fault(self.command, self.path)
+                proxy.faults.append(found)
+                self.close_connection = True
+                if found is Fault.CUT_BEFORE:
+                    return
+                if found is Fault.SLOW_DOWN:
+                    self.answer(503, [], b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>")
+                    return
+                upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+                upstream.request(self.command, self.path, body=body, headers=headers)
+                answer = upstream.getresponse()
+                content = answer.read()
+                upstream.close()
+                if found is not Fault.CUT_AFTER:
+                    self.answer(answer.status, answer.getheaders(), content)
+
+            def answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+                """Answer the client."""
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.send_header("Connection", "close")
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = pass_on  # noqa: N815  # http.server's names
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), PassingOn)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @contextmanager
+    def running(self) -> Iterator[S3Proxy]:
+        """Serve for a block."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(timeout=10)
