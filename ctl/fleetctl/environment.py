@@ -42,7 +42,17 @@ _ENGINE_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GLOO_", "UCX_",
 )  # fmt: skip
 # Our own processes: where the state lies, and where earlier versions had their locks.
-_OWN = frozenset({"XDG_STATE_HOME", "XDG_RUNTIME_DIR"})
+STATE_URL = "FLEETCTL_STATE"  # s3://BUCKET/PREFIX, where machines share the state; empty: this machine's own file
+_OWN = frozenset({"XDG_STATE_HOME", "XDG_RUNTIME_DIR", STATE_URL})
+# What those read who keep a shared state; a fleet whose state is a file gets none of it.
+_STATE_KEEPERS = {
+    "s3": (
+        "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+        "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+        "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_STS_REGIONAL_ENDPOINTS",
+        "AWS_CONTAINER_CREDENTIALS_*", "AWS_CONTAINER_AUTHORIZATION_TOKEN*", "AWS_EC2_METADATA_*", "AWS_USE_FIPS_ENDPOINT",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +63,11 @@ class FleetEnvironment:
         repr=False
     )  # the controller's environment; a gateway's and an engine's are parts of it
     variables: dict[str, str] = field(repr=False)  # what the profile's `env:NAME` lead to; in nobody's environment
+
+
+def state_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of what the keeper of the state at FLEETCTL_STATE reads; `*` at the end: all that begin so."""
+    return _STATE_KEEPERS.get(environ.get(STATE_URL, "").partition("://")[0], ())
 
 
 def engine_environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.environment import FleetEnvironment, controller_environment
+from fleetctl.environment import FleetEnvironment, controller_environment, state_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,11 @@ def fleet_environment(
     decide about half of it; only what its plugins declare and its profile refers to is taken anew where it is set.
     """
     engines = [engine_of(name) for name in sorted({lane.engine for lane in plan.lanes})]
-    declared = {*provider.capabilities.variables, *(e.program_env for e in engines if e.program_env)}
+    declared = {
+        *provider.capabilities.variables,
+        *(e.program_env for e in engines if e.program_env),
+        *state_variables(environ),
+    }
     wanted = frozenset(references(profile, plan, engine_of))
     inherited = controller_environment(environ, declared=declared)
     variables = {name: environ[name] for name in wanted if environ.get(name)}

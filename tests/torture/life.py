@@ -102,6 +102,7 @@ class FaultyAccess:
     """Implements StoreAccess on virtual time, over a store that is slow, locked or full where the schedule says so."""
 
     is_inline = False
+    is_shared = False
 
     def __init__(self, store: StateStore, life: Life, checks: Checks, injector: Injector, clock: LoopClock) -> None:
         self._store = cast("StateStore", WatchedStore(store, life, checks, injector))

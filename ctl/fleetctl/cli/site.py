@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import typer
 
     from fleetctl.operations.site import Site
-    from fleetctl.state.sqlite import SqliteStore
+    from fleetctl.state.opening import OpenStore
 
 
 class UserSite:
     """Makes the user's Site when a command first asks for it: `--help` and `schema` never pay for one."""
 
     def __init__(self, argv: Sequence[str] = ()) -> None:
-        self._store: SqliteStore | None = None
+        self._store: OpenStore | None = None
         self.argv = tuple(argv)
         self.is_readonly = False
 
@@ -29,13 +29,13 @@ class UserSite:
         """The one Site of this command line."""
         from fleetctl.cli.progress import Progress
         from fleetctl.clock import SYSTEM_CLOCK
+        from fleetctl.environment import STATE_URL
         from fleetctl.operations.actors import current_actor
         from fleetctl.operations.site import Site
-        from fleetctl.paths import state_db
         from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
-        from fleetctl.state.sqlite import SqliteStore
+        from fleetctl.state.opening import open_store
 
-        self._store = SqliteStore(state_db(), opens_on_use=True)
+        self._store = open_store(os.environ.get(STATE_URL, ""), opens_on_use=True)
         return Site(
             store=self._store,
             host=load_host(DEFAULT_HOST),

@@ -21,12 +21,14 @@ from fleetctl.controller.publish import table_epoch
 from fleetctl.controller.store_access import ThreadedAccess
 from fleetctl.controller.world import World
 from fleetctl.controller.write_behind import WriteBehindStore
+from fleetctl.environment import STATE_URL
 from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
-from fleetctl.paths import FleetPaths, state_db
+from fleetctl.paths import FleetPaths
 from fleetctl.plugins import DEFAULT_HOST, configured, load_engine, load_host, load_policy, load_provider
 from fleetctl.ports.host import COMMAND_LOCK
 from fleetctl.printable import log_to_stderr
-from fleetctl.state.sqlite import SqliteStore
+from fleetctl.state.lease_watch import LeaseHeldError
+from fleetctl.state.opening import open_store
 from fleetctl.unix_server import UnixServer
 from fleetctl.variables import fleet_environment
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.host import ControllerRuntime, Host
     from fleetctl.ports.lease import Lease
     from fleetctl.ports.provider import Provider
+    from fleetctl.ports.store import StateStore
+    from fleetctl.state.opening import OpenStore
 
 _log = logging.getLogger("fleetctl.controller")
 # SQLite's own wait for a lock; a write that does not get it is tried again, and the status says so meanwhile.
@@ -64,6 +68,9 @@ def main() -> int:
         return 0
     try:
         is_forgotten = asyncio.run(_keep(arguments.fleet, host, runtime))
+    except LeaseHeldError as exc:
+        _log.info("%s; nothing to do", exc.message)
+        return 0
     except FleetctlError as exc:
         _log.error("%s%s", exc.message, f" ({exc.hint})" if exc.hint else "")
         return exc.exit_code
@@ -78,7 +85,7 @@ def _clean_up(host: Host, fleet: str) -> None:
     """Remove what is left of a fleet's files where no command does: the `down` that asked may have gone long ago."""
     try:
         with host.exclusive(fleet, operation=COMMAND_LOCK, wait_s=0.0):
-            store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
+            store = _open_store()
             if store.fleet(fleet) is None:
                 host.clean_up(fleet)
             store.close()
@@ -92,8 +99,7 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
     heart = _Heart(runtime)
     is_forgotten = False
     beating = asyncio.get_running_loop().create_task(heart.beat())
-    store = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
-    reader = SqliteStore(state_db(), busy_timeout_s=_BUSY_S)
+    store, reader = _open_store(), _open_store()
     try:
         desired = store.fleet(fleet)
         if desired is None:
@@ -141,6 +147,10 @@ def _provider_of(profile: Profile) -> Provider:
     return configured(load_provider(profile.provider), profile.provider_settings)
 
 
+def _open_store() -> OpenStore:
+    return open_store(os.environ.get(STATE_URL, ""), busy_timeout_s=_BUSY_S)
+
+
 def _own_environment(desired: Desired, provider: Provider, engine_of: Callable[[str], Engine]) -> FleetEnvironment:
     return fleet_environment(desired.profile, desired.plan, provider=provider, engine_of=engine_of, environ=os.environ)
 
@@ -166,19 +176,24 @@ class _Heart:
             await SYSTEM_CLOCK.sleep(_BEAT_S)
 
 
-async def _acquire_lease(store: SqliteStore, fleet: str, runtime: ControllerRuntime, paths: FleetPaths) -> Lease:
+async def _acquire_lease(store: StateStore, fleet: str, runtime: ControllerRuntime, paths: FleetPaths) -> Lease:
     """Take the fleet over, as soon as the state can be written."""
     while True:
         try:
             return store.acquire_lease(
                 fleet, runtime.lease_holder(), now=SYSTEM_CLOCK.now(), after=table_epoch(paths.routing_table)
             )
+        except LeaseHeldError as exc:
+            if exc.is_alive:
+                raise
+            _log.warning("%s; waiting for a sign of life", exc.message)
+            await SYSTEM_CLOCK.sleep(_AGAIN_S)
         except (LockHeldError, DiskFullError) as exc:
             _log.error("the fleet cannot be taken over yet: %s; tried again each second", exc.message)
             await SYSTEM_CLOCK.sleep(_AGAIN_S)
 
 
-def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
+def _is_forgotten(store: StateStore, fleet: str) -> bool:
     """Forget a fleet that is down, as the last act; False: somebody wants it up again meanwhile."""
     try:
         store.remove_fleet(fleet)
@@ -188,13 +203,13 @@ def _is_forgotten(store: SqliteStore, fleet: str) -> bool:
     return True
 
 
-def _forget_environment(host: Host, leased: SqliteStore, fleet: str) -> None:
+def _forget_environment(host: Host, leased: StateStore, fleet: str) -> None:
     """Leave no secrets of a fleet that is down, unless another `up` has just written its own."""
     if leased.fleet(fleet) is None:
         host.keep_environment(fleet, None)
 
 
-def _release(leased: SqliteStore) -> None:
+def _release(leased: StateStore) -> None:
     try:
         leased.release_lease(now=SYSTEM_CLOCK.now())
     except FencedError:
@@ -203,7 +218,7 @@ def _release(leased: SqliteStore) -> None:
         _log.error("the lease cannot be released: %s", exc.message)  # it is as good as over: its holder has gone
 
 
-async def _serve(world: World, runtime: ControllerRuntime, leased: SqliteStore, heart: _Heart) -> bool:
+async def _serve(world: World, runtime: ControllerRuntime, leased: StateStore, heart: _Heart) -> bool:
     """Keep the fleet and answer the faces; return whether it is down."""
     controller = Controller(world)
     heart.is_progressing = lambda: controller.is_progressing

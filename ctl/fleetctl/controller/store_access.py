@@ -27,6 +27,11 @@ class StoreAccess(Protocol):
         """The store's owner, read once."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether a transaction is a call to elsewhere, so that several writes are best made one."""
+        ...
+
     def call(self, work: Callable[[StateStore], T]) -> T:
         """Run a call at once, in this thread."""
         ...
@@ -44,6 +49,7 @@ class InlineAccess:
     """Implements StoreAccess without threads: for a store that answers at once."""
 
     is_inline = True
+    is_shared = False
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -69,7 +75,7 @@ class ThreadedAccess:
 
     def __init__(self, writer: StateStore, reader: StateStore) -> None:
         self._writer, self._reader = writer, reader
-        self.owner = writer.owner
+        self.owner, self.is_shared = writer.owner, writer.is_shared
         self._write_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-write")
         self._read_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-read")
 

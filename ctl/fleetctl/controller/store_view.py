@@ -25,15 +25,22 @@ class StoreView:
     has_disk_space: bool = True
 
 
+_MISSING = StoreView(desired=None, replicas=(), intents=(), is_in_place=False)
+
+
 def read_view(store: StateStore, fleet: str) -> StoreView:
     """Return what a store holds of a fleet now. Raises FleetctlError; FencedError where the lease is over."""
     try:
-        store.check_lease()
-        is_in_place = store.is_in_place()
+        with store.snapshot():
+            return _read(store, fleet)
     except MissingStateError:
-        is_in_place = False
-    if not is_in_place:
-        return StoreView(desired=None, replicas=(), intents=(), is_in_place=False)
+        return _MISSING
+
+
+def _read(store: StateStore, fleet: str) -> StoreView:
+    store.check_lease()
+    if not store.is_in_place():
+        return _MISSING
     return StoreView(
         desired=store.fleet(fleet),
         replicas=store.replicas(fleet),

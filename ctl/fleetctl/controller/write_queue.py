@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeGuard
 
 from fleetctl.errors import (
@@ -34,6 +36,8 @@ SILENT_S = 2.0
 _LOGGED_AGAIN_S = 60.0
 # Lines of the journal that may wait; while it cannot be written, later ones go to the log alone.
 _WAITING_MAX = 2000
+# Writes of one transaction where one costs a call to elsewhere: those of a tick and more.
+_BATCH_MAX = 200
 _FAULTS: tuple[tuple[type[FleetctlError], StoreFault], ...] = (
     (MissingStateError, StoreFault.MISSING),
     (DiskFullError, StoreFault.DISK_FULL),
@@ -64,6 +68,7 @@ class WriteQueue:
         self._condition: StoreCondition | None = None
         self._logged_s: dict[StoreFault, float] = {}
         self._broken: Exception | None = None
+        self._singly_through = 0  # up to this ticket each write is made alone
 
     @property
     def ticket(self) -> int:
@@ -121,9 +126,9 @@ class WriteQueue:
             while not self._waiting:
                 self._work.clear()
                 await self._work.wait()
-            write = self._waiting[0]
+            write, batch = self._waiting[0], self._batch()
             try:
-                await self._access.write(write.work)
+                await self._access.write(write.work if len(batch) == 1 else partial(_write_together, batch))
             except FencedError:
                 raise
             except Exception as exc:  # noqa: BLE001  # looked at: what passes is tried again, the rest is refused
@@ -132,11 +137,21 @@ class WriteQueue:
                     if not self._is_postponed(write, exc):
                         await self._clock.sleep(_AGAIN_S)
                     continue
+                if len(batch) > 1:
+                    self._singly_through = batch[-1].ticket  # the one that is refused is to be found
+                    continue
                 _log.exception("a write to the state was refused; all is read anew")
                 self._broken = exc
             else:
                 self._succeeded()
-            self._done(write)
+            while self._waiting and self._waiting[0] in batch:
+                self._done(self._waiting[0])
+
+    def _batch(self) -> tuple[_Write, ...]:
+        """Return the writes that go together: the first alone where a transaction costs no call to elsewhere."""
+        if not self._access.is_shared or self._waiting[0].ticket <= self._singly_through:
+            return (self._waiting[0],)
+        return tuple(islice(self._waiting, _BATCH_MAX))
 
     def _is_postponed(self, write: _Write, error: FleetctlError) -> bool:
         """Put what finds no room behind all else that waits; False: nothing else does, or it must keep its place."""
@@ -213,6 +228,14 @@ class WriteQueue:
         if now_s - self._logged_s.get(fault, float("-inf")) >= _LOGGED_AGAIN_S:
             self._logged_s[fault] = now_s
             _log.error("%s: %s; serving goes on, nothing new is created", fault.value, error.message)
+
+
+def _write_together(batch: tuple[_Write, ...], store: StateStore) -> None:
+    def write(bound: StateStore) -> None:
+        for each in batch:
+            each.work(bound)
+
+    store.transact(write)
 
 
 def _passes(error: Exception) -> TypeGuard[FleetctlError]:

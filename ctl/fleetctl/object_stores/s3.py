@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -185,6 +186,7 @@ def _connect(call_s: float) -> Any:  # noqa: ANN401  # boto3 makes its classes a
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it notes where credentials are found, each time
     config = Config(
         connect_timeout=min(3.0, call_s),
         read_timeout=call_s,

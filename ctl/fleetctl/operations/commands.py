@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
+from fleetctl.paths import state_dir
 from fleetctl.ports.host import COMMAND_LOCK
+from fleetctl.ports.lease import LEASE_TTL_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fleetctl.model.subject import Subject
     from fleetctl.operations.site import Site
+    from fleetctl.ports.lease import Lease, LeaseHolder
 
 # An operation holds its lock while it writes and while it makes sure of a controller: seconds, not minutes.
 _LOCK_WAIT_S = 60.0
@@ -41,8 +45,28 @@ def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, re
 
 
 def ensure_controller(site: Site, fleet: str) -> None:
-    """Return once the fleet's controller answers, or has done what was left to do. Raises UnavailableError."""
-    site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet))
+    """Return once the fleet's controller answers, or has done what was left to do. Raises UnavailableError.
+
+    One that another machine keeps is left to it: it reads what was written with its next tick.
+    """
+    if kept_elsewhere(site, fleet) is None:
+        site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet))
+
+
+def kept_elsewhere(site: Site, fleet: str) -> Lease | None:
+    """Return the lease of another machine's controller that gave a sign of life lately, as far as our clocks agree."""
+    if not site.store.is_shared or site.host.processes(fleet).has_controller:
+        return None
+    lease = site.store.lease(fleet)
+    if lease is None or lease.released_at is not None or is_here(lease.holder):
+        return None
+    silent_s = (site.clock.now() - lease.renewed_at).total_seconds()
+    return lease if silent_s < LEASE_TTL_S else None
+
+
+def is_here(holder: LeaseHolder) -> bool:
+    """Whether a lease's holder had its locks where this user has them, on this machine: then they tell whether it lives."""
+    return (holder.host, holder.home) == (socket.gethostname(), str(state_dir()))
 
 
 def wake_controller(site: Site, fleet: str) -> None:

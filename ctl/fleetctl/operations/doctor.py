@@ -48,7 +48,8 @@ def _state(site: Site) -> Iterator[Check]:
     except FleetctlError as exc:
         yield checks.warn("state", exc.message, exc.hint)
         return
-    yield checks.ok("state", f"{paths.state_db()}, schema {STEPS[-1].version}, {len(fleets)} fleets")
+    place = site.store.location if site.store.is_shared else str(paths.state_db())
+    yield checks.ok("state", f"{place}, schema {STEPS[-1].version}, {len(fleets)} fleets")
     for fleet, count in pending.items():
         if count and not site.host.processes(fleet).has_controller:
             advice = f"a controller looks them up first thing: fleetctl up, or fleetctl down {fleet}"
@@ -99,7 +100,7 @@ def _tombstones(site: Site) -> Iterator[Check]:
 
 def _has_state(site: Site) -> bool:
     """Say whether anything was ever written; asking an absent store for its owner would make one."""
-    return bool(site.store.fleets()) or paths.state_db().exists()
+    return bool(site.store.fleets()) or site.store.is_shared or paths.state_db().exists()
 
 
 def _network(site: Site) -> Iterator[Check]:

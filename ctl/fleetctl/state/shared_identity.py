@@ -20,7 +20,7 @@ _TRIES = 5
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made a shared state, and where it has gone."""
+    """The owner of a shared state, and where it has moved to."""
 
     owner: str
     moved_to: str = ""
