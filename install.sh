@@ -249,6 +249,27 @@ install_promtool() { # VENV
     rm -rf "$unpacked"
 }
 
+# Rendered user data is put before cloud-init's own schema tool, taken out of its packages: its services are not installed.
+install_cloud_init() { # VENV
+    local unpacked package
+    [ -x "$1/share/cloud-init/usr/bin/cloud-init" ] && return 0
+    command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || return 0
+    say "fetching cloud-init's schema tool out of Debian's packages"
+    unpacked=$(mktemp -d)
+    if (
+        cd "$unpacked" && as_root apt-get update -qq &&
+            apt-get download -qq cloud-init python3-configobj python3-jsonpatch python3-json-pointer python3-serial &&
+            for package in *.deb; do dpkg-deb -x "$package" .; done && rm -- *.deb
+    ) >/dev/null 2>&1; then
+        mkdir -p "$1/share"
+        rm -rf "$1/share/cloud-init"
+        cp -r "$unpacked" "$1/share/cloud-init"
+    else
+        say "no cloud-init: the tests that need it are skipped"
+    fi
+    rm -rf "$unpacked"
+}
+
 do_test() {
     local engines=${CI:-false}
     if [ "${1:-}" = --engines ]; then
@@ -267,6 +288,7 @@ do_test() {
     ! command -v apt-get >/dev/null 2>&1 || ensure_compiler
     ensure_env "$here/.venv" "test" --editable "$here[dev]"
     install_promtool "$here/.venv"
+    install_cloud_init "$here/.venv"
     if [ "$engines" = true ]; then
         local python
         python=$(find_python)

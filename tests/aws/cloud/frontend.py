@@ -24,6 +24,7 @@ from tests.aws.cloud.account import CloudAccount
 from tests.aws.cloud.admin import AdminPages
 from tests.aws.cloud.calls import AwsCall, call_of
 from tests.aws.cloud.faults import FaultRules
+from tests.aws.cloud.pricing import pricing_response
 from tests.aws.cloud.quotas import quota_response
 
 if TYPE_CHECKING:
@@ -100,10 +101,10 @@ class Frontend:
 
     def _served(self, call: AwsCall, environ: dict[str, Any], body: bytes) -> Response:
         self.account.advance()
-        quota = quota_response(call, self.account.capacity)
-        if quota is not None:
-            status = "400 Bad Request" if "__type" in quota else "200 OK"
-            return status, [("Content-Type", "application/x-amz-json-1.1")], json.dumps(quota).encode()
+        own = quota_response(call, self.account.capacity) or pricing_response(call, self.account.capacity)
+        if own is not None:
+            status = "400 Bad Request" if "__type" in own else "200 OK"
+            return status, [("Content-Type", "application/x-amz-json-1.1")], json.dumps(own).encode()
         # A long poll waits without the lock; moto's queues have one of their own.
         lock = contextlib.nullcontext() if call.service == "sqs" else self.account.lock
         environ["wsgi.input"] = io.BytesIO(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +278,19 @@ def test_spot_prices_are_those_that_were_set(cloud: Cloud) -> None:
     prices = {each["AvailabilityZone"]: float(each["SpotPrice"]) for each in history["SpotPriceHistory"]}
     assert prices[ZONES[0]] == pytest.approx(0.123)
     assert prices[ZONES[1]] != pytest.approx(0.123)
+
+
+def test_the_pricing_api_lists_what_was_set(cloud: Cloud) -> None:
+    cloud.price(TYPE, "on-demand", 0.805)
+    wanted = {"regionCode": "us-east-1", "instanceFamily": "GPU instance", "operatingSystem": "Linux"}
+    filters = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()]
+    pages = cloud.boto("pricing").get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
+    products = [json.loads(text) for page in pages for text in page["PriceList"]]
+    (found,) = (each for each in products if each["product"]["attributes"]["instanceType"] == TYPE)
+    (term,) = found["terms"]["OnDemand"].values()
+    (dimension,) = term["priceDimensions"].values()
+    assert float(dimension["pricePerUnit"]["USD"]) == pytest.approx(0.805)
+    assert len(products) > 50
 
 
 def test_ssm_names_the_deep_learning_images(cloud: Cloud) -> None:
