@@ -1,4 +1,4 @@
-"""What an existing cluster offers: the GPUs of its nodes, in shares, by product, zone and market. They are there, so they cost nothing."""
+"""What an existing cluster offers, in shares, by product, zone and market: the GPUs of its nodes, and of nodes that an autoscaler brings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from fleetctl_kubernetes.placement import ANY_ZONE, instance_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from fleetctl_kubernetes.pools import GpuNodePool
+
 Object = dict[str, Any]
 # From the create call until the engine's process may start, where a node has room and the image.
 _BOOT_S = 5.0
+# And where the node has to come first: a GPU machine of a cloud, its driver and its device plugin. Measured ones replace it.
+_NODE_BOOT_S = 240.0
+# What an autoscaler without a limit may bring: the profile's own caps (capacity.max_nodes) end it long before.
+_UNLIMITED_GPUS = 1_000_000
 
 
 class _Kind(NamedTuple):
@@ -27,9 +33,10 @@ class _Kind(NamedTuple):
     market: Market
 
 
-def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
-    """Return one, two, four ... of each kind of GPU, up to what its largest node has."""
+def offerings_of(nodes: Iterable[Object], pools: Iterable[GpuNodePool] = ()) -> tuple[Offering, ...]:
+    """Return one, two, four ... of each kind of GPU, up to what its largest node has; `pools` can bring more of them."""
     largest: dict[_Kind, int] = defaultdict(int)
+    present: set[_Kind] = set()
     there: dict[str, int] = defaultdict(int)  # by product, of all zones and both markets: a lane takes from all of them
     notices: dict[_Kind, float] = {}
     for node in nodes:
@@ -42,12 +49,33 @@ def offerings_of(nodes: Iterable[Object]) -> tuple[Offering, ...]:
         largest[kind] = max(largest[kind], count)
         there[kind.product] += count
         notices[kind] = notice_s
+        present.add(kind)
+    _add(pools, largest, there, notices)
     known = tuple(load_catalogue().gpus)
     return tuple(
         offering
         for kind, most in sorted(largest.items())
-        for offering in _shares(kind, most, there[kind.product], notices[kind], known)
+        for offering in _shares(
+            kind, most, there[kind.product], notices[kind], known, boot_s=_BOOT_S if kind in present else _NODE_BOOT_S
+        )
     )
+
+
+def _add(
+    pools: Iterable[GpuNodePool], largest: dict[_Kind, int], there: dict[str, int], notices: dict[_Kind, float]
+) -> None:
+    """Take in what may be brought: a pool's room counts once, whatever zones and markets it is for."""
+    counted: set[tuple[str, str]] = set()
+    for pool in pools:
+        kind = _Kind(pool.product, pool.region, pool.zone, pool.market)
+        # A node that is there may say its region, and one that comes does not yet.
+        kind = next((known for known in largest if known._replace(region="") == kind._replace(region="")), kind)
+        largest[kind] = max(largest[kind], pool.gpus_max)
+        notices.setdefault(kind, pool.notice_s)
+        if (pool.name, pool.product) not in counted:
+            counted.add((pool.name, pool.product))
+            left = _UNLIMITED_GPUS if pool.gpus_left is None else pool.gpus_left
+            there[pool.product] = min(_UNLIMITED_GPUS, there[pool.product] + left)
 
 
 def gpu_name(product: str, known: Iterable[str]) -> str:
@@ -58,7 +86,9 @@ def gpu_name(product: str, known: Iterable[str]) -> str:
     return max(fitting, key=lambda name: (len(parts_of[name]), len(name)), default=product)
 
 
-def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[str, ...]) -> Iterator[Offering]:
+def _shares(  # of one kind
+    kind: _Kind, most: int, there: int, notice_s: float, known: tuple[str, ...], *, boot_s: float
+) -> Iterator[Offering]:
     for count in sorted({1, most, *(2**n for n in range(most.bit_length()) if 2**n <= most)}):
         yield Offering(
             provider="kubernetes",
@@ -69,7 +99,7 @@ def _shares(kind: _Kind, most: int, there: int, notice_s: float, known: tuple[st
             zone=kind.zone,
             market=kind.market,
             price_usd_per_hour=0.0,
-            boot_s=_BOOT_S,
+            boot_s=boot_s,
             notice_s=notice_s,
             pool_gpus=there,
         )

@@ -95,7 +95,7 @@ def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
         wanted[gpu] = wanted.get(gpu, 0) + each.count * each.gpu_count
         there[gpu] = each.offering.pool_gpus or 0
     short = [
-        f"{count} {gpu} are to be had by the plan, and the cluster's nodes have {there[gpu]}"
+        f"{count} {gpu} are to be had by the plan, and the cluster has, or can bring, {there[gpu]}"
         for gpu, count in wanted.items()
         if count > there[gpu]
     ]

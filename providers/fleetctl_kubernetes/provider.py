@@ -83,10 +83,23 @@ class KubernetesProvider:
         return KubernetesProvider(self._clock, settings=self._settings.changed_by(given))
 
     async def offerings(self) -> tuple[Offering, ...]:
-        """Return shares of the GPUs that the cluster's nodes have, which cost nothing more."""
+        """Return shares of the GPUs that the cluster's nodes have, and of those that its autoscaler can bring."""
         from fleetctl_kubernetes.offerings import offerings_of
+        from fleetctl_kubernetes.pools import pools_named, pools_of
 
-        return await asyncio.to_thread(lambda: offerings_of(self._connection.call(_CORE, "list_node")["items"]))
+        nodes, karpenters = await asyncio.gather(self._connection.read(_CORE, "list_node"), self._node_pools())
+        pools = [pool for each in karpenters for pool in pools_of(each)]
+        return offerings_of(nodes["items"], [*pools, *pools_named(self._settings.pools)])
+
+    async def _node_pools(self) -> list[Object]:
+        """Return Karpenter's, where it is installed and they may be listed."""
+        try:
+            found = await self._connection.read(
+                "CustomObjectsApi", "list_cluster_custom_object", "karpenter.sh", "v1", "nodepools"
+            )
+        except (NotThereError, CredentialsError):
+            return []  # doctor says that they may not
+        return list(found["items"])
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return the same port of the pod's own address, which Kubernetes fills in when it starts the container."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.model.provider_setting import ProviderSetting
+from fleetctl.model.provider_setting import ProviderSetting, SettingKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,15 @@ SETTINGS = (
         "Unset: FLEETCTL_KUBE_IMAGE.",
         variable=IMAGE,
     ),
+    ProviderSetting(
+        name="pools",
+        description="Nodes that an autoscaler other than Karpenter brings once pods wait for them, where none may be there yet: "
+        "GPUs of a node, their nvidia.com/gpu.product, the zone where pods are to be kept to one, and the market. Karpenter's "
+        "NodePools are read.",
+        kind=SettingKind.TEXTS,
+        pattern=r"\d{1,3}x[^/\s]+(/[^/\s]+)?/(spot|on-demand)",
+        form="a pool, such as 8xNVIDIA-L40S/eu-west-1a/spot",
+    ),
 )
 
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -77,6 +86,7 @@ class ClusterSettings:
     context: str = ""
     namespace: str = ""
     image: str = ""  # for engines whose package names none
+    pools: tuple[str, ...] = ()  # that an autoscaler brings
 
     @classmethod
     def of_environment(cls) -> ClusterSettings:
@@ -91,10 +101,11 @@ class ClusterSettings:
 
     def changed_by(self, given: Mapping[str, SettingValue]) -> ClusterSettings:
         """Return these with what a profile says in their place."""
-        named = {name: str(value) for name, value in given.items()}
+        named = {name: str(value) for name, value in given.items() if isinstance(value, str)}
         if named.get("kubeconfig"):
             named["kubeconfig"] = ":".join(os.path.expanduser(each) for each in named["kubeconfig"].split(":"))  # noqa: PTH111  # several
-        return replace(self, **named)
+        pools = given.get("pools", self.pools)
+        return replace(self, pools=pools if isinstance(pools, tuple) else (), **named)
 
 
 def label_value(text: str) -> str:
