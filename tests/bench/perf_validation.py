@@ -24,7 +24,7 @@ from typing import Any
 
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.core.perf.frontend import FRONTEND_S
-from fleetctl.core.perf.step import CALIBRATED, StepBatch, StepModel, chunk_context_tokens, step_model
+from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens, efficiency_of, step_model
 from fleetctl.model.catalogue import Precision
 from tests.plan.replay import Served, replay
 
@@ -165,19 +165,20 @@ def kernels(directory: Path) -> None:
     for path in sorted(directory.glob("*_gemm_perf.parquet")):
         gpu = CATALOGUE.gpus["H100" if path.name.startswith("h100") else "A100-80GB"]
         errors: dict[str, list[float]] = {}
+        e = efficiency_of(gpu)
         for row in parquet.read_table(path).to_pylist():
             m, n, k, kind = row["m"], row["n"], row["k"], row["gemm_dtype"]
             if kind not in ("bfloat16", "fp8") or n < 1024 or k < 1024 or n * k < 4e6 or m > 8192:
                 continue
             width = Precision.FP8 if kind == "fp8" else Precision.BF16
-            share = CALIBRATED.flops_8bit if kind == "fp8" else CALIBRATED.flops_16bit
-            read = (n * k * width.bytes_per_element + 2 * m * (n + k)) / gpu.memory_bytes_per_s / CALIBRATED.memory
+            share, memory = (e.flops_8bit, e.memory_quantized) if kind == "fp8" else (e.flops_16bit, e.memory)
+            read = (n * k * width.bytes_per_element + 2 * m * (n + k)) / gpu.memory_bytes_per_s / memory
             compute = 2 * m * n * k / gpu.flops_per_s(width) / share
-            p = CALIBRATED.corner
+            p = e.corner
             errors.setdefault(kind, []).append(
-                (CALIBRATED.kernel_s + (read**p + compute**p) ** (1 / p)) / (row["latency"] * 1e-3) - 1
+                (e.kernel_s + (read**p + compute**p) ** (1 / p)) / (row["latency"] * 1e-3) - 1
             )
-        fitted = ", fitted" if gpu.name == "H100" else ""
+        fitted = ", fitted"
         for kind, found in errors.items():
             say(f"GEMM kernels {gpu.name} {kind}{fitted} (time)", found, [])
 

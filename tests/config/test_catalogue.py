@@ -164,6 +164,10 @@ def test_a_users_own_files_add_to_the_shipped_ones(tmp_path: Path, monkeypatch: 
         ("X: 5", "object"),
         ("[1]", "not a section"),
         ("X: [", "YAML"),
+        (
+            "X: {memory_mib: 1, memory_gb_per_s: 1, tflops: {fp16: 1}, achieved: {gemm_memory_16bit: 1, gemm_flops_16bit: 62, attention_memory: 1, attention_flops: 1}}",
+            "achieved.gemm_flops_16bit is 62: it is a share of the peak",
+        ),
     ],
 )
 def test_a_users_broken_entry_is_named_with_its_file(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
 from fleetctl.catalogue.known import load_catalogue
-from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens, step_model
+from fleetctl.core.perf.frontend import forecast_errors
+from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens, efficiency_of, step_model
 from fleetctl.model.catalogue import Precision
 
 CATALOGUE = load_catalogue()
@@ -49,6 +52,29 @@ def test_llama_8b_alone_decodes_as_measured() -> None:
 def test_tensor_parallel_decode_is_near_the_measured(tp: int, measured_ms: float) -> None:
     step = instance("meta-llama/Llama-3.1-70B-Instruct", tp=tp, precision=Precision.FP8)
     assert step.decode_step_s(4, 1536) * 1e3 == pytest.approx(measured_ms, rel=0.15)
+
+
+# What 6,144 more tokens (8,192 less 2,048) cost in the GEMMs of Llama-3.1-8B: aiconfigurator's kernels of vLLM 0.24 (A100: 0.14).
+@pytest.mark.parametrize(
+    ("gpu", "precision", "measured_ms"),
+    [
+        ("H200", Precision.BF16, 120.4), ("H200", Precision.FP8, 66.2), ("B200", Precision.BF16, 55.6),
+        ("B200", Precision.FP8, 40.0), ("A100-80GB", Precision.BF16, 328), ("H100", Precision.BF16, 119.1),
+        ("H100", Precision.FP8, 73.4),
+    ],
+)  # fmt: skip
+def test_gemms_of_each_gpu_take_what_its_own_kernels_were_measured_to(
+    gpu: str, precision: Precision, measured_ms: float
+) -> None:
+    step = instance(gpu=gpu, precision=precision)
+    more_s = step.step_s(StepBatch(8192, 0, 0, 0)) - step.step_s(StepBatch(2048, 0, 0, 0))
+    assert more_s * 1e3 == pytest.approx(measured_ms, rel=0.12)
+
+
+def test_a_gpu_without_measured_kernels_has_an_h100s_shares_and_wider_errors() -> None:
+    own, none = CATALOGUE.gpus["H200"], replace(CATALOGUE.gpus["H200"], achieved=None)
+    assert efficiency_of(none) == efficiency_of(CATALOGUE.gpus["H100"])
+    assert all(wide > narrow for wide, narrow in zip(forecast_errors(none), forecast_errors(own), strict=True))
 
 
 def test_an_empty_batch_takes_no_time() -> None:

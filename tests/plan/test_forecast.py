@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,8 +17,11 @@ from fleetctl.core.plan.replica import OVERHEAD_S, ReplicaModel
 from fleetctl.core.plan.workload import LaneDemand, lane_demands
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.slo import Metric
-from tests.plan.profiles import CATALOGUE, profile_with
+from tests.plan.profiles import CATALOGUE, only_lane, profile_with
 from tests.plan.replay import Served, replay
+
+if TYPE_CHECKING:
+    from fleetctl.model.plan import LanePlan
 
 CASES = {
     "short prompts, one L40S": ((300, 3000), (120, 600), 1, 512, 128, "L40S"),
@@ -101,3 +105,15 @@ def test_bursts_lengthen_the_tail_but_not_the_median_of_an_idle_lane() -> None:
     bursty = evaluate(model, calm.replicas)
     assert bursty is not None
     assert bursty.ttft.quantile_s(0.99) > 1.1 * calm.ttft.quantile_s(0.99)
+
+
+def test_a_gpu_without_measured_shares_says_so_and_has_wider_intervals() -> None:
+    measured, unmeasured = (only_lane(profile_with(gpus=gpu, rps=1, slo="ttft: {p99: 9s}")) for gpu in ("H200", "A10G"))
+
+    def width(lane: LanePlan) -> tuple[float, float]:
+        found = lane.forecast
+        return found.ttft_p99_high_s / found.ttft_p99_s, found.itl_p99_high_s / found.itl_p99_s
+
+    assert all(wide > narrow for wide, narrow in zip(width(unmeasured), width(measured), strict=True))
+    assert any("no measured shares of A10G" in reason for reason in unmeasured.reasons)
+    assert not any("measured shares" in reason for reason in measured.reasons)

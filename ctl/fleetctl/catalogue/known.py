@@ -15,7 +15,7 @@ from fleetctl.catalogue.adapters import with_adapters
 from fleetctl.catalogue.gguf import is_gguf, model_card_from_gguf
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.catalogue import Catalogue, GpuSpec, ModelCard, Precision
+from fleetctl.model.catalogue import AchievedShares, Catalogue, GpuSpec, ModelCard, Precision
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class _GpuEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tflops: dict[Precision, float]
     interconnect_gb_per_s: float = 0.0
     source: str = ""
+    achieved: AchievedShares | None = None
 
 
 class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +117,8 @@ def _gpu(name: str, raw: object, file: Path) -> GpuSpec:
     figures = (entry.memory_mib, entry.memory_gb_per_s, *entry.tflops.values())
     if not entry.tflops or min(figures) <= 0 or entry.interconnect_gb_per_s < 0:
         raise ConfigError(f"{file}: {name}: figures must be more than zero, and tflops must hold one at least")
+    if entry.achieved is not None:
+        _check_shares(entry.achieved, f"{file}: {name}")
     return GpuSpec(
         name=name,
         memory_bytes=entry.memory_mib * _MIB,
@@ -123,7 +126,16 @@ def _gpu(name: str, raw: object, file: Path) -> GpuSpec:
         flops={precision.value: figure * _TERA for precision, figure in entry.tflops.items()},
         interconnect_bytes_per_s=entry.interconnect_gb_per_s * _GIGA,
         source=entry.source,
+        achieved=entry.achieved,
     )
+
+
+def _check_shares(achieved: AchievedShares, place: str) -> None:
+    """Raise ConfigError for what is no share of a peak; those of 8 bits may be left out."""
+    for key, share in dataclasses.asdict(achieved).items():
+        is_optional = key.endswith("_8bit")
+        if key != "source" and not (0 < share <= 1 or (is_optional and share == 0)):
+            raise ConfigError(f"{place}: achieved.{key} is {share:g}: it is a share of the peak, above 0 and at most 1")
 
 
 def _model(name: str, raw: object, file: Path) -> ModelCard:

@@ -35,6 +35,19 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AchievedShares:
+    """What measured kernels reach of a GPU's datasheet peaks, 0-1; 8-bit figures are 0 where it has no such tensor cores."""
+
+    gemm_memory_16bit: float  # weights streamed by a GEMM
+    gemm_flops_16bit: float  # at many tokens
+    attention_memory: float  # KV cache streamed by decode attention
+    attention_flops: float  # over a prompt, of the 16-bit peak
+    gemm_memory_8bit: float = 0.0
+    gemm_flops_8bit: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
     """One GPU's datasheet; dense figures, no sparsity."""
 
@@ -44,6 +57,7 @@ class GpuSpec:
     flops: dict[str, float]  # dense FLOP/s by Precision value, on the tensor cores; int4 weights compute in bf16
     interconnect_bytes_per_s: float = 0.0  # per GPU, one direction; 0: PCIe only
     source: str = ""
+    achieved: AchievedShares | None = None  # None: none are known, and an H100's stand in
 
     def flops_per_s(self, precision: Precision) -> float:
         """Return dense FLOP/s; a precision the GPU lacks computes in bf16 (or fp16)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fleetctl.core.perf.frontend import NETWORK_S
@@ -21,10 +21,11 @@ class Efficiency:
     """The achieved share of a datasheet's peaks, and fixed costs.
 
     Kernel figures are medians over aiconfigurator's measured vLLM 0.19 kernels on H100 SXM (GEMM, attention and
-    custom all-reduce; Apache-2.0); A100's were not fitted.
+    custom all-reduce; Apache-2.0); other GPUs bring their own (`AchievedShares`).
     """
 
     memory: float = 0.86  # weights streamed by a GEMM
+    memory_quantized: float = 0.86  # the same in less than 16 bits
     flops_16bit: float = 0.79  # bf16 and fp16 GEMM at large M
     flops_8bit: float = 0.62  # fp8 and int8 GEMM at large M: power-limited
     corner: float = 3.0  # p-norm of compute and memory: 1 is no overlap, infinity a sharp roofline
@@ -51,6 +52,22 @@ class Efficiency:
 
 
 CALIBRATED = Efficiency()
+
+
+def efficiency_of(gpu: GpuSpec) -> Efficiency:
+    """Return what a GPU's own kernels achieve; an H100's shares where none of its were measured."""
+    shares = gpu.achieved
+    if shares is None:
+        return CALIBRATED
+    return replace(
+        CALIBRATED,
+        memory=shares.gemm_memory_16bit,
+        memory_quantized=shares.gemm_memory_8bit or shares.gemm_memory_16bit,
+        flops_16bit=shares.gemm_flops_16bit,
+        flops_8bit=shares.gemm_flops_8bit or shares.gemm_flops_16bit,
+        attention_memory=shares.attention_memory,
+        attention_flops=shares.attention_flops,
+    )
 
 
 class StepBatch(NamedTuple):
@@ -135,15 +152,16 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
     kv_precision: Precision,
     pipeline_parallel: int = 1,
     pipeline_parallel_local: int = 1,
-    efficiency: Efficiency = CALIBRATED,
+    efficiency: Efficiency | None = None,
 ) -> StepModel:
     """Return the timer of one engine instance: `tensor_parallel` such GPUs holding the model in these precisions.
 
     `pipeline_parallel` such machines, of `pipeline_parallel_local` stages each, compute one after the other; that engines
     keep all stages busy with several batches is not counted, so the rates that follow are a lower bound.
     """
-    e, tp, layers = efficiency, tensor_parallel, model.num_layers
+    e, tp, layers = efficiency or efficiency_of(gpu), tensor_parallel, model.num_layers
     read_bytes_per_s = gpu.memory_bytes_per_s * e.memory * tp
+    weights_bytes_per_s = gpu.memory_bytes_per_s * (e.memory_quantized if precision.is_quantized else e.memory) * tp
     flops_16bit = gpu.flops_per_s(Precision.BF16)
     flops = _gemm_flops_per_s(gpu, precision, e) * tp
     embeddings = embedding_params(model)
@@ -164,8 +182,8 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
         fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s + stage_s,
         sequence_s=e.sequence_s,
         mixed_s=layers * e.mixed_layer_s,
-        dense_read_s=dense * precision.bytes_per_element / read_bytes_per_s,
-        expert_read_s=experts * precision.bytes_per_element / read_bytes_per_s,
+        dense_read_s=dense * precision.bytes_per_element / weights_bytes_per_s,
+        expert_read_s=experts * precision.bytes_per_element / weights_bytes_per_s,
         expert_miss=1.0 - (active - dense) / experts if experts else 1.0,
         token_read_s=layers * activation_bytes_per_token(model, tp) / (gpu.memory_bytes_per_s * e.memory),
         token_flop_s=2 * active / flops,

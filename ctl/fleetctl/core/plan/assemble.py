@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, TPOT_ERROR, TTFT_ERROR
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, forecast_errors
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.markets import Markets
 from fleetctl.core.plan.sizing import Settings
@@ -16,6 +16,7 @@ from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
     from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.catalogue import GpuSpec
     from fleetctl.model.profile import LaneSpec, LaunchOverrides, Profile
 
 
@@ -107,15 +108,16 @@ def _parser(pinned: str | None) -> str:
     return "" if pinned in {None, NO_PARSER} else str(pinned)
 
 
-def with_error(*, ttft_p99_s: float, itl_p99_s: float, **rest: float) -> Forecast:
+def with_error(gpu: GpuSpec, *, ttft_p99_s: float, itl_p99_s: float, **rest: float) -> Forecast:
     """Return a forecast with its intervals: the step model's own error on unseen data. `rest` is as in Forecast."""
+    tpot_error, ttft_error = forecast_errors(gpu)
     return Forecast(
         ttft_p99_s=ttft_p99_s,
-        ttft_p99_low_s=ttft_p99_s * (1 - TTFT_ERROR),
-        ttft_p99_high_s=ttft_p99_s * (1 + TTFT_ERROR),
+        ttft_p99_low_s=ttft_p99_s * (1 - ttft_error),
+        ttft_p99_high_s=ttft_p99_s * (1 + ttft_error),
         itl_p99_s=itl_p99_s,
-        itl_p99_low_s=itl_p99_s * (1 - TPOT_ERROR),
-        itl_p99_high_s=itl_p99_s * (1 + TPOT_ERROR),
+        itl_p99_low_s=itl_p99_s * (1 - tpot_error),
+        itl_p99_high_s=itl_p99_s * (1 + tpot_error),
         **rest,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.core.perf.frontend import forecast_errors
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, saturation
 from fleetctl.core.plan.kv_overflow import overflow_text
@@ -19,8 +20,10 @@ from fleetctl.units import format_duration, format_fraction, format_rps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fleetctl.core.plan.instances import Instance
     from fleetctl.core.plan.markets import Markets
     from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.catalogue import GpuSpec
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import LaneSpec, Profile
 
@@ -44,11 +47,12 @@ def lane_plan(  # a lane, its demand, and what was sized for it
         budget=ttft_budget(lane, state),
         constraint=binding(result, markets),
         bound_by=_bound_by(lane, result, markets),
-        forecast=forecast(state, result.instance.ranks),
+        forecast=forecast(state, result.instance),
         reasons=(
             *_reasons(lane, result, demand, state),
             *layout_reasons(lane, result, others),
             *kv_reasons(lane, result, demand, is_given=lane.own_model(profile.model_of(lane)).kv_cache is not None),
+            *_unmeasured(result.instance.gpu),
             markets.reason,
             *_pinned(lane),
         ),
@@ -77,15 +81,16 @@ def _bound_by(lane: LaneSpec, result: SizingResult, markets: Markets) -> str:
     return ".".join(("lanes", lane.name, *target.key)) if target is not None else "workload.peak_rps"
 
 
-def forecast(state: OperatingPoint, ranks: int = 1) -> Forecast:
-    """Return the full model's forecast at the peak minute, of replicas of so many ranks."""
+def forecast(state: OperatingPoint, instance: Instance) -> Forecast:
+    """Return the full model's forecast at the peak minute."""
     return with_error(
+        instance.gpu,
         ttft_p50_s=state.ttft.quantile_s(0.5),
         ttft_p99_s=state.ttft.quantile_s(0.99),
         itl_p99_s=state.measure_s(Metric.ITL, 0.99),
         e2e_p99_s=state.e2e_s(0.99),
         utilisation=state.state.rps / state.replica.knee_rps,
-        concurrency=state.state.running * ranks,
+        concurrency=state.state.running * instance.ranks,
         knee_rps=state.replica.knee_rps * state.replicas,
     )
 
@@ -182,6 +187,16 @@ def _chunk(lane: LaneSpec) -> str:
         return "the lowest TTFT, with steps that lanes it lends to bear, among the sizes within 5 % of the highest knee; no ITL is promised"
     limit = format_duration(promised.limit_s)
     return f"the lowest TTFT within 5 % of the highest knee, among the sizes whose fullest step stays under {limit}"
+
+
+def _unmeasured(gpu: GpuSpec) -> tuple[str, ...]:
+    if gpu.achieved is not None:
+        return ()
+    tpot, ttft = forecast_errors(gpu)
+    wider = f"ITL {format_fraction(tpot)}, TTFT {format_fraction(ttft)} either way"
+    return (
+        f"gpus.yaml has no measured shares of {gpu.name}: it is reckoned with an H100's, and the intervals are wider ({wider})",
+    )
 
 
 def _pinned(lane: LaneSpec) -> tuple[str, ...]:

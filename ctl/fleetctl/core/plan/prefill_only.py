@@ -202,6 +202,7 @@ def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings
     p99_s = promised.limit_s if promised else p50_s + mean_queue_wait_s(rule.service_time_s, load) * math.log(100)
     gap_s = worst_step_s(replica_model(rule.instance, demand, settings), settings.running_max)
     return with_error(
+        rule.instance.gpu,
         ttft_p50_s=p50_s,
         ttft_p99_s=p99_s,
         itl_p99_s=gap_s,
