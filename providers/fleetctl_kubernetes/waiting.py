@@ -27,7 +27,9 @@ _BROUGHT_WITHIN = timedelta(minutes=15)
 _READ_EVERY_S = 5.0
 _EVENTS_MAX = 500
 _COMING = ("Nominated", "TriggeredScaleUp")  # by Karpenter, by the cluster autoscaler
-_NOT_COMING = ("NotTriggerScaleUp",)
+_NOT_COMING = ("FailedScheduling", "NotTriggerScaleUp")
+# The scheduler's own FailedScheduling, of every pod and again and again, says nothing of autoscalers.
+_SELECTED = ("source=karpenter", "reason=TriggeredScaleUp", "reason=NotTriggerScaleUp")
 _CLAIM = re.compile(r"nodeclaim/([a-z0-9.-]+)")
 
 
@@ -48,7 +50,8 @@ class WaitingPods:
         self._clock = clock
         self._read_s = float("-inf")
         self._events: dict[str, _ScalerEvent] = {}  # by the pod's uid
-        self._claims: frozenset[str] | None = None  # Karpenter's that are there; None: not known
+        # Karpenter's that are there, each with when its node took its first pods, if it does; None: not known.
+        self._claims: dict[str, datetime | None] | None = None
         self._complained = ""
 
     async def in_vain(self, pods: Collection[Object]) -> frozenset[str]:
@@ -73,25 +76,30 @@ class WaitingPods:
         if event is None:
             return now - since >= _UNANSWERED
         if not event.is_coming:
-            return True
+            return now - since >= _UNANSWERED / 2
         claim = _CLAIM.search(event.message)
-        if claim is not None and self._claims is not None and claim[1] not in self._claims:
+        if claim is None or self._claims is None:
+            return now - event.at >= _BROUGHT_WITHIN
+        if claim[1] not in self._claims:
             # Its machine was not to be had, or has gone again: Karpenter is given the time to try another.
             return now - event.at >= _UNANSWERED
-        return now - event.at >= _BROUGHT_WITHIN
+        # On a node that is there and has not taken it another pod was quicker.
+        in_use_since = self._claims[claim[1]] or now
+        return now - event.at >= _BROUGHT_WITHIN or now - max(in_use_since, event.at) >= _UNANSWERED
 
     async def _read(self) -> None:
         """Read what autoscalers have said; without the right to, only how long a pod waits is known."""
         try:
             namespace = self._connection.namespace
             found: dict[str, _ScalerEvent] = {}
-            for reason in (*_COMING, *_NOT_COMING):
+            for selected in _SELECTED:
                 listing = await self._connection.read(
                     "CoreV1Api", "list_namespaced_event", namespace,
-                    field_selector=f"involvedObject.kind=Pod,reason={reason}", limit=_EVENTS_MAX,
+                    field_selector=f"involvedObject.kind=Pod,{selected}", limit=_EVENTS_MAX,
                 )  # fmt: skip
                 for event in listing["items"]:
-                    _take(found, event)
+                    if event["reason"] in (*_COMING, *_NOT_COMING):
+                        _take(found, event)
             self._events = found
             self._claims = (
                 await self._karpenters_claims() if any(_CLAIM.search(a.message) for a in found.values()) else None
@@ -102,16 +110,22 @@ class WaitingPods:
                 self._complained = exc.message
                 _log.warning("what autoscalers do for waiting pods is not known: %s", exc.message)
 
-    async def _karpenters_claims(self) -> frozenset[str] | None:
+    async def _karpenters_claims(self) -> dict[str, datetime | None] | None:
         try:
             listing = await self._connection.read(
                 "CustomObjectsApi", "list_cluster_custom_object", "karpenter.sh", "v1", "nodeclaims"
             )
         except ProviderError:
             return None  # they may not be listed: a node is then waited for as long as one takes at most
-        return frozenset(
-            each["metadata"]["name"] for each in listing["items"] if "deletionTimestamp" not in each["metadata"]
-        )
+        there = (each for each in listing["items"] if "deletionTimestamp" not in each["metadata"])
+        return {each["metadata"]["name"]: _in_use_since(each) for each in there}
+
+
+def _in_use_since(claim: Object) -> datetime | None:
+    for condition in claim.get("status", {}).get("conditions") or ():
+        if (condition["type"], condition["status"]) == ("Initialized", "True"):
+            return instant(condition["lastTransitionTime"])
+    return None
 
 
 def unschedulable_since(pod: Object) -> datetime | None:

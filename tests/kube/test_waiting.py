@@ -41,7 +41,7 @@ def say(cluster: TestCluster, pod: Any, reason: str, message: str) -> None:
         NAMESPACE,
         {
             "metadata": {"generateName": "said-"}, "involvedObject": involved, "reason": reason, "message": message,
-            "type": "Normal", "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "autoscaler"},
+            "type": "Normal", "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "karpenter" if reason == "Nominated" else "cluster-autoscaler"},
         },
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_a_pod_without_room_is_given_up_unless_an_autoscaler_is_at_work_on_it(cl
     say(cluster, pod, "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached")
     assert seen(cluster, later_s=25.0).is_out_of_stock
     SYSTEM_CLOCK.sleep_blocking(1.1)
-    say(cluster, pod, "Nominated", "Pod should schedule on: nodeclaim/gpu-abcde")
+    say(cluster, pod, "Nominated", "Pod should schedule on: node/gpu-1")
     assert not seen(cluster, later_s=300.0).is_out_of_stock
     asyncio.run(provider.stop(name, grace_s=1.0))
     until(lambda: not cluster.names(NAMESPACE), "the pod is gone")
