@@ -32,11 +32,11 @@ TABLE = [
 ]
 
 
-def published(ttft: str, gpus: str = "H100") -> Profile:
+def published(ttft: str, gpus: str = "H100", spot: str = "none") -> Profile:
     """70B FP8, 512-token prompts, 1,000 requests a second."""
     return profile_with(
         model="meta-llama/Llama-3.1-70B-Instruct", precision="fp8", kv="fp8", rps=1000, prompt=(512, 512),
-        output=(256, 256), slo=f"ttft: {{p99: {ttft}}}", gpus=gpus,
+        output=(256, 256), slo=f"ttft: {{p99: {ttft}}}", gpus=gpus, spot=spot,
     )  # fmt: skip
 
 
@@ -59,6 +59,16 @@ def test_a_plan_by_the_rule_is_the_published_row(ttft_s: float, utilisation: flo
     assert plan.sizing is Sizing.PREFILL_ONLY
     assert (lane.replicas, lane.gpu, lane.constraint) == (instances, "H100", Constraint.UTILISATION)
     assert round(plan.cost_usd_per_hour * 720) == usd
+    assert lane.forecast.utilisation <= utilisation
+
+
+@pytest.mark.parametrize(("ttft_s", "utilisation", "instances", "usd"), TABLE)
+def test_spot_adds_none_to_the_published_count(ttft_s: float, utilisation: float, instances: int, usd: int) -> None:
+    profile = published(f"{ttft_s * 1000:.0f}ms", spot="burst")
+    plan = planned(profile, sizing=Sizing.PREFILL_ONLY, service_time_s=0.040, price_usd_per_hour=1.69)
+    lane = plan.lanes[0]
+    assert lane.spot > 0
+    assert (lane.replicas, round(plan.cost_usd_per_hour * 720)) == (instances, usd)
     assert lane.forecast.utilisation <= utilisation
 
 

@@ -37,7 +37,7 @@ class Markets:
         return (self.on_demand * on_demand + self.spot * spot) * instance.node_count
 
 
-def split_markets(  # the split's own inputs
+def split_markets(  # noqa: PLR0913  # the split's own inputs
     lane: LaneSpec,
     instance: Instance,
     policy: OnDemandPolicy,
@@ -45,11 +45,12 @@ def split_markets(  # the split's own inputs
     needed: int,
     demand: LaneDemand,
     knee_rps: float,
+    has_spare: bool = True,
 ) -> Markets:
     """Return the replicas by market; `needed` replicas keep the promises, `knee_rps` is where one saturates.
 
     On demand: by the policy, usually what carries the average load at 70 % utilisation. The rest is spot, with one more
-    than needed where losing one must not break a promise.
+    than needed where losing one must not break a promise, unless the count is another's and `has_spare` is false.
     """
     wanted = max(needed, lane.replicas.min)
     if lane.spot is SpotPolicy.NONE or instance.spot is None:
@@ -59,7 +60,7 @@ def split_markets(  # the split's own inputs
         return Markets(on_demand=0, spot=wanted, reason="all spot: nothing else is on offer for this instance")
     baseline, why = _baseline(lane, policy, wanted=wanted, demand=demand, knee_rps=knee_rps)
     spot = wanted - baseline
-    if spot and not lane.interruptible and wanted < needed + 1 <= lane.replicas.max:
+    if has_spare and spot and not lane.interruptible and wanted < needed + 1 <= lane.replicas.max:
         spot += 1
         why += ", one more than needed because spot may be taken"
     return Markets(on_demand=baseline, spot=spot, reason=why)

@@ -122,6 +122,7 @@ def prefill_only_lane(  # the rule's own inputs
         needed=needed,
         demand=demand,
         knee_rps=1.0 / rule.service_time_s,
+        has_spare=False,  # the published count, whichever way its instances are bought
     )
     cost = markets.cost_usd_per_hour(rule.instance)
     if price_usd_per_hour is not None:
