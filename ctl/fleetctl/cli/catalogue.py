@@ -117,6 +117,7 @@ _ROWS = (
     ("Tools", "render", "Write launch configurations for the engines of a profile.", "render:render", _FILES),
     ("Tools", "schema", "Print the JSON Schema of the profile or the runbook, for editors.", "profiles:schema", _READS),
     ("Tools", "gc", "List or remove what outlived its fleet at the providers.", "gc:gc", _WRITES),
+    ("Tools", "state", "Look at the state that fleets are on record in, and move it.", "state:GROUP", _READS),
     ("Tools", "doctor", "Check this machine and say what to mend.", "doctor:doctor", _READS),
     ("Tools", "completion", "Print the completion script of a shell.", "completion:completion", _FILES),
     ("Tools", "version", "Print the version.", "version:version", _READS),

@@ -47,6 +47,7 @@ _DOCUMENTS = {
     "status": "model.status:FleetStatus",
     "lanes": "[model.status:LaneStatus]",
     "slo": "model.slo_report:SloReport",
+    "state show": "operations.states:StateRecords",
     "why": "operations.fleets:Explanation",
     "why REQUEST-ID": "[core.diagnosis.request:RequestExplanation]",
     "why WORKFLOW-ID": "[model.workflow_trace:WorkflowTrace]",

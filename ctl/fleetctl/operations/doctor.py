@@ -15,6 +15,7 @@ from fleetctl.operations.orphaned_processes import describe, orphaned_processes
 from fleetctl.operations.preflight import planned_nodes, provider_findings
 from fleetctl.operations.profiles import find_profile, packaged_profiles
 from fleetctl.state.migrations import STEPS
+from fleetctl.state.shared import SharedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,8 @@ def _state(site: Site) -> Iterator[Check]:
         if not _has_state(site):
             yield checks.ok("state", "no fleet was ever brought up here")
             return
+        if isinstance(site.store, SharedStore) and not site.is_readonly:
+            site.store.check_conditions()
         fleets = site.store.fleets()
         pending = {d.fleet: len(site.store.open_intents(d.fleet)) for d in fleets}
     except StateError as exc:

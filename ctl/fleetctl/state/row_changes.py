@@ -61,6 +61,12 @@ class RowChanges:
 
     def apply(self, changes: Iterable[RowChange]) -> None:
         """Bring rows in that another copy's transaction changed. Raises KeyError for a table that is not known."""
+        self.put(changes)
+        if self._is_noting:
+            self._connection.execute("DELETE FROM changed")
+
+    def put(self, changes: Iterable[RowChange]) -> None:
+        """Bring rows in as changes of this transaction. Raises KeyError for a table that is not known."""
         for change in changes:
             columns = self._keys[change.table]
             if change.row is None:
@@ -69,8 +75,6 @@ class RowChanges:
             else:
                 marks = ", ".join("?" * len(change.row))
                 self._connection.execute(f"INSERT OR REPLACE INTO {change.table} VALUES ({marks})", change.row)  # noqa: S608  # of our schema
-        if self._is_noting:
-            self._connection.execute("DELETE FROM changed")
 
     def _change(self, commit: int, table: str, key: tuple[Value, ...]) -> RowChange:
         where = " AND ".join(f"{column} = ?" for column in self._keys[table])

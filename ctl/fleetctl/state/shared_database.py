@@ -25,7 +25,7 @@ from fleetctl.state.row_changes import RowChange, RowChanges, merged
 from fleetctl.state.shared_head import StateHead, StatePart, pack, unpack_changes, unpack_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fleetctl.clock import BlockingClock
     from fleetctl.ports.objects import ObjectStore
@@ -129,6 +129,16 @@ class SharedDatabase(Database):
             yield
         finally:
             self._read_by = before
+
+    def whole(self) -> tuple[RowChange, ...]:
+        """Return every row."""
+        with self.read():
+            return self._changes.whole(self._head.commit)
+
+    def put_rows(self, rows: Iterable[RowChange]) -> None:
+        """Store rows of another state, in one commit."""
+        with self.write(durable=True):
+            self._changes.put(rows)
 
     def has_token(self, table: str, token: str) -> bool:
         """Whether a table whose key is a token has it."""

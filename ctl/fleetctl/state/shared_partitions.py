@@ -15,7 +15,7 @@ from fleetctl.errors import LockHeldError, StateError
 from fleetctl.ports.objects import OutdatedVersionError
 from fleetctl.state.lease_watch import LeaseWatch
 from fleetctl.state.shared_database import HEAD_BYTES_MAX, SharedDatabase
-from fleetctl.state.shared_identity import SharedIdentity
+from fleetctl.state.shared_identity import SharedIdentity, check_conditions
 from fleetctl.state.sqlite import JOURNAL_ENTRIES_MAX, SqliteStore
 
 if TYPE_CHECKING:
@@ -76,6 +76,21 @@ class SharedPartitions:
                 return store.acquire_lease(fleet, holder, now=now, after=after)
 
         return self._write(fleet, take)
+
+    def break_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime) -> Lease:
+        """Fence whoever holds a fleet, alive or not, and leave it to the next controller. Return the lease that did it."""
+
+        def take(store: SqliteStore) -> Lease:
+            with store.together():
+                lease = store.acquire_lease(fleet, holder, now=now)
+                store.under(lease).release_lease(now=now)
+                return lease
+
+        return self._write(fleet, take)
+
+    def partitions(self) -> tuple[str, ...]:
+        """Return the fleets of which anything is stored; the empty name stands for what belongs to none."""
+        return tuple(name for name, _ in self._all_stores())
 
     def lease(self, fleet: str) -> Lease | None:
         """Return the newest lease on a fleet, or None."""
@@ -144,6 +159,10 @@ class SharedPartitions:
             yield
 
     # Which objects
+
+    def check_conditions(self) -> None:
+        """Return if the place keeps to conditional writes: an object is written and removed. Raises StateError."""
+        check_conditions(self._objects)
 
     def _partition(self, fleet: str) -> SqliteStore:
         self._identity.check()
