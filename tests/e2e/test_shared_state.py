@@ -65,6 +65,7 @@ def test_a_fleet_is_kept_and_commanded_from_wherever_its_state_is_seen(homes: tu
     wait_until(
         lambda: lane_of(here.status("quickstart"), "batch").wanted == 2, "what was written there was not read here"
     )
+    assert "kept by a controller on" in there.fleetctl("status", "quickstart")
     refused = there.run("state", "migrate", "local", "--yes")
     assert refused.code == 7, refused.err
 

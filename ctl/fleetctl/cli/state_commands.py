@@ -11,7 +11,7 @@ from fleetctl.cli.output import Format, View, emit, lines, section
 from fleetctl.cli.progress import Progress, confirm
 from fleetctl.cli.site import site_of
 from fleetctl.operations import states
-from fleetctl.operations.states import FleetRecords, StateRecords
+from fleetctl.operations.states import RecordedFleet, StateRecords
 from fleetctl.views.figures import format_age
 from fleetctl.views.table import cell, text_table
 
@@ -68,7 +68,7 @@ def _view(found: StateRecords, now: datetime) -> View:
     return View(value=found, names=tuple(each.fleet for each in found.fleets), sections=tuple(sections))
 
 
-def _cells(each: FleetRecords, now: datetime) -> tuple[str, ...]:
+def _cells(each: RecordedFleet, now: datetime) -> tuple[str, ...]:
     seen = format_age(each.last_seen_at, now) if each.last_seen_at is not None else "-"
     return (
         each.fleet,

@@ -192,6 +192,9 @@ def _absence(status: FleetStatus) -> str:
     """Return what is the case with a controller that does not answer; empty where one does."""
     if status.controller_alive:
         return ""
+    if status.controller_host:
+        seen = _seen(status.controller_seen_at, status.at)
+        return f"kept by a controller on {status.controller_host}, whose figures are asked for there{seen}"
     if not status.is_unattended:
         since = _since(status.controller_seen_at, status.at)
         if status.controller_stall:

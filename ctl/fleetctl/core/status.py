@@ -53,6 +53,7 @@ class FleetKnowledge:
     controller_pid: int = 0  # 0: none answers
     silent_controller_pid: int = 0  # of one that runs and does not answer
     controller_seen_at: datetime | None = None  # when one that does not answer was last at work
+    controller_host: str = ""  # of one that another machine runs
     gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
     shared_left: int = 0  # shared resources that are prepared, or may be
     budgets: dict[str, LaneBudget] = field(default_factory=dict)  # by lane
@@ -93,6 +94,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_alive=known.controller_pid != 0,
         controller_pid=known.controller_pid or known.silent_controller_pid,
         controller_seen_at=known.controller_seen_at,
+        controller_host=known.controller_host,
         gateway_pid=gateway.pid if gateway else known.gateway_pid,
         gateway_generation=gateway.table_generation if gateway else 0,
         cost_usd_per_hour=cost,

@@ -96,6 +96,7 @@ class FleetStatus:
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
+    controller_host: str = ""  # the machine of one that runs elsewhere, by a state that both see
     controller_stall: str = ""  # why its process does not progress, and for how long: "stopped", "hung"
     controller_failing_since: datetime | None = None  # it answers, and several ticks in a row have failed; see `reason`
     gateway_stall: str = ""

@@ -17,7 +17,7 @@ from fleetctl.model.plan import LanePlan
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
-from fleetctl.operations.commands import holds_nodes
+from fleetctl.operations.commands import holds_nodes, kept_elsewhere
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
@@ -52,7 +52,7 @@ def controller_absence(site: Site, fleet: str) -> str:
     """Return that a fleet which should have a controller has none: since when, and what to type; else empty."""
     desired = known_fleet(site, fleet)
     processes, lease = site.host.processes(fleet), site.store.lease(fleet)
-    if processes.has_controller:
+    if processes.has_controller or kept_elsewhere(site, fleet) is not None:
         return ""
     if desired.phase is DesiredPhase.DOWN and not holds_nodes(site, fleet):
         return ""

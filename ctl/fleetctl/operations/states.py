@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetRecords:
+class RecordedFleet:
     """What is on record of one fleet, and who holds it; of a fleet in a file there are no commits and bytes."""
 
     fleet: str
@@ -48,7 +48,7 @@ class StateRecords:
     location: str
     is_shared: bool
     owner: str
-    fleets: tuple[FleetRecords, ...]
+    fleets: tuple[RecordedFleet, ...]
 
 
 def state_records(site: Site) -> StateRecords:
@@ -61,14 +61,14 @@ def state_records(site: Site) -> StateRecords:
     )
 
 
-def _records(site: Site, fleet: str) -> FleetRecords:
+def _records(site: Site, fleet: str) -> RecordedFleet:
     desired, lease = site.store.fleet(fleet), site.store.lease(fleet)
     commits = stored_bytes = None
     if isinstance(site.store, SharedStore):
         database = site.store.database(fleet)
         commits = database.head.commit
         stored_bytes = database.head_bytes + sum(part.size_bytes for part in database.head.parts)
-    return FleetRecords(
+    return RecordedFleet(
         fleet=fleet,
         phase=desired.phase.value if desired is not None else "",
         replicas=sum(replica.state.is_live for replica in site.store.replicas(fleet)),

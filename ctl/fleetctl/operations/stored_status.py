@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.budget import read_budgets
 from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
+from fleetctl.operations.commands import kept_elsewhere
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -17,7 +18,7 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
     """Return the fleet's status from its records alone; figures only its processes know are absent."""
     processes, lease = site.host.processes(desired.fleet), site.store.lease(desired.fleet)
     controller_stall, gateway_stall = site.host.stalls(desired.fleet)
-    now = site.clock.now()
+    now, elsewhere = site.clock.now(), kept_elsewhere(site, desired.fleet)
     known = FleetKnowledge(
         at=now,
         desired=desired,
@@ -30,5 +31,6 @@ def stored_status(site: Site, desired: Desired) -> FleetStatus:
         controller_stall=str(controller_stall or ""),
         gateway_stall=str(gateway_stall or ""),
         controller_seen_at=lease.last_seen_at if lease is not None else None,
+        controller_host=elsewhere.holder.host if elsewhere is not None else "",
     )
     return fleet_status(known, site.store.journal(desired.fleet, limit=DECISIONS_SHOWN))
