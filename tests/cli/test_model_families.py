@@ -55,6 +55,17 @@ def test_a_published_config_gives_the_published_number_of_parameters(model: str,
     assert model_card_from_config(written(tmp_path, content)).params == params
 
 
+def test_a_model_of_many_small_experts_has_its_published_size(tmp_path: Path) -> None:
+    minimax = config(
+        "minimax_m2", 62, 3072, 1536, "48/8/128", 200064, num_local_experts=256, num_experts_per_tok=8, use_qk_norm=True,
+    )  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(minimax))
+    card = model_card_from_config(tmp_path / "config.json")
+    # MiniMax-M2.5 on the hub: 229B params, 10B of them active, the embeddings left out.
+    assert card.params == pytest.approx(228.7e9, rel=1e-3)
+    assert card.active_params - 2 * 200064 * 3072 == pytest.approx(10e9, rel=0.05)
+
+
 def test_of_experts_those_a_token_passes_are_active(tmp_path: Path) -> None:
     card = model_card_from_config(written(tmp_path, GLM_AIR))
     assert 11e9 < card.active_params < 14e9  # its publisher says 12 billion

@@ -17,7 +17,7 @@ _GEMMA3 = ("gemma3", "gemma3_text")
 _GEMMA = ("gemma", "gemma2", *_GEMMA3)
 _COHERE = ("cohere", "cohere2")
 _FAMILIES = (
-    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "phi3", "granite", *_GEMMA, *_COHERE, "glm4_moe",
+    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "phi3", "granite", *_GEMMA, *_COHERE, "glm4_moe", "minimax_m2",
 )  # fmt: skip
 # What transformers takes where a config.json leaves it out, as some of these families' do.
 _DEFAULTS: dict[str, dict[str, int]] = {
@@ -148,7 +148,7 @@ def _shape(config: dict[str, Any], path: Path) -> _Shape:
 
 def _qk_norm(config: dict[str, Any], family: str, *, heads: int, kv_heads: int, head_dim: int) -> int:
     """Return the parameters of a layer's norms of queries and keys: one of a head's width each, or one a head."""
-    if family in _COHERE:
+    if family in _COHERE or family == "minimax_m2":
         return (heads + kv_heads) * head_dim if config.get("use_qk_norm") else 0
     has_one = family in ("qwen3", "qwen3_moe", *_GEMMA3) or (family == "glm4_moe" and config.get("use_qk_norm"))
     return 2 * head_dim if has_one else 0
@@ -195,7 +195,9 @@ def _mlp(shape: _Shape, experts: int) -> int:
         one += 2 * shape.intermediate + shape.hidden
     if shape.experts == 1:
         return one
-    router = shape.experts * shape.hidden + (shape.experts if shape.family in ("gpt_oss", "glm4_moe") else 0)
+    router = shape.experts * shape.hidden + (
+        shape.experts if shape.family in ("gpt_oss", "glm4_moe", "minimax_m2") else 0
+    )
     return (experts + shape.shared_experts) * one + router
 
 
