@@ -36,9 +36,15 @@ class PodEvents:
         self._connection = connection
         self._records = records
         self._clock = clock
+        self._watched: set[tuple[str, str]] = set()
+
+    def is_watching(self, owner: str, fleet: str) -> bool:
+        """Whether this process has watched a fleet, as only its controller does."""
+        return (owner, fleet) in self._watched
 
     async def watch(self, *, owner: str, fleet: str) -> AsyncIterator[Node]:
         """Yield pods as they change, and all pods of a machine of which something new is said."""
+        self._watched.add((owner, fleet))
         queue: asyncio.Queue[_Queued] = asyncio.Queue(_CHANGES_MAX)
         namespace = await asyncio.to_thread(lambda: self._connection.namespace)
         of_fleet = {"labelSelector": selector(fleet_labels(owner, fleet))}

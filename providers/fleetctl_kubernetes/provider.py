@@ -66,6 +66,8 @@ class KubernetesProvider:
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
         self._lanes = LaneObjects(self._connection, self._clock)
+        # The fleets that this process creates pods for: what stands around them is its to write. Who only looks changes nothing.
+        self._kept: set[tuple[str, str]] = set()
         self._waiting = WaitingPods(self._connection, self._clock)
         self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
@@ -111,6 +113,7 @@ class KubernetesProvider:
     ) -> tuple[CreateResult, ...]:
         """Create a pod each; a name follows from a token, so none has two, whoever asks and however the first asker died."""
         fleets = {(request.owner, request.fleet) for request in requests}
+        self._kept |= fleets
         anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
         for owner, fleet in sorted(fleets):
             lanes = {label_value(each.lane) for each in requests if (each.owner, each.fleet) == (owner, fleet)}
@@ -137,7 +140,8 @@ class KubernetesProvider:
             for name, pod in pods.items()
         ]
         nodes += [record.node() for name, record in ended.items() if name not in pods]
-        await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
+        if (owner, fleet) in self._kept or self._events.is_watching(owner, fleet):
+            await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
         await self._prune(owner, fleet, ended, set(pods))
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 

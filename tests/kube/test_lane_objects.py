@@ -160,3 +160,21 @@ def test_a_strangers_service_of_our_name_is_refused_and_left_as_it_is(space: Spa
 
     asyncio.run(later())
     assert core.read_namespaced_service(NAME, space.name).spec.ports[0].port == 82
+
+
+def test_who_only_lists_writes_nothing_and_who_watches_does(space: Space) -> None:
+    async def scenario() -> None:
+        keeper = await space.prepared()
+        await create(keeper, order("t-1", lane=LANE))
+        await listed(space.provider(), owner=OWNER, fleet=FLEET)
+        assert has(space) == set()
+        # A controller that was started again has made no pod yet.
+        again = space.provider()
+        assert again.capabilities.events is not None
+        changes = again.capabilities.events.watch(owner=OWNER, fleet=FLEET)
+        first = asyncio.ensure_future(anext(aiter(changes)))
+        await keeps(again, lambda: len(has(space)) == 2, "both are there")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+    asyncio.run(scenario())
