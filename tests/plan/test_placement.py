@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, strategies as st
 
 from fleetctl.catalogue.known import resolve_model
-from fleetctl.core.hazard import Hazards
-from fleetctl.core.placement import RejectionCode, next_offering, ranked_offerings, ruled_out
+from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
+from fleetctl.core.placement import RejectionCode, next_offering, possible_offerings, ranked_offerings, ruled_out
 from fleetctl.core.plan.instances import instances
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Offering, OfferingKey
@@ -18,6 +19,9 @@ from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.testing import samples
 from tests.plan.profiles import CATALOGUE, OFFERINGS, only_lane, profile_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CARD = resolve_model(profile_with(rps=20).model, CATALOGUE)
 LANE = only_lane(profile_with(rps=20, spot="burst"))
@@ -297,3 +301,59 @@ def test_what_was_passed_over_stays_short_however_much_is_on_offer() -> None:
     assert len(found.passed_over) < 1000
     assert "scored" in found.passed_over
     assert ", and 399 more" in found.passed_over
+
+
+class CountedOfferings(list[Offering]):
+    """What is on offer, and how often all of it was looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Offering]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def region_of(types: int) -> CountedOfferings:
+    """Return a region's offerings: every second type has the lane's GPU."""
+    return CountedOfferings(
+        replace(
+            samples.offering(market=market),
+            instance_type=f"type-{number}",
+            gpu="L40S" if number % 2 else "H100",
+            zone=zone,
+            price_usd_per_hour=(1 + number / 10) * (0.4 if market is Market.SPOT else 1.0),
+        )
+        for number in range(types)
+        for zone in ("zone-a", "zone-b")
+        for market in Market
+    )
+
+
+def test_a_ranking_looks_at_all_that_is_on_offer_a_few_times_however_many_it_names() -> None:
+    on_offer = region_of(30)
+    lane = samples.lane_plan("long", on_demand=1, spot=1)
+    common: dict[str, Any] = {
+        "capacity": CapacitySpec(),
+        "avoid": frozenset[str](),
+        "hazards": NOTHING_LEARNED,
+        "may_fall_back": True,
+    }
+    found = ranked_offerings(lane, [], Market.SPOT, on_offer, most=20, **common)
+    assert len(found.offerings) == 20
+    assert on_offer.looks <= 8
+    one_by_one: list[Offering] = []
+    while len(one_by_one) < 20:
+        avoid = {o.key for o in one_by_one}
+        picked = next_offering(lane, [], Market.SPOT, on_offer, capacity=CapacitySpec(), avoid=avoid).offering
+        assert picked is not None
+        one_by_one.append(picked)
+    assert list(found.offerings) == one_by_one, "each is the pick among those that are left"
+    possible = possible_offerings(lane, on_offer, CapacitySpec())
+    assert {o.gpu for o in possible} == {"L40S"}
+    assert ranked_offerings(lane, [], Market.SPOT, possible, most=20, **common).offerings == found.offerings
+
+
+def test_where_nothing_on_offer_could_carry_a_lane_all_is_kept_to_say_why() -> None:
+    sold = [replace(o, gpu="H100") for o in region_of(2)]
+    lane = samples.lane_plan("long", on_demand=1)
+    assert possible_offerings(lane, sold, CapacitySpec()) == sold

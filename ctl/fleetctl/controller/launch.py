@@ -11,7 +11,7 @@ from fleetctl.core.drains import cordoned_zones
 from fleetctl.core.hazard import NOTHING_LEARNED
 from fleetctl.core.orphaned import NONE_ORPHANED
 from fleetctl.core.pending import pending_replica
-from fleetctl.core.placement import Ranking, ranked_offerings
+from fleetctl.core.placement import Ranking, possible_offerings, ranked_offerings
 from fleetctl.core.reconcile.headroom import need_of
 from fleetctl.engine_kit.priorities import priority_sign
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
@@ -77,9 +77,15 @@ class Launcher:
         begun: list[tuple[Replica, NodeRequest]] = []
         placed: dict[str, Ranking] = {}
         self._substitutes.intersection_update(r.id for r in self._records.all if r.state.is_live)
+        # A lane's first launch says what was passed over of all that is on offer; the others look at what could be it.
+        sold: dict[str, Sequence[Offering]] = {}
         for number, action in enumerate(actions, start=1):
             try:
-                ranking = self._ranking(desired, action, [record for record, _ in begun])
+                on_offer = sold.get(action.lane, self._offerings.latest)
+                ranking = self._ranking(desired, action, on_offer, [record for record, _ in begun])
+                if action.lane not in sold:
+                    plan = desired.plan.lane(action.lane)
+                    sold[action.lane] = possible_offerings(plan, on_offer, self._capacity(desired))
                 kept = self._kept_for(desired, actions[number:])
                 offerings = self._affordable(desired, action.lane, ranking.offerings, [r for r, _ in begun], kept)
                 begun.append(self._begun(desired, action, offerings))
@@ -144,13 +150,15 @@ class Launcher:
         )
         return record, request
 
-    def _ranking(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> Ranking:
+    def _ranking(
+        self, desired: Desired, action: LaunchReplica, on_offer: Sequence[Offering], begun: list[Replica]
+    ) -> Ranking:
         """Return where to launch, best first, and no more than the provider takes. Raises CapacityError."""
         ranking = ranked_offerings(
             desired.plan.lane(action.lane),
             [record for record in self._records.all if record.state.is_live] + begun,
             action.market,
-            self._offerings.latest,
+            on_offer,
             capacity=self._capacity(desired),
             avoid=self._offerings.unobtainable(),
             hazards=self.hazards,

@@ -7,10 +7,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.machines import machine_count
+from fleetctl.core.offering_score import Score, best_of, scored
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.units import format_usd
@@ -21,22 +23,6 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import CapacitySpec
     from fleetctl.model.replica import Replica
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """What counts among the offerings that fit; the three sum to one."""
-
-    spread: float  # few of the lane's replicas in its zone
-    safety: float  # a low hazard beside the others'
-    price: float  # a low price beside the others'
-
-
-# Losing a zone takes its spot nodes together, so spreading weighs more there than a few cents.
-_WEIGHTS = {
-    Market.SPOT: Weights(spread=0.35, safety=0.35, price=0.3),
-    Market.ON_DEMAND: Weights(spread=0.4, safety=0.0, price=0.6),
-}
 
 
 # Prices differ by zone; what costs half as much again as the lane on demand is another class of machine.
@@ -91,21 +77,14 @@ class Rejection:
 
 def ruled_out(offering: Offering, capacity: CapacitySpec) -> Rejection | None:
     """Return which of the profile's rules an offering breaks, whatever is to run on it; None when none."""
-    broken = {
-        RejectionCode.GPU: (
-            bool(capacity.gpus) and offering.gpu not in capacity.gpus,
-            f"has {offering.gpu}, which is not among the profile's gpus",
-        ),
-        RejectionCode.REGION: (
-            bool(capacity.region) and offering.region != capacity.region,
-            f"is in {offering.region}, outside the profile's region",
-        ),
-        RejectionCode.ZONE: (
-            bool(capacity.zones) and offering.zone not in capacity.zones,
-            f"is in {offering.zone}, outside the profile's zones",
-        ),
-    }
-    return _first(broken)
+    # Whole regions are on offer, so nothing is put into words but what is so.
+    if capacity.gpus and offering.gpu not in capacity.gpus:
+        return Rejection(code=RejectionCode.GPU, message=f"has {offering.gpu}, which is not among the profile's gpus")
+    if capacity.region and offering.region != capacity.region:
+        return Rejection(code=RejectionCode.REGION, message=f"is in {offering.region}, outside the profile's region")
+    if capacity.zones and offering.zone not in capacity.zones:
+        return Rejection(code=RejectionCode.ZONE, message=f"is in {offering.zone}, outside the profile's zones")
+    return None
 
 
 def _cordoned(offering: Offering) -> Rejection:
@@ -124,6 +103,18 @@ class Placement:
     score: str = ""  # of the pick, with its terms
     passed_over: str = ""  # the next best and the cheaper ones, a clause each, a few at most
     rejected: dict[str, Rejection] = field(default_factory=dict)  # by Offering.key
+
+
+def possible_offerings(
+    lane_plan: LanePlan, offerings: Sequence[Offering], capacity: CapacitySpec
+) -> Sequence[Offering]:
+    """Return the offerings that could carry a lane on the market they are of, whatever the present forbids.
+
+    A region sells hundreds, and every launch of a decision looks at each: what can never be it is left out once. Where
+    that is all of them, all are returned, as they say why.
+    """
+    found = [o for o in offerings if not (_rejection(o, lane_plan, o.market) or ruled_out(o, capacity))]
+    return tuple(found) or offerings
 
 
 def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
@@ -148,25 +139,26 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
     standing = [replica for replica in live if replica.state.is_live]
     rejected: dict[str, Rejection] = {}
     fitting: list[Offering] = []
-    for offering in sorted(offerings, key=lambda o: o.key):
+    in_use = _InUse.of(standing, orphaned)
+    for key, offering in sorted(((o.key, o) for o in offerings), key=itemgetter(0)):
         why = (
             _rejection(offering, lane_plan, market)
             or ruled_out(offering, capacity)
             or (_cordoned(offering) if offering.zone in cordoned else None)
-            or (_NO_STOCK if offering.key in avoid else None)
+            or (_NO_STOCK if key in avoid else None)
             or _just_lost(offering, hazards)
             or _dearer(offering, price_max)
-            or _over_cap(offering, lane_plan.node_count, standing, orphaned, capacity)
+            or _over_cap(offering, lane_plan.node_count, in_use, capacity)
         )
         if why is not None:
-            rejected[offering.key] = why
+            rejected[key] = why
         else:
             fitting.append(offering)
     if not fitting:
         return Placement(offering=None, reason=_nothing(rejected, market), rejected=rejected)
     zones = Counter(replica.zone for replica in standing if replica.lane == lane_plan.lane)
-    scores = {o.key: terms(o, fitting, zones, hazards) for o in fitting}
-    best = max(fitting, key=lambda o: (scores[o.key].total, -o.price_usd_per_hour, o.key))
+    scores = scored(fitting, zones, hazards)
+    best = best_of(fitting, scores)
     risk = f", {hazards.text(best.key)}" if market is Market.SPOT else ""
     return Placement(
         offering=best,
@@ -236,62 +228,30 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
         attempts += [(Market.SPOT, replace(hazards, avoids=False)), (Market.ON_DEMAND, hazards)]
     why: list[str] = []
     for tried, known in attempts:
-        found: list[Offering] = []
-        passed_over = set(avoid)
-        first = placed = pick(market=tried, avoid=passed_over, hazards=known)
-        why.append(placed.reason)
-        while placed.offering is not None and len(found) < most:
-            found.append(placed.offering)
-            passed_over.add(placed.offering.key)
-            placed = pick(market=tried, avoid=passed_over, hazards=known)
-        if found:
+        first = pick(market=tried, avoid=avoid, hazards=known)
+        why.append(first.reason)
+        if first.offering is not None:
+            fitting = [o for o in offerings if o.key not in first.rejected]
+            found = _in_order(lane_plan, live, first.offering, fitting, known, most)
             return Ranking(offerings=tuple(found), reason=first.reason, first=first)
     return Ranking(offerings=(), reason="; ".join(dict.fromkeys(why)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """What speaks for an offering beside the others that fit, each from 0 to 1, and what each counts."""
-
-    weights: Weights
-    spread: float
-    safety: float
-    price: float
-
-    @property
-    def total(self) -> float:
-        """Return 0 to 1."""
-        weights = self.weights
-        return weights.spread * self.spread + weights.safety * self.safety + weights.price * self.price
-
-    def __str__(self) -> str:
-        """Return "0.72 = 0.35 x spread 1 + 0.35 x safety 0.5 + 0.3 x price 0.65"; what counts nothing is left out."""
-        weights = self.weights
-        counted = (
-            (weights.spread, "spread", self.spread),
-            (weights.safety, "safety", self.safety),
-            (weights.price, "price", self.price),
-        )
-        terms = (f"{weight:g} x {name} {value:.2g}" for weight, name, value in counted if weight)
-        return f"{self.total:.2f} = {' + '.join(terms)}"
-
-
-def score(
-    offering: Offering, fitting: Sequence[Offering], zones: Counter[str], hazards: Hazards = NOTHING_LEARNED
-) -> float:
-    """Return 0 to 1: cheap and safe beside the other fitting offerings, in a zone with few of the lane's replicas."""
-    return terms(offering, fitting, zones, hazards).total
-
-
-def terms(offering: Offering, fitting: Sequence[Offering], zones: Counter[str], hazards: Hazards) -> Score:
-    """Return what the score is made of."""
-    cheapest = min(o.price_usd_per_hour for o in fitting)
-    return Score(
-        weights=_WEIGHTS[offering.market],
-        spread=1.0 / (1 + zones[offering.zone]),
-        safety=min(hazards.per_h(o.key) for o in fitting) / hazards.per_h(offering.key),
-        price=cheapest / offering.price_usd_per_hour if offering.price_usd_per_hour > 0 else 1.0,
-    )
+def _in_order(
+    lane_plan: LanePlan,
+    live: Sequence[Replica],
+    first: Offering,
+    fitting: Sequence[Offering],
+    hazards: Hazards,
+    most: int,
+) -> list[Offering]:
+    """Return up to `most` of the offerings that fit, each the pick among those that are left."""
+    zones = Counter(r.zone for r in live if r.state.is_live and r.lane == lane_plan.lane)
+    found, left = [first], [o for o in fitting if o is not first]
+    while left and len(found) < most:
+        found.append(best_of(left, scored(left, zones, hazards)))
+        left.remove(found[-1])
+    return found
 
 
 def _is_of_another_kind(offering: Offering, planned: Offering) -> bool:
@@ -304,26 +264,22 @@ def _is_of_another_kind(offering: Offering, planned: Offering) -> bool:
 
 def _rejection(offering: Offering, lane_plan: LanePlan, market: Market) -> Rejection | None:
     """Return why an offering cannot carry this lane; None when it can."""
-    wrong = {
-        RejectionCode.MARKET: (offering.market is not market, f"is {offering.market}, not {market}"),
-        RejectionCode.GPU: (
-            offering.gpu != lane_plan.gpu,
-            f"has {offering.gpu}, and the lane was planned on {lane_plan.gpu}",
-        ),
-        RejectionCode.GPU_COUNT: (
-            offering.gpu_count < lane_plan.gpus_each_node,
-            f"has {offering.gpu_count} GPUs, and the model is split over {lane_plan.gpus_each_node}",
-        ),
-        RejectionCode.EMULATED: (
-            _is_of_another_kind(offering, lane_plan.offering),
-            "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on",
-        ),
-        RejectionCode.SHARE: (
-            (offering.pool_gpus is not None or offering.is_on_cpu) and offering.gpu_count > lane_plan.gpus_each_node,
-            f"is a share of {offering.gpu_count} GPUs, and the lane takes {lane_plan.gpus_each_node}",
-        ),
-    }
-    return _first(wrong)
+    count, needed = offering.gpu_count, lane_plan.gpus_each_node
+    if offering.market is not market:
+        return Rejection(code=RejectionCode.MARKET, message=f"is {offering.market}, not {market}")
+    if offering.gpu != lane_plan.gpu:
+        message = f"has {offering.gpu}, and the lane was planned on {lane_plan.gpu}"
+        return Rejection(code=RejectionCode.GPU, message=message)
+    if count < needed:
+        message = f"has {count} GPUs, and the model is split over {needed}"
+        return Rejection(code=RejectionCode.GPU_COUNT, message=message)
+    if _is_of_another_kind(offering, lane_plan.offering):
+        message = "is emulated" if offering.is_emulated else "is no emulated one, as the lane was planned on"
+        return Rejection(code=RejectionCode.EMULATED, message=message)
+    if (offering.pool_gpus is not None or offering.is_on_cpu) and count > needed:
+        message = f"is a share of {count} GPUs, and the lane takes {needed}"
+        return Rejection(code=RejectionCode.SHARE, message=message)
+    return None
 
 
 def _just_lost(offering: Offering, hazards: Hazards) -> Rejection | None:
@@ -340,26 +296,31 @@ def _dearer(offering: Offering, price_max: float) -> Rejection | None:
     return Rejection(code=RejectionCode.DEARER, message=message)
 
 
-def _over_cap(
-    offering: Offering, nodes: int, standing: Sequence[Replica], orphaned: OrphanedCost, capacity: CapacitySpec
-) -> Rejection | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InUse:
+    """What counts against the caps before another replica is launched."""
+
+    machines: int
+    usd_per_hour: float
+
+    @classmethod
+    def of(cls, standing: Sequence[Replica], orphaned: OrphanedCost) -> _InUse:
+        spent = math.fsum(replica.price_usd_per_hour for replica in standing) + orphaned.usd_per_hour
+        return cls(machines=machine_count(standing) + orphaned.machines, usd_per_hour=spent)
+
+
+def _over_cap(offering: Offering, nodes: int, in_use: _InUse, capacity: CapacitySpec) -> Rejection | None:
     """Return which cap so many more machines of an offering would cross; None when none."""
-    in_use = machine_count(standing) + orphaned.machines
-    if in_use + nodes > capacity.max_nodes:
+    if in_use.machines + nodes > capacity.max_nodes:
         full = f"all {capacity.max_nodes} nodes of max_nodes are in use"
-        short = f"a replica spans {nodes} nodes, and {in_use} of max_nodes {capacity.max_nodes} are in use"
-        return Rejection(code=RejectionCode.NODES_MAX, message=full if in_use >= capacity.max_nodes else short)
-    price = offering.price_usd_per_hour * nodes
-    most = capacity.max_cost_usd_per_hour
-    spent = math.fsum(replica.price_usd_per_hour for replica in standing) + orphaned.usd_per_hour
-    if most is not None and spent + price > most + 1e-9:
-        message = f"would bring the cost to ${spent + price:.2f} an hour, over ${most:.2f}"
+        short = f"a replica spans {nodes} nodes, and {in_use.machines} of max_nodes {capacity.max_nodes} are in use"
+        message = full if in_use.machines >= capacity.max_nodes else short
+        return Rejection(code=RejectionCode.NODES_MAX, message=message)
+    price, most = offering.price_usd_per_hour * nodes, capacity.max_cost_usd_per_hour
+    if most is not None and in_use.usd_per_hour + price > most + 1e-9:
+        message = f"would bring the cost to ${in_use.usd_per_hour + price:.2f} an hour, over ${most:.2f}"
         return Rejection(code=RejectionCode.COST_MAX, message=message)
     return None
-
-
-def _first(broken: dict[RejectionCode, tuple[bool, str]]) -> Rejection | None:
-    return next((Rejection(code=code, message=says) for code, (is_so, says) in broken.items() if is_so), None)
 
 
 def _nothing(rejected: dict[str, Rejection], market: Market) -> str:

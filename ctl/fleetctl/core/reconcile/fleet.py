@@ -17,6 +17,7 @@ from fleetctl.core.lane_view import LaneView, lane_views
 from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.overload import StepDecision, decide_step
+from fleetctl.core.placement import possible_offerings
 from fleetctl.core.reconcile.balance import balance
 from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
@@ -269,7 +270,7 @@ def _lane_state(  # a lane's decision, from what each of them says
         blocked=launches_blocked(observation, context.now),
         boot_s=view.boot_s,
         market=MarketView(
-            offerings=observation.offerings,
+            offerings=tuple(possible_offerings(view.plan, observation.offerings, capacity)),
             refused=frozenset(observation.refused_offerings),
             hazards=Hazards(now=context.now, records=context.memory.offerings),
             standing=tuple(r.record for r in observation.replicas),
