@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, ProviderError
 from fleetctl.files import read_log
+from fleetctl.free_ports import free_port
 from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
-from fleetctl_local import offerings, ports, preflight
+from fleetctl_local import offerings, preflight
 from fleetctl_local.cpus import machine_cpus
 from fleetctl_local.gpus import machine_gpus
 from fleetctl_local.logs import log_path
@@ -148,7 +149,7 @@ class LocalProvider:
         taken = avoid | self._nodes.ports_taken()
         found: list[int] = []
         for _ in range(count):
-            found.append(ports.free_port(avoid=taken.union(found)))
+            found.append(free_port(avoid=taken.union(found)))
         return found
 
 

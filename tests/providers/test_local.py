@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl import free_ports as ports
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import CapacityError, ProviderError
@@ -21,7 +22,7 @@ from fleetctl.paths import FleetPaths
 from fleetctl.plugins import load_provider
 from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request
-from fleetctl_local import kernel, ports
+from fleetctl_local import kernel
 from fleetctl_local.provider import LocalProvider
 from fleetctl_local.registry import Registry
 from tests.providers.conftest import tagged_pids
