@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 IS_LINUX = sys.platform == "linux"
+_NEWBORN_S = 10.0  # on a starved machine a program takes seconds from its fork to its environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,14 @@ def is_alive(ident: Ident | None) -> bool:
     """Whether exactly this process still runs."""
     seen = look(ident.pid) if ident else None
     return seen is not None and seen.ident == ident and not seen.is_zombie
+
+
+def is_newborn(seen: Seen) -> bool:
+    """Whether a process may still be about to show its environment; where its age cannot be told, it may."""
+    if not IS_LINUX:
+        return True
+    born_s = int(seen.ident.birth.rpartition("-")[2]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - born_s < _NEWBORN_S
 
 
 def pids() -> list[int]:

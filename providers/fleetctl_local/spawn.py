@@ -186,8 +186,9 @@ def _read_tags(pid: int) -> dict[str, str]:
     tags = kernel.environment(pid)
     for _ in range(_NEWBORN_READS):
         seen = kernel.look(pid)
-        # Only a session's own leader can be a node just started; others without an environment are none of ours.
-        if tags or seen is None or seen.is_zombie or seen.session != pid:
+        # Only a session's own leader can be a node just started; others without an environment are none of ours. Nor are
+        # those that have been there for long, as each login's own sshd.
+        if tags or seen is None or seen.is_zombie or seen.session != pid or not kernel.is_newborn(seen):
             break
         SYSTEM_CLOCK.sleep_blocking(_NEWBORN_READ_S)
         tags = kernel.environment(pid)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -518,3 +519,29 @@ async def test_the_processes_of_a_node_are_told_with_how_those_ended_that_nobody
     assert [process.is_leader for process in found].count(True) == 1
     assert all(process.name.startswith("python") for process in found)
     assert await shown.processes(owner=owner, fleet="other") == {}
+
+
+async def test_processes_without_an_environment_are_not_waited_for_once_they_have_been_there_for_long(
+    local: LocalProvider, owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each login's sshd is such a process: with thirty of them every create took three seconds."""
+    bare = without_environment()
+    try:
+        await eventually(lambda: kernel.environment(bare.pid) == {} and b"sleep" in cmdline(bare.pid))
+        monkeypatch.setattr(kernel, "_NEWBORN_S", 0.0)
+        waited: list[float] = []
+        monkeypatch.setattr(type(SYSTEM_CLOCK), "sleep_blocking", lambda _, seconds: waited.append(seconds))
+        node = await create(local, order(owner))
+        assert waited == []
+        await local.stop(node.id, grace_s=0)
+    finally:
+        bare.kill()
+        bare.wait()
+
+
+def without_environment() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["/bin/sleep", "60"], env={}, start_new_session=True)
+
+
+def cmdline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
