@@ -129,9 +129,9 @@ class SshConnection:
             raise ProviderError(
                 "there is no `ssh` here", hint="install the OpenSSH client (apt install openssh-client)"
             )
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as errors:
             process = await asyncio.create_subprocess_exec(
-                program, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said,
+                program, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
                 start_new_session=True, limit=_ANSWER_BYTES_MAX,
             )  # fmt: skip
             try:
@@ -145,8 +145,8 @@ class SshConnection:
             finally:
                 if process.returncode is None:
                     process.send_signal(signal.SIGKILL)
-            said.seek(0)
-            return process.returncode or 0, out, _plain(said.read(4000).decode(errors="replace"))
+            errors.seek(0)
+            return process.returncode or 0, out, _plain(errors.read(4000).decode(errors="replace"))
 
     async def _drop(self) -> None:
         """Give the shared connection up: it may be half open, and every further call would wait for it too."""
@@ -166,7 +166,7 @@ class SshConnection:
             socket.unlink(missing_ok=True)  # it does not even answer here: the next call opens another
 
     def _failed(self, code: int, err: str) -> ProviderError:
-        """Return what an exit status of ssh, and what it said, mean."""
+        """Return what an exit status of ssh, and what it printed, mean."""
         machine = self.machine
         trial = f"try it by hand: ssh {self._target}"
         if "REMOTE HOST IDENTIFICATION HAS CHANGED" in err or "Host key verification failed" in err:
@@ -232,5 +232,5 @@ def private_directory() -> Path:
 
 
 def _plain(text: str) -> str:
-    """Return what a program said on one line, without what a terminal would act on."""
+    """Return what a program printed on one line, without what a terminal would act on."""
     return _CONTROL.sub(" ", text).strip()

@@ -107,7 +107,11 @@ class Host:
             self.start()
 
     def stop(self) -> None:
+        """End it with every connection to it, which would outlive it."""
         if self._sshd is not None:
+            for pid in descendants(self._sshd.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._sshd.terminate()
             self._sshd.wait(10)
             self._sshd = None
@@ -145,6 +149,20 @@ def ip(*words: str, check: bool = True) -> str:
 
 def keygen(path: Path) -> None:
     subprocess.run([KEYGEN, "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return what a process has started, and what that has, as far as its parent still is there."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = children.get(pid, [])
+    for each in found:
+        found.extend(children.get(each, []))
+    return found
 
 
 def pids_with(variable: str) -> list[int]:
