@@ -34,6 +34,7 @@ def test_help_loads_nothing_heavy() -> None:
         "fleetctl.state.sqlite",
         "fleetctl.locks",
         "fleetctl_local.provider",
+        "fleetctl_aws.provider",
         "fleetctl_kubernetes.provider",
         "fleetctl.model.status",
         "fleetctl.plugins",

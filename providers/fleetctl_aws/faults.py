@@ -1,0 +1,154 @@
+"""What AWS's error codes mean to whoever ordered: next offering, a limit, later, log in, look first, or stop."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import (
+    AmbiguousOutcomeError,
+    CapacityError,
+    CredentialsError,
+    ProviderError,
+    QuotaError,
+    ThrottledError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+CAPACITY = frozenset(
+    {
+        "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+        "InsufficientCapacity", "InsufficientCapacityOnHost", "UnfulfillableCapacity", "SpotMaxPriceTooLow", "Unsupported",
+        "ReservationCapacityExceeded", "InsufficientFreeAddressesInSubnet",
+    }
+)  # fmt: skip
+QUOTAS = frozenset(
+    {
+        "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded", "InstanceLimitExceeded", "MaxSpotFleetRequestCountExceeded",
+        "VolumeLimitExceeded", "MaxIOPSLimitExceeded", "PendingVerification", "ResourceLimitExceeded",
+    }
+)  # fmt: skip
+THROTTLED = frozenset(
+    {
+        "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException",
+        "RequestThrottled", "RequestThrottledException", "SlowDown", "PriorRequestNotComplete",
+        # A queue's name is free again a minute after its end.
+        "AWS.SimpleQueueService.QueueDeletedRecently", "QueueDeletedRecently",
+    }
+)  # fmt: skip
+CREDENTIALS = frozenset(
+    {
+        "AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "ExpiredToken",
+        "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "SignatureDoesNotMatch", "OptInRequired",
+        "UnrecognizedClientException", "MissingAuthenticationToken", "Blocked", "InvalidAccessKeyId", "AuthorizationError",
+    }
+)  # fmt: skip
+AMBIGUOUS = frozenset({"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout"})
+NOT_THERE = re.compile(
+    r"(\.NotFound|NotFoundException|NonExistentQueue|QueueDoesNotExist|ParameterNotFound|NoSuchEntity|DoesNotExist)"
+)
+MISMATCH = frozenset({"IdempotentParameterMismatch"})
+DRY_RUN = "DryRunOperation"
+
+_RETRY_S = 5.0
+_MESSAGE_MAX = 600
+_FAMILY = re.compile(r"(?P<family>[a-z]+)(?P<generation>\d*)")
+_QUOTA_HINT = "ask for more in Service Quotas, or allow other GPUs, zones or markets in the profile's capacity"
+_LOGIN_HINT = "`aws sts get-caller-identity` shows who you are; `fleetctl doctor` names the rights that are missing"
+
+
+class NoSuchResourceError(ProviderError):
+    """What was named does not exist; believed after two readings alone."""
+
+
+class DryRunPassedError(ProviderError):
+    """The call would have been allowed."""
+
+
+class ParameterMismatchError(ProviderError):
+    """The same client token was sent before, with other parameters."""
+
+
+def quota_name(instance_type: str, market: str) -> str:
+    """Return what Service Quotas calls the limit on the vCPUs of an instance type's family."""
+    match = _FAMILY.match(instance_type)
+    family, generation = (match["family"], match["generation"]) if match else ("", "")
+    spot = market == "spot"
+    if family.startswith("p"):
+        if spot:
+            return {"5": "All P5 Spot Instance Requests", "6": "All P6 Spot Instance Requests"}.get(
+                generation, "All P4, P3 and P2 Spot Instance Requests"
+            )
+        return "Running On-Demand P instances"
+    return "All G and VT Spot Instance Requests" if spot else "Running On-Demand G and VT instances"
+
+
+# Of Service Quotas, for EC2; in vCPUs.
+QUOTA_CODES = {
+    "Running On-Demand P instances": "L-417A185B",
+    "Running On-Demand G and VT instances": "L-DB2E81BA",
+    "All P5 Spot Instance Requests": "L-C4BD4855",
+    "All P4, P3 and P2 Spot Instance Requests": "L-7212CCBC",
+    "All G and VT Spot Instance Requests": "L-3819A6DF",
+}
+
+
+def translated(exc: Any, what: str, *, changes: bool) -> ProviderError:  # noqa: ANN401  # botocore's ClientError, untyped
+    """Return the error for a refusal that AWS has answered with."""
+    error: Mapping[str, str] = exc.response.get("Error", {})
+    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
+    return of_code(
+        error.get("Code", ""),
+        f"{what}: {error.get('Message', '') or exc}"[:_MESSAGE_MAX],
+        status=status,
+        changes=changes,
+    )
+
+
+def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) -> ProviderError:  # noqa: PLR0911  # one meaning each
+    """Return the error for a code; an unknown one of a server's fault leaves open what became of a change."""
+    text = f"{message} ({code})"
+    if code in CAPACITY:
+        return CapacityError(text, hint="the next offering is tried; this one is left alone for three minutes")
+    if code in QUOTAS:
+        return QuotaError(text, quota=code, hint=_QUOTA_HINT)
+    if code in THROTTLED or status == 429:
+        return ThrottledError(text, retry_after_s=_RETRY_S, scope="account")
+    if code in CREDENTIALS:
+        return CredentialsError(text, hint=_LOGIN_HINT)
+    if code == DRY_RUN:
+        return DryRunPassedError(text)
+    if code in MISMATCH:
+        return ParameterMismatchError(text)
+    if NOT_THERE.search(code):
+        return NoSuchResourceError(text)
+    if changes and (code in AMBIGUOUS or status >= 500):
+        return AmbiguousOutcomeError(text, hint="it is looked up by its tag")
+    return ProviderError(text)
+
+
+def of_fleet_errors(errors: Iterable[Mapping[str, Any]], *, market: str, names: frozenset[str]) -> ProviderError:
+    """Return the one error of a CreateFleet that launched nothing: the gravest of what it says of each override.
+
+    `names` are the instance types that were ordered. What is said of all overrides alike names no place: it is what was
+    ordered that cannot be had.
+    """
+    found = [(str(each.get("ErrorCode", "")), str(each.get("ErrorMessage", ""))) for each in errors]
+    if not found:
+        return CapacityError(
+            "CreateFleet launched nothing and said no reason", hint="the next offering is tried"
+        )  # fmt: skip
+    shown = "; ".join(dict.fromkeys(f"{message} ({code})" for code, message in found))[:_MESSAGE_MAX]
+    codes = [code for code, _ in found]
+    # A right that lacks stops everything; where some place only lacks stock or quota, the others may be better off.
+    for group in (CREDENTIALS, frozenset(codes) - CAPACITY - QUOTAS - THROTTLED):
+        if code := next((code for code in codes if code in group), ""):
+            return of_code(code, shown, changes=True)
+    if all(code in THROTTLED for code in codes):
+        return ThrottledError(shown, retry_after_s=_RETRY_S, scope="create")
+    if any(code in CAPACITY for code in codes):
+        return CapacityError(shown, hint="the next offering is tried; these are left alone for three minutes")
+    quotas = {quota_name(name, market) for name in names}
+    return QuotaError(shown, quota=" and ".join(sorted(quotas)), hint=_QUOTA_HINT)

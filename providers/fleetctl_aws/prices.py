@@ -1,0 +1,121 @@
+"""What instances cost an hour: by the Pricing API and the spot price history, else by the packaged list."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fleetctl import codec, resources
+from fleetctl.errors import ConfigError, ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from fleetctl_aws.connection import AwsConnection
+
+Object = dict[str, Any]
+LIST = "aws-prices.yaml"
+# Where the Pricing API is, whichever region is asked about; China's has another, which needs other credentials too.
+_PRICING_REGION = "us-east-1"
+_LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """Prices in dollars an hour, and where they are from."""
+
+    on_demand: dict[str, float] = field(default_factory=dict)  # by instance type
+    spot: dict[tuple[str, str], float] = field(default_factory=dict)  # by instance type and zone
+    source: str = ""
+    cautions: tuple[str, ...] = ()  # what is not as it should be, a sentence each
+
+    def spot_price(self, instance_type: str, zone: str) -> float | None:
+        """Return the price of a spot instance: where it is not known the one on demand, which it never passes."""
+        return self.spot.get((instance_type, zone), self.on_demand.get(instance_type))
+
+
+class _PackagedPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The packaged list as its file has it."""
+
+    as_of: str
+    region: str
+    on_demand_usd_per_hour: dict[str, float]
+
+
+async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: datetime) -> PriceList:
+    """Return the prices of these types; what the credentials may not read is taken from the packaged list, and said."""
+    names = sorted(names)
+    cautions: list[str] = []
+    packaged = packaged_prices()
+    source = "the Pricing API"
+    try:
+        on_demand = await _on_demand(connection)
+    except ProviderError as exc:
+        on_demand, source = {}, f"the packaged list of {packaged.as_of}"
+        cautions.append(
+            f"on-demand prices are the list's of {packaged.as_of} for {packaged.region} ({exc.message[:120]})"
+        )
+    if missing := [name for name in names if name not in on_demand and name in packaged.on_demand_usd_per_hour]:
+        on_demand |= {name: packaged.on_demand_usd_per_hour[name] for name in missing}
+    try:
+        spot = await _spot(connection, names, now)
+    except ProviderError as exc:
+        spot = {}
+        cautions.append(f"spot prices are not known and count as those on demand ({exc.message[:120]})")
+    return PriceList(on_demand=on_demand, spot=spot, source=source, cautions=tuple(cautions))
+
+
+def packaged_prices() -> _PackagedPrices:
+    """Return the packaged list. Raises ConfigError for a file that cannot be used."""
+    import yaml
+
+    path = resources.find("profiles", LIST)
+    try:
+        return codec.from_plain(_PackagedPrices, yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as exc:
+        raise ConfigError(f"{path}: is no list of prices: {exc}") from exc
+
+
+async def _on_demand(connection: AwsConnection) -> dict[str, float]:
+    wanted = {
+        "regionCode": connection.region, "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA",
+        "capacitystatus": "Used", "instanceFamily": "GPU instance",
+    }  # fmt: skip
+    # Each is a document of its own, as text.
+    products: list[Any] = await connection.read_all(
+        "pricing", "get_products", "PriceList", region=_PRICING_REGION, ServiceCode="AmazonEC2",
+        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()],
+    )  # fmt: skip
+    found = {}
+    for text in products:
+        product = json.loads(text)
+        name = product["product"]["attributes"].get("instanceType", "")
+        if name and (price := price_of(product)):
+            found[name] = price
+    return found
+
+
+def price_of(product: Mapping[str, Any]) -> float:
+    """Return the dollars an hour in one entry of the price list; 0 where it has no such price."""
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term.get("priceDimensions", {}).values():
+            if dimension.get("unit") == "Hrs":
+                return float(dimension.get("pricePerUnit", {}).get("USD", 0.0))
+    return 0.0
+
+
+async def _spot(connection: AwsConnection, names: list[str], now: datetime) -> dict[tuple[str, str], float]:
+    history = await connection.read_all(
+        "ec2", "describe_spot_price_history", "SpotPriceHistory",
+        InstanceTypes=names, ProductDescriptions=list(_LINUX), StartTime=now, EndTime=now,
+    )  # fmt: skip
+    latest: dict[tuple[str, str], Object] = {}
+    for each in history:
+        key = (each["InstanceType"], each["AvailabilityZone"])
+        if key not in latest or latest[key]["Timestamp"] < each["Timestamp"]:
+            latest[key] = each
+    return {key: float(each["SpotPrice"]) for key, each in latest.items() if float(each["SpotPrice"]) > 0}
