@@ -1,0 +1,108 @@
+"""What instances are started with is put before cloud-init's own schema tool and systemd's own parser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fleetctl_aws.settings import AwsSettings
+from fleetctl_aws.user_data import boot_files, cloud_config
+
+from fleetctl.testing.samples import node_request
+
+if TYPE_CHECKING:
+    from fleetctl.model.node import NodeRequest
+
+TOOLS = Path(sys.prefix) / "share/cloud-init"
+SETTINGS = AwsSettings(image="registry.example/emulator:1")
+AWKWARD = (
+    "/nonexistent/engine",
+    "--chat-template",
+    """{% if a %}'it"s' $HOME %n\\n{% endif %}""",
+    "--name",
+    "two words; # not a comment",
+)
+REQUESTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gpus": {"gpu_count": 4, "env": {"NCCL_DEBUG": "INFO", "NOTE": "a 'quoted' word"}},
+    "secrets": {"env": {"HF_TOKEN": "env:HF_TOKEN"}},
+    "awkward": {"argv": AWKWARD, "lane": "chat-%i", "fleet": "müsli"},
+}
+
+
+def request(kind: str) -> NodeRequest:
+    return node_request(port=8000, **REQUESTS[kind])
+
+
+def path_of(kind: str) -> str:
+    return "/fleetctl/demo/0123" if kind == "secrets" else ""
+
+
+def tool(name: str) -> str:
+    """Return a program's path, or skip; in CI it must be there."""
+    found = shutil.which(name)
+    if found is None:
+        assert os.environ.get("CI") != "true", f"install.sh installs {name} where there is apt"
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
+    program = TOOLS / "usr/bin/cloud-init"
+    if not program.exists():
+        assert os.environ.get("CI") != "true", "install.sh fetches cloud-init where there is apt"
+        pytest.skip("no cloud-init: ./install.sh test fetches it")
+    config = tmp_path / "user-data.yaml"
+    config.write_text(cloud_config(request(kind), SETTINGS, region="us-east-1", secrets_path=path_of(kind)))
+    environment = {**os.environ, "PYTHONPATH": str(TOOLS / "usr/lib/python3/dist-packages"), "PYTHONWARNINGS": "ignore"}
+    checked = subprocess.run(
+        [sys.executable, program, "schema", "--config-file", config],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "Valid cloud-config" in checked.stdout
+    config.write_text(config.read_text().replace('permissions: "0755"', "permissions: 755"))
+    refused = subprocess.run(
+        [sys.executable, program, "schema", "--config-file", config],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "permissions" in refused.stderr, "the tool reads what it is given"
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_systemd_takes_the_units_and_a_shell_the_scripts(kind: str, tmp_path: Path) -> None:
+    analyze, shell = tool("systemd-analyze"), tool("sh")
+    units = []
+    for file in boot_files(request(kind), SETTINGS, region="us-east-1", secrets_path=path_of(kind)):
+        written = tmp_path / file.path.lstrip("/")
+        written.parent.mkdir(parents=True, exist_ok=True)
+        if written.parent.name == "system":
+            # The programs lie where they are written to here; docker is what an instance has and this machine may not.
+            written.write_text(
+                file.content.replace("/opt/fleetctl", f"{tmp_path}/opt/fleetctl").replace("/usr/bin/docker", shell)
+            )
+            units.append(written)
+        else:
+            written.write_text(file.content)
+            written.chmod(0o755)
+            subprocess.run([shell, "-n", written], check=True, timeout=60)
+    checked = subprocess.run(
+        [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=60
+    )
+    own = [line for line in checked.stderr.splitlines() if str(tmp_path) in line or "fleetctl-" in line]
+    assert own == []
+    assert checked.returncode == 0, checked.stderr
