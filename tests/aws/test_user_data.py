@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleetctl_aws.settings import AwsSettings
-from fleetctl_aws.user_data import boot_files, cloud_config
 
 from fleetctl.testing.samples import node_request
+from fleetctl_aws.settings import AwsSettings
+from fleetctl_aws.user_data import boot_files, cloud_config
 
 if TYPE_CHECKING:
     from fleetctl.model.node import NodeRequest
