@@ -124,7 +124,7 @@ BROKEN = {
     "attention heads": Broken(
         old=_SHORT, new=_launch("tensor_parallel: 3"), key="lanes.short.launch.tensor_parallel", says="32 attention heads", code=4, at="3}",
     ),
-    "gpu not sold": Broken(old="[L40S]", new="[B200]", key="capacity.gpus", says="nothing on offer matches B200", code=4),
+    "gpu not sold": Broken(old="[L40S]", new="[MI300X]", key="capacity.gpus", says="nothing on offer matches MI300X", code=4),
     "region": Broken(old=_CAPS, new=f"region: nowhere, {_CAPS}", key="capacity.region", says="nothing on offer matches nowhere", code=4),
     "zone": Broken(old=_CAPS, new=f"zones: [moon-1a], {_CAPS}", key="capacity.zones", says="nothing on offer matches moon-1a", code=4),
     "no such weights": Broken(

@@ -104,7 +104,7 @@ def complete(line: str, at: int) -> list[str]:
 
 
 def test_completion_answers_commands_and_options():
-    assert complete("fleetctl st", 1) == ["status"]
+    assert complete("fleetctl st", 1) == ["status", "state"]
     assert complete("fleetctl status -o j", 3) == ["json"]
 
 
