@@ -28,6 +28,8 @@ async def mounted(api: Api, pod: Object, container: Object, directory: Path, clu
         if "persistentVolumeClaim" in volume:  # it outlives the pod
             claim = volume["persistentVolumeClaim"]["claimName"]
             at = cluster / "claims" / f"{pod['metadata']['namespace']}-{claim}"
+        if mount["mountPath"] == _ACCOUNT:  # one path for every pod of an account, as it is inside of containers
+            at = cluster / "accounts" / f"{pod['metadata']['namespace']}-{pod['spec']['serviceAccountName']}"
         at.mkdir(parents=True, exist_ok=True)
         if "configMap" in volume:
             kept = await api.get(f"{home}/configmaps/{volume['configMap']['name']}")
