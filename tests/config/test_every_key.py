@@ -156,7 +156,7 @@ PROBES: dict[str, Probe] = {
     "engine.kind": Probe(value="tgi", effect=commands, base={"engine": {"kind": "vllm"}}),
     "engine.version": Probe(value="0.31.0", effect=launch_digests, base={"engine": {"kind": "vllm"}}),
     "engine.executable": Probe(value="/opt/old/bin/vllm", effect=commands, base={"engine": {"kind": "vllm"}}),
-    "provider": Probe(value="aws", effect=status, is_refused=True),
+    "provider": Probe(value="gcp", effect=status, is_refused=True),
     "provider.kind": Probe(value="elsewhere", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
     # Which settings there are is its provider's: the local one has none (test_provider_settings has what they do).
     "provider.*": Probe(value="x", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
