@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli import suggestions
 from fleetctl.cli.output import Format
+from fleetctl.errors import NotFoundError
+
+_PROFILE_SUFFIXES = frozenset({".yaml", ".yml"})  # no fleet's name has a dot
+
+
+def _fleet_name(value: str) -> str:
+    """Return the fleet that is meant, also by its profile's file. Raises NotFoundError, ConfigError for such a file."""
+    path = Path(value)
+    if path.suffix not in _PROFILE_SUFFIXES:
+        return value
+    from fleetctl.config.profile import load_profile  # completion and help need no profiles
+
+    if not path.exists():
+        raise NotFoundError(f"no profile at {path}", hint="name the fleet; `fleetctl ls` lists those there are")
+    return load_profile(path).name
+
 
 Fleet = Annotated[
     str,
     typer.Argument(
         metavar="FLEET",
         envvar="FLEETCTL_FLEET",
-        help="The fleet; may be left out while there is one.",
+        help="The fleet, or its profile's file; may be left out while there is one.",
+        callback=_fleet_name,
         autocompletion=suggestions.fleets,
     ),
 ]
@@ -25,7 +43,8 @@ FleetOption = Annotated[
         "-f",
         metavar="FLEET",
         envvar="FLEETCTL_FLEET",
-        help="The fleet, when there are several.",
+        help="The fleet, or its profile's file, when there are several.",
+        callback=_fleet_name,
         autocompletion=suggestions.fleets,
     ),
 ]
@@ -36,7 +55,8 @@ FleetLongOption = Annotated[
         "--fleet",
         metavar="FLEET",
         envvar="FLEETCTL_FLEET",
-        help="The fleet, when there are several.",
+        help="The fleet, or its profile's file, when there are several.",
+        callback=_fleet_name,
         autocompletion=suggestions.fleets,
     ),
 ]
