@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli import suggestions
 from fleetctl.cli.output import Format
-from fleetctl.errors import NotFoundError
-
-_PROFILE_SUFFIXES = frozenset({".yaml", ".yml"})  # no fleet's name has a dot
 
 
 def _fleet_name(value: str) -> str:
-    """Return the fleet that is meant, also by its profile's file. Raises NotFoundError, ConfigError for such a file."""
-    path = Path(value)
-    if path.suffix not in _PROFILE_SUFFIXES:
-        return value
-    from fleetctl.config.profile import load_profile  # completion and help need no profiles
+    """Return the fleet that is meant. Raises NotFoundError, ConfigError for a file that names none."""
+    from fleetctl.operations.profiles import fleet_named_by  # completion and help need no profiles
 
-    if not path.exists():
-        raise NotFoundError(f"no profile at {path}", hint="name the fleet; `fleetctl ls` lists those there are")
-    return load_profile(path).name
+    return fleet_named_by(value)
 
 
 Fleet = Annotated[

@@ -77,6 +77,16 @@ def as_brought_up(site: Site, profile: Profile) -> Profile:
     return replace(profile, gateway=given)
 
 
+def fleet_named_by(value: str) -> str:
+    """Return the fleet that is meant by its name or its profile's file. Raises NotFoundError, ConfigError for the file."""
+    path = Path(value)
+    if path.suffix not in _SUFFIXES:  # no fleet's name has a dot
+        return value
+    if not path.exists():
+        raise NotFoundError(f"no profile at {path}", hint="name the fleet; `fleetctl ls` lists those there are")
+    return find_profile(value).name
+
+
 def find_reading(file_or_name: str, *, fleet: str = "") -> ProfileReading:
     """Return what the profile of this file or name says, or what is wrong with it. Raises NotFoundError, ConfigError."""
     if file_or_name == STDIN:
