@@ -37,10 +37,43 @@ SLO = LaneSlo(
 )
 
 
-async def load(server: Server, **wanted: object) -> LoadReport:
+async def load(
+    server: Server, *, on_progress: Callable[[LoadProgress], None] = lambda _: None, **wanted: object
+) -> LoadReport:
     fields = {"workload": SMALL, "duration_s": 0.5, "timeout_s": 20.0, "seed": 7} | wanted
     spec = LoadSpec(url=server.url, **fields)  # type: ignore[arg-type]  # each test gives fields by name
-    return await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=lambda _: None).run()
+    return await LoadRun(spec, clock=SYSTEM_CLOCK, on_progress=on_progress).run()
+
+
+async def test_what_the_generator_sends_late_counts_as_late(serve: Serve) -> None:
+    held: list[LoadProgress] = []
+
+    def hold_the_loop_once(seen: LoadProgress) -> None:
+        held.append(seen)
+        until_s = SYSTEM_CLOCK.monotonic_s() + (0.8 if len(held) == 1 else 0.0)
+        while SYSTEM_CLOCK.monotonic_s() < until_s:
+            pass
+
+    server = await serve(answer_well)
+    slow = await load(server, on_progress=hold_the_loop_once, duration_s=1.5, interval_s=0.2, slos={"short": SLO})
+    (lane,) = slow.lanes
+    assert lane.ttft.max_s > 0.6, "a request that was due as the generator stood still has waited"
+    assert lane.ttft.max_s == pytest.approx(slow.generator.lateness.max_s, abs=0.3)
+    assert lane.breached.get("ttft", 0) > 0
+
+
+async def test_every_run_sends_texts_that_no_cache_holds_unless_it_is_to_repeat_them(serve: Serve) -> None:
+    server = await serve(answer_well)
+    sent: list[list[str]] = []
+    for repeats in (False, False, True, True):
+        server.bodies.clear()
+        await load(server, repeats_prompts=repeats)
+        sent.append([body["messages"][0]["content"] for body in server.bodies])
+    fresh, again, repeated, once_more = sent
+    assert [len(text) for text in fresh] == [len(text) for text in again] == [len(text) for text in repeated]
+    # A cache keeps blocks of 16 tokens, of about 64 characters: none of these begins as any of another run.
+    assert not {text[:64] for text in fresh} & {text[:64] for text in again + repeated}
+    assert repeated == once_more
 
 
 async def test_a_good_run_counts_every_request_once(serve: Serve) -> None:

@@ -62,7 +62,11 @@ def load(
     model: Model = "",
     api_key: Annotated[str, typer.Option("--api-key", metavar="REF", help="env:NAME or file:PATH.")] = "",
     key: ClientKeys = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and prompts.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and lengths.")] = 0,
+    repeat_prompts: Annotated[
+        bool,
+        typer.Option("--repeat-prompts", help="Send the texts of every run with this seed: caches may hold them."),
+    ] = False,
     drain_timeout: Annotated[
         str, typer.Option("--drain-timeout", metavar="DURATION", help="Wait this long for the last answers.")
     ] = "60s",
@@ -74,7 +78,7 @@ def load(
 
     Replays a trace, or without one generates load like the fleet's own workload for 60 s. Interim lines go to stderr.
     Ctrl-C ends it early, with its report. ATTAINED is good of offered: a refusal or failure is a miss. CUT_SHORT: still in
-    flight at the end. SLO: kept, MISSED, or undecided (too few late or too many cut short to be sure); ~ marks few samples.
+    flight at the end. Times count from when a request was due. SLO: kept, MISSED, or undecided (too few late or too many cut short to be sure); ~ marks few samples.
     """
     profile = traffic.target_profile(site_of(ctx), target)
     if profile:
@@ -94,6 +98,7 @@ def load(
         model=model,
         api_key=api_key or base.api_key,
         seed=seed,
+        repeats_prompts=repeat_prompts,
         drain_timeout_s=parse_duration_s(drain_timeout),
     )
     progress = Progress(quiet=quiet)

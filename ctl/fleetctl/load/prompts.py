@@ -24,9 +24,10 @@ _WORDS = tuple(_TEXT.split())
 class Prompts:
     """Cuts prompts out of a pool of words, so that a prompt of 100 KB costs a copy and not a thousand draws."""
 
-    def __init__(self, *, seed: int, bytes_per_token: float) -> None:
+    def __init__(self, *, seed: int, bytes_per_token: float, salt: str = "") -> None:
         self._rng = random.Random(f"prompts {seed}")
-        self._pool = _pool(random.Random(f"pool {seed}"))
+        # Other words under another salt: a prefix cache that an earlier run filled holds none of these prompts.
+        self._pool = _pool(random.Random(f"pool {seed} {salt}"))
         self._bytes_per_token = bytes_per_token
         self._count = 0
 

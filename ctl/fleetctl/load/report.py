@@ -50,7 +50,10 @@ class LoadSpec:
     ] = ()  # of the profile's workflows: a trace may name no others; none: it may name any
     objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
-    seed: int = 0
+    seed: int = 0  # of arrivals, lengths and the order of prompts
+    repeats_prompts: bool = (
+        False  # sends the texts of every run with this seed: engines may have them cached from an earlier one
+    )
     timeout_s: float = 600.0  # a request's, in all
     in_flight_max: int = 4096  # arrivals beyond it are not sent, and counted
     interval_s: float = 2.0  # between two progress lines

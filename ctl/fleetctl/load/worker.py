@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import resource
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,8 @@ class LoadRun:
         self._drain_ends_s: float | None = None
         self._drain_timed_out = False
         self._fault: BaseException | None = None
-        self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token)
+        salt = "" if spec.repeats_prompts else secrets.token_hex(8)
+        self._prompts = Prompts(seed=spec.seed, bytes_per_token=spec.bytes_per_token, salt=salt)
         self._workflows = WorkflowPlayer(spec.kinds)
         self._thinking = 0  # calls that are due later
         self._is_ending = False  # nobody follows on anybody any more
@@ -124,7 +126,7 @@ class LoadRun:
             headers |= call_headers(arrival.call, self._workflows.parent(arrival))
         url = self._spec.url.rstrip("/") + "/v1/chat/completions"
         tier = _expected_tier(arrival, self._spec)
-        request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream, tier=tier)
+        request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream, tier=tier, due_s=due_s)
         self._launch(self._one(arrival, request, due_s))
 
     async def _send_later(self, arrival: Arrival, due_s: float) -> None:
