@@ -6,11 +6,9 @@ import json
 import os
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.config.profile import parse_profile
-from fleetctl.config.trace import read_rows
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.core.dispatch.routes import RoutingState
@@ -34,6 +32,7 @@ from fleetctl.model.gateway import ReplicaSnapshot
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import Revision, Rollout
+from fleetctl.operations.planning import traced_requests
 from fleetctl.plugins import load_engine
 from fleetctl.render.plan import render_plan
 from fleetctl.testing import samples
@@ -44,6 +43,8 @@ from tests.reconcile import worlds
 from tests.reconcile.worlds import observed, snapshot, traffic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fleetctl.model.decision import Decision
     from fleetctl.model.gateway import RoutingTable
     from fleetctl.model.observation import Observation
@@ -75,9 +76,7 @@ def own_costs(profile: Profile) -> float:
 
 def demand(profile: Profile) -> object:
     """Return what the plan is made for, lane by lane."""
-    trace = profile.workload.trace
-    rows = [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in read_rows(Path(trace))] if trace else None
-    return lane_demands(profile, rows)
+    return lane_demands(profile, traced_requests(profile))
 
 
 def desired(profile: Profile) -> Desired:

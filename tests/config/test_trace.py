@@ -18,11 +18,9 @@ HEADER = "arrival_s,prompt_tokens,output_tokens\n"
 
 def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
-    header = (
-        "output_tokens,arrival_s,prompt_tokens,client,prefix_group,cached_prefix_tokens_inf,lane,stream,tier,model\n"
-    )
+    header = "output_tokens,arrival_s,prompt_tokens,client,prefix_group,cached_prefix_tokens_inf,lane,stream,batch,tier,model\n"
     with gzip.open(path, "wt") as trace:
-        trace.write(header + "5,0.5,100,a,7,64,long,false,free,gpt-4o\n6,1.0,200,,,,,,,\n")
+        trace.write(header + "5,0.5,100,a,7,64,long,false,true,free,gpt-4o\n6,1.0,200,,,,,,,,\n")
     first, second = read_rows(path)
     assert first == TraceRow(
         arrival_s=0.5,
@@ -35,6 +33,7 @@ def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> Non
         cached_prefix_tokens=64,
         lane="long",
         stream=False,
+        batch=True,
     )
     assert second == TraceRow(arrival_s=1.0, prompt_tokens=200, output_tokens=6)
 

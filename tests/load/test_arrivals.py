@@ -72,12 +72,19 @@ def test_a_rate_cap_thins_a_fast_trace_and_leaves_a_slow_one(tmp_path: Path) -> 
     assert len(played(spec_of(trace=trace, rps=1000))) == 6000
 
 
-def test_lane_stream_and_prefix_columns_are_kept(tmp_path: Path) -> None:
-    header = "arrival_s,prompt_tokens,output_tokens,lane,stream,prefix_group,cached_prefix_tokens_inf"
-    trace = trace_file(tmp_path / "t.csv", ["0,10,5,long,false,g1,8"], header)
+def test_lane_stream_batch_and_prefix_columns_are_kept(tmp_path: Path) -> None:
+    header = "arrival_s,prompt_tokens,output_tokens,lane,stream,batch,prefix_group,cached_prefix_tokens_inf"
+    trace = trace_file(tmp_path / "t.csv", ["0,10,5,long,false,yes,g1,8"], header)
     assert played(spec_of(trace=trace)) == [
         Arrival(
-            at_s=0, prompt_tokens=10, output_tokens=5, stream=False, lane="long", prefix_group="g1", prefix_tokens=8
+            at_s=0,
+            prompt_tokens=10,
+            output_tokens=5,
+            stream=False,
+            batch=True,
+            lane="long",
+            prefix_group="g1",
+            prefix_tokens=8,
         )
     ]
 

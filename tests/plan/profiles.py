@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile
-from fleetctl.core.plan import TraceRow, make_plan
+from fleetctl.core.plan import TracedRequest, make_plan
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 
@@ -82,7 +82,7 @@ def planned(
     profile: Profile,
     *,
     sizing: Sizing = Sizing.FULL,
-    trace_rows: Sequence[TraceRow] | None = None,
+    trace_rows: Sequence[TracedRequest] | None = None,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
     offerings: tuple[Offering, ...] = OFFERINGS,

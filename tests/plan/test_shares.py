@@ -16,7 +16,8 @@ from fleetctl.controller.table import build_table
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, TokenRatio
 from fleetctl.core.lanes import LaneChoice
-from fleetctl.core.plan.workload import TraceRow, lane_demands, lognormal
+from fleetctl.core.plan.lane_shares import TracedRequest
+from fleetctl.core.plan.workload import lane_demands, lognormal
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.profile import Distribution, LaneMatch, Profile, WorkloadSpec
@@ -115,7 +116,7 @@ def test_planned_shares_of_a_trace_are_the_shares_the_gateway_routes(profile: Pr
     kinds = ((True, False), (False, True), (False, False))
     requests = [(n * (1 - workload.prefix_hit), hint, stream) for n in lengths for hint, stream in kinds]
     counted = routed(gateway_choice(profile), requests)
-    rows: list[TraceRow] = [(float(at_s), n, 10) for at_s, n in enumerate(lengths)]
+    rows = [TracedRequest(float(at_s), n, 10) for at_s, n in enumerate(lengths)]
     for name, demand in lane_demands(profile, rows).items():
         assert demand.rps / workload.peak_rps == pytest.approx(counted[name] / len(requests))
 

@@ -10,6 +10,7 @@ from statistics import NormalDist
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl.core.plan.lane_shares import RequestHints, TracedRequest
 from fleetctl.core.plan.workload import AVERAGE_TO_PEAK, lane_demands, lognormal
 from fleetctl.model.profile import Distribution, LaneMatch
 from fleetctl.testing import samples
@@ -82,7 +83,7 @@ def test_batch_lanes_alone_take_what_carries_no_hint() -> None:
 
 
 def test_a_trace_replaces_lengths_and_scales_to_the_peak() -> None:
-    rows = [(i * 0.5, 100 if i % 4 else 2000, 50 + i % 10) for i in range(1200)]
+    rows = [TracedRequest(i * 0.5, 100 if i % 4 else 2000, 50 + i % 10) for i in range(1200)]
     demands = lane_demands(SHORT_AND_LONG, rows)
     assert demands["short"].rps == pytest.approx(0.75 * SHORT_AND_LONG.workload.peak_rps)
     assert set(demands["short"].prompt.points) == {100.0}
@@ -91,8 +92,8 @@ def test_a_trace_replaces_lengths_and_scales_to_the_peak() -> None:
 
 
 def test_a_flat_trace_has_an_average_of_its_peak_and_a_spiky_one_less() -> None:
-    flat = [(i * 0.5, 100, 50) for i in range(1200)]
-    spiky = [*flat, *((300 + i * 0.01, 100, 50) for i in range(2000))]
+    flat = [TracedRequest(i * 0.5, 100, 50) for i in range(1200)]
+    spiky = [*flat, *(TracedRequest(300 + i * 0.01, 100, 50) for i in range(2000))]
     peak = SHORT_AND_LONG.workload.peak_rps
     assert lane_demands(SHORT_AND_LONG, flat)["short"].average_rps == pytest.approx(peak, rel=0.01)
     assert lane_demands(SHORT_AND_LONG, spiky)["short"].average_rps < 0.2 * peak
@@ -103,9 +104,44 @@ def test_a_bursty_trace_raises_the_burst_cv() -> None:
     at, rows = 0.0, []
     for _ in range(3000):
         at += 0.0 if rng.random() < 0.8 else rng.expovariate(1.0)
-        rows.append((at, 100, 50))
+        rows.append(TracedRequest(at, 100, 50))
     assert lane_demands(SHORT_AND_LONG, rows)["short"].burst_cv > 1.5
     assert lane_demands(SHORT_AND_LONG)["short"].burst_cv == 1.0
+
+
+def test_a_trace_says_which_lane_its_requests_name() -> None:
+    named = [TracedRequest(i * 0.5, 100, 50, hints=RequestHints(lane="long" if i % 4 else "")) for i in range(1200)]
+    demands = lane_demands(SHORT_AND_LONG, named)
+    assert demands["long"].rps == pytest.approx(0.75 * SHORT_AND_LONG.workload.peak_rps)
+    assert demands["short"].rps == pytest.approx(0.25 * SHORT_AND_LONG.workload.peak_rps)
+    unknown = [row if i % 3 else row._replace(hints=RequestHints(lane="nosuch")) for i, row in enumerate(named)]
+    demands = lane_demands(SHORT_AND_LONG, unknown)
+    assert sum(demand.rps for demand in demands.values()) == pytest.approx(
+        SHORT_AND_LONG.workload.peak_rps * 800 / 1200
+    )
+    assert "400 name no lane of the profile" in demands["long"].source
+
+
+def test_a_trace_says_what_streams_and_what_is_for_batch() -> None:
+    short, long = SHORT_AND_LONG.lanes
+    lanes = (replace(short, match=replace(short.match, stream=True)), long, replace(long, name="later"))
+    lanes = (*lanes[:2], replace(lanes[2], match=LaneMatch(batch=True)))
+    profile = replace(SHORT_AND_LONG, lanes=lanes)
+    kinds = [RequestHints(stream=True), RequestHints(stream=False), RequestHints(batch=True), RequestHints(batch=True)]
+    demands = lane_demands(profile, [TracedRequest(i * 0.5, 100, 50, hints=kinds[i % 4]) for i in range(1200)])
+    shares = {name: demand.rps / profile.workload.peak_rps for name, demand in demands.items()}
+    assert shares == pytest.approx({"short": 0.25, "long": 0.25, "later": 0.5})
+
+
+def test_what_a_trace_says_is_cached_is_no_prefill_and_moves_prompts_to_the_short_lane() -> None:
+    rows = [TracedRequest(i * 0.5, 2000, 50, 1900 if i % 2 else 0) for i in range(1200)]
+    demands = lane_demands(SHORT_AND_LONG, rows)
+    assert demands["short"].rps == pytest.approx(demands["long"].rps)
+    assert set(demands["short"].prompt.points) == {2000.0}, "the whole prompt is in the KV cache"
+    assert demands["short"].prefix_hit == pytest.approx(0.95)
+    assert demands["long"].prefix_hit == 0.0
+    promised = replace(SHORT_AND_LONG, workload=replace(SHORT_AND_LONG.workload, prefix_hit=0.5))
+    assert lane_demands(promised, rows)["long"].prefix_hit == 0.0, "the trace knows better than the profile"
 
 
 def test_without_a_trace_the_average_is_a_published_share_of_the_peak() -> None:

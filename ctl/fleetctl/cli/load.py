@@ -44,6 +44,10 @@ CheckSlo = Annotated[
     ),
 ]
 
+RepeatPrompts = Annotated[
+    bool, typer.Option("--repeat-prompts", help="Send the texts of every run with this seed: caches may hold them.")
+]
+
 
 def load(
     ctx: typer.Context,
@@ -63,10 +67,7 @@ def load(
     api_key: Annotated[str, typer.Option("--api-key", metavar="REF", help="env:NAME or file:PATH.")] = "",
     key: ClientKeys = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the generated arrivals and lengths.")] = 0,
-    repeat_prompts: Annotated[
-        bool,
-        typer.Option("--repeat-prompts", help="Send the texts of every run with this seed: caches may hold them."),
-    ] = False,
+    repeat_prompts: RepeatPrompts = False,
     drain_timeout: Annotated[
         str, typer.Option("--drain-timeout", metavar="DURATION", help="Wait this long for the last answers.")
     ] = "60s",

@@ -26,7 +26,7 @@ _PEAK_WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """One request of a trace. `stream` and `lane` are None when the trace does not say."""
+    """One request of a trace. `lane`, `stream` and `batch` are None when the trace does not say."""
 
     arrival_s: float
     prompt_tokens: int
@@ -38,6 +38,7 @@ class TraceRow:
     cached_prefix_tokens: int = 0  # of the prompt, shared with earlier requests of the group
     lane: str | None = None
     stream: bool | None = None
+    batch: bool | None = None  # whether it carries the batch hint
     call: CallRow | None = None  # of a workflow
 
 
@@ -128,7 +129,8 @@ def _row(text: dict[str, str], where: str) -> TraceRow:
             text.get("cached_prefix_tokens_inf") or "0", "cached_prefix_tokens_inf", where, at_least=0
         ),
         lane=text.get("lane") or None,
-        stream=_truth(text.get("stream", ""), where),
+        stream=_truth(text.get("stream", ""), "stream", where),
+        batch=_truth(text.get("batch", ""), "batch", where),
         call=call_row(text, where) if "workflow" in text or "after" in text else None,
     )
 
@@ -152,10 +154,10 @@ def _tokens(text: str, column: str, where: str, *, at_least: int) -> int:
     return int(value)
 
 
-def _truth(text: str, where: str) -> bool | None:
+def _truth(text: str, column: str, where: str) -> bool | None:
     spellings = {"": None, "true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if text.lower() not in spellings:
-        raise ConfigError(f"{where}: stream {text!r} is neither true nor false")
+        raise ConfigError(f"{where}: {column} {text!r} is neither true nor false")
     return spellings[text.lower()]
 
 

@@ -65,7 +65,8 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
         if duration_s is not None and row.arrival_s >= duration_s:
             next(rows, None)  # one that is earlier shows the trace to be unsorted: an error, not an empty run
             return
-        is_batch = rng.random() < share
+        is_hinted = rng.random() < share
+        is_batch = is_hinted if row.batch is None else row.batch
         streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)
         yield _arrival(row, call, model=models.of(row, rng), is_batch=is_batch, streams=streams)
 

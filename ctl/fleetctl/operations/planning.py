@@ -13,7 +13,7 @@ from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.model_names import models_by_name
-from fleetctl.core.plan import make_plan
+from fleetctl.core.plan import RequestHints, TracedRequest, make_plan
 from fleetctl.engine_kit.flags import gpu_errors
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fleetctl.config.faults import ProfileSource
-    from fleetctl.core.plan import TraceRow
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.profile import Profile
     from fleetctl.model.provider_setting import ProviderChoice
@@ -108,7 +107,7 @@ async def try_planning(  # as plan_profile
             offerings=await offerings_now(site, profile.provider_choice),
             profile_hash=profile_hash(profile),
             sizing=sizing,
-            trace_rows=_trace_rows(profile),
+            trace_rows=traced_requests(profile),
             service_time_s=service_time_s,
             price_usd_per_hour=price_usd_per_hour,
             whole_contexts=_whole_contexts(site, profile),
@@ -181,9 +180,19 @@ def _check_positive(name: str, value: float | None) -> None:
         raise ConfigError(f"the {name} must be more than zero")
 
 
-def _trace_rows(profile: Profile) -> list[TraceRow] | None:
+def traced_requests(profile: Profile) -> list[TracedRequest] | None:
+    """Return the requests of the profile's trace, to plan by; None: it names none. Raises ConfigError, NotFoundError."""
     if not profile.workload.trace:
         return None
     own = models_by_name(profile.models) if profile.other_models else {}
     rows = read_rows(Path(profile.workload.trace), models=own)
-    return [(row.arrival_s, row.prompt_tokens, row.output_tokens, own.get(row.model, "")) for row in rows]
+    return [
+        TracedRequest(
+            arrival_s=row.arrival_s,
+            prompt_tokens=row.prompt_tokens,
+            output_tokens=row.output_tokens,
+            cached_tokens=row.cached_prefix_tokens,
+            hints=RequestHints(own.get(row.model, ""), row.lane or "", row.stream, row.batch),
+        )
+        for row in rows
+    ]

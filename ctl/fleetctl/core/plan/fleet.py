@@ -25,7 +25,7 @@ from fleetctl.core.plan.prefill_only import prefill_only_lane
 from fleetctl.core.plan.sizing import SizingResult, holds_longest, size
 from fleetctl.core.plan.tiers import tier_cautions
 from fleetctl.core.plan.workflows import with_workflows, without_workflows, workflow_cautions
-from fleetctl.core.plan.workload import LaneDemand, TraceRow, lane_demands
+from fleetctl.core.plan.workload import LaneDemand, lane_demands
 from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
 from fleetctl.model.plan import LanePlan, Plan, Sizing
@@ -36,6 +36,7 @@ from fleetctl.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fleetctl.core.plan.lane_shares import TracedRequest
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
 _COST_KEY: Final = ("capacity", "max_cost_per_hour")
@@ -94,7 +95,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     offerings: tuple[Offering, ...],
     profile_hash: str,
     sizing: Sizing = Sizing.FULL,
-    trace_rows: Sequence[TraceRow] | None = None,
+    trace_rows: Sequence[TracedRequest] | None = None,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
     whole_contexts: frozenset[str] = frozenset(),

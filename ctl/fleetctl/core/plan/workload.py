@@ -6,20 +6,17 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from fleetctl.core.admission.generation import most_tokens
-from fleetctl.core.admission.refusal import Refusal
-from fleetctl.core.admission.tokens import PromptSize, RequestTokens, TokenRatio
-from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.plan.lane_shares import PREFIX_HIT_MAX, LaneShares, TracedRequest, prefix_hit
 from fleetctl.model.workflows import WorkflowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fleetctl.model.profile import Distribution, Profile, WorkloadSpec
+    from fleetctl.model.profile import Distribution, Profile
 
 Z_99 = NormalDist().inv_cdf(0.99)
 # A lane's demand is carried as this many equally likely points, so that every mean, second moment and percentile
@@ -27,16 +24,12 @@ Z_99 = NormalDist().inv_cdf(0.99)
 POINTS = 160
 # AzurePublicDataset LLM inference 2024 (conversation, one week): the mean hour is 0.60 of the busiest one.
 AVERAGE_TO_PEAK = 0.6
-_PREFIX_HIT_MAX = 0.99
 _BUSY_WINDOW_S = 60.0
-# No prompt is estimated at more than four times the least it may be, a token aside.
-_MARGIN_SPAN = 8
 _ASKED_FOR = "; clients' max_tokens taken to follow the output lengths"
 _SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
 
-# arrival_s, prompt_tokens, output_tokens; and the model it is for, by its own name, "": any, by their shares.
-TraceRow = tuple[float, int, int] | tuple[float, int, int, str]
-_WeightedRow = tuple[float, TraceRow]  # the lane's share of such requests, and one of them
+
+_WeightedRow = tuple[float, TracedRequest]  # the lane's share of such requests, and one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +81,11 @@ def lognormal(distribution: Distribution) -> tuple[float, float]:
     return mu, max(0.0, (math.log(distribution.p99) - mu) / Z_99)
 
 
-def lane_demands(profile: Profile, rows: Sequence[TraceRow] | None = None) -> dict[str, LaneDemand]:
+def lane_demands(profile: Profile, rows: Sequence[TracedRequest] | None = None) -> dict[str, LaneDemand]:
     """Return every lane's demand. `rows` are a trace's requests: they replace the profile's distributions.
 
-    A trace gives lengths, burstiness and the average; `peak_rps` stays the profile's: it scales the trace.
+    A trace gives lengths, burstiness and the average; `peak_rps` stays the profile's: it scales the trace. Where it says
+    which lane a request names, whether it streams or is for batch, and how much of prompts is cached, that is taken too.
     """
     found = _from_trace(profile, rows) if rows else _from_distributions(profile)
     if profile.workflows is None:
@@ -103,110 +97,13 @@ def lane_demands(profile: Profile, rows: Sequence[TraceRow] | None = None) -> di
     }
 
 
-def _hit(profile: Profile) -> float:
-    return min(profile.workload.prefix_hit, _PREFIX_HIT_MAX)
-
-
 def _lane_hit(profile: Profile, lane: str) -> float:
     """Return the share of a lane's prompts that its engines find cached: none where the profile turns caching off."""
-    return 0.0 if profile.lane(lane).launch.prefix_caching is False else _hit(profile)
-
-
-def _kinds(workload: WorkloadSpec) -> tuple[tuple[bool, bool, float], ...]:
-    """Return (carries the batch hint, streams, share of all requests) of every kind of request."""
-    unhinted = 1.0 - workload.batch_share
-    return (
-        (False, True, unhinted * workload.stream_share),
-        (False, False, unhinted * (1.0 - workload.stream_share)),
-        (True, False, workload.batch_share),
-    )
-
-
-class _Shares:
-    """Computes the share of the requests of a length that each lane takes; what no lane takes is refused, and no demand.
-
-    Every length is put to the lane choice as the gateway puts it before it has learned from any answer: clients are
-    taken to ask for as many tokens (max_tokens) as the output distribution says.
-    """
-
-    def __init__(self, profile: Profile) -> None:
-        self._workload = profile.workload
-        self._choices = tuple(
-            (model.name, model.share, LaneChoice(lanes))
-            for model in profile.models
-            if (lanes := tuple(lane for lane in profile.lanes if profile.model_of(lane) is model))
-        )
-        self._miss = 1.0 - _hit(profile)
-        self._ratio = TokenRatio()
-        self._answer_max = most_tokens(lane.generation for lane in profile.lanes) or math.inf
-        self._lengths = sorted({lane.max_model_len for lane in profile.lanes if lane.max_model_len})
-        self._tables: dict[tuple[int, str], tuple[tuple[float, ...], list[dict[str, float]]]] = {}
-
-    @property
-    def by_output(self) -> bool:
-        """Whether the lane depends on the answer's length: where a lane has a pinned max_model_len."""
-        return bool(self._lengths)
-
-    def edges(self, output_tokens: float) -> tuple[float, ...]:
-        """Return the uncached prompt tokens between which, with such an answer, all requests are chosen alike; from 0."""
-        return self._table(output_tokens, "")[0]
-
-    def of(self, uncached_tokens: float, output_tokens: float, model: str = "") -> dict[str, float]:
-        """Return lane -> share of the requests with this much prefill work and such an answer, of all models or of one."""
-        edges, by_interval = self._table(output_tokens, model)
-        return by_interval[bisect_right(edges, uncached_tokens) - 1]
-
-    def _table(self, output_tokens: float, model: str) -> tuple[tuple[float, ...], list[dict[str, float]]]:
-        output = round(min(output_tokens, self._answer_max)) if self.by_output else 0
-        if (output, model) not in self._tables:
-            edges = self._edges(output)
-            ends = (*edges[1:], 2.0 * edges[-1] + 2.0)
-            middles = ((low + high) / 2.0 for low, high in zip(edges, ends, strict=True))
-            self._tables[output, model] = edges, [self._shares(middle, output, model) for middle in middles]
-        return self._tables[output, model]
-
-    def _edges(self, output: int) -> tuple[float, ...]:
-        edges: set[float] = {edge for _, _, choice in self._choices for edge in choice.edges}
-        for held in self._lengths:
-            whole = held - max(1, output)  # the longest prompt of which a lane holds all
-            edges |= {(prompts + 0.5) * self._miss for prompts in (whole, self._longest_possible(held)) if prompts >= 0}
-        return tuple(sorted(edges))
-
-    def _longest_possible(self, held: int) -> int:
-        """Return the longest prompt that may, by the margin of its estimate, fit into a lane that holds so many."""
-        fitting = held  # a margin only lets more in
-        beyond = _MARGIN_SPAN * held
-        while fitting < beyond:
-            middle = (fitting + beyond + 1) // 2
-            if self._tokens(middle, 0).least <= held:
-                fitting = middle
-            else:
-                beyond = middle - 1
-        return fitting
-
-    def _shares(self, uncached_tokens: float, output: int, model: str) -> dict[str, float]:
-        tokens = self._tokens(round(uncached_tokens / self._miss), output)
-        shares: dict[str, float] = {}
-        for (name, of_all, choice), (batch_hint, stream, share) in product(self._choices, _kinds(self._workload)):
-            of_model = of_all if not model else float(name == model)
-            lane = choice.choose_holding(
-                tokens,
-                header=None,
-                batch_hint=batch_hint,
-                uncached_prompt_tokens=lambda _: uncached_tokens,
-                stream=stream,
-            )
-            if not isinstance(lane, Refusal):
-                shares[lane.name] = shares.get(lane.name, 0.0) + of_model * share
-        return shares
-
-    def _tokens(self, prompt_tokens: int, output: int) -> RequestTokens:
-        size = PromptSize(text_bytes=round(prompt_tokens * self._ratio.bytes_per_token))
-        return self._ratio.request_tokens(size, prompt_tokens, output)
+    return 0.0 if profile.lane(lane).launch.prefix_caching is False else prefix_hit(profile)
 
 
 def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
-    workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
+    workload, hit, shares = profile.workload, prefix_hit(profile), LaneShares(profile)
     mu, sigma = lognormal(workload.prompt_tokens)
     output = Lengths(points=tuple(_lognormal_points(*lognormal(workload.output_tokens), [(0.0, 1.0, 1.0)])))
     segments: dict[str, list[tuple[float, float, float]]] = {lane.name: [] for lane in profile.lanes}
@@ -298,31 +195,54 @@ def _shifted(probability: float, sigma: float) -> float:
     return 1.0 if probability >= 1.0 else NormalDist().cdf(NormalDist().inv_cdf(probability) - sigma)
 
 
-def _from_trace(profile: Profile, rows: Sequence[TraceRow]) -> dict[str, LaneDemand]:
-    workload, hit, shares = profile.workload, _hit(profile), _Shares(profile)
+def _from_trace(profile: Profile, rows: Sequence[TracedRequest]) -> dict[str, LaneDemand]:
+    workload, shares = profile.workload, LaneShares(profile)
+    # A trace that tells what is cached tells it of every request; else each prompt has the profile's share.
+    has_cached = any(row.cached_tokens for row in rows)
+    miss = 1.0 - prefix_hit(profile)
     lanes: dict[str, list[_WeightedRow]] = {lane.name: [] for lane in profile.lanes}
     for row in rows:
-        for name, share in shares.of(row[1] * (1 - hit), row[2], row[3] if len(row) > 3 else "").items():
+        if has_cached:
+            taken_by = shares.of_cached(max(0, row.prompt_tokens - row.cached_tokens), row)
+        else:
+            taken_by = shares.of(row.prompt_tokens * miss, row.output_tokens, row.hints)
+        for name, share in taken_by.items():
             if share > _SHARE_MIN:
                 lanes[name].append((share, row))
     busy, average = _peak_and_average(rows)
     cv = max(workload.burst_cv, _inter_arrival_cv(busy))
     everyone = [(1.0, row) for row in rows]
+    taken = f"{len(rows):,} trace requests{_untaken_clause(rows, lanes)}"
     demands = {}
     for name, found in lanes.items():
         rps = workload.peak_rps * math.fsum(share for share, _ in found) / len(rows)
         demands[name] = LaneDemand(
             rps=rps,
-            prompt=_empirical(found or everyone, lambda row: row[1]),
-            output=_bounded(profile, name, _empirical(found or everyone, lambda row: row[2])),
-            prefix_hit=_lane_hit(profile, name),
+            prompt=_empirical(found or everyone, lambda row: row.prompt_tokens),
+            output=_bounded(profile, name, _empirical(found or everyone, lambda row: row.output_tokens)),
+            prefix_hit=_traced_hit(profile, name, found or everyone) if has_cached else _lane_hit(profile, name),
             burst_cv=cv,
             average_rps=rps * average,
-            source=f"{len(rows):,} trace requests, {len(found):,} of them this lane's"
+            source=f"{taken}, {len(found):,} of them this lane's"
+            + ("; prompts cached as the trace says, of a cache that forgets nothing" if has_cached else "")
             + (_ASKED_FOR if shares.by_output else "")
             + _bound_clause(profile, name),
         )
     return demands
+
+
+def _untaken_clause(rows: Sequence[TracedRequest], lanes: dict[str, list[_WeightedRow]]) -> str:
+    """Return how many requests name a lane that there is none of: the gateway refuses them, so they are no demand."""
+    unknown = sum(bool(row.hints.lane) and row.hints.lane not in lanes for row in rows)
+    return f" ({unknown:,} name no lane of the profile and are refused)" if unknown else ""
+
+
+def _traced_hit(profile: Profile, lane: str, rows: Sequence[_WeightedRow]) -> float:
+    """Return the share of a lane's prompt tokens that its trace says are cached."""
+    if profile.lane(lane).launch.prefix_caching is False:
+        return 0.0
+    cached = math.fsum(share * min(row.cached_tokens, row.prompt_tokens) for share, row in rows)
+    return min(cached / math.fsum(share * row.prompt_tokens for share, row in rows), PREFIX_HIT_MAX)
 
 
 def _bounded(profile: Profile, lane: str, output: Lengths) -> Lengths:
@@ -336,7 +256,7 @@ def _bound_clause(profile: Profile, lane: str) -> str:
     return "" if most is None else f"; no answer longer than generation.max_tokens ({most:,})"
 
 
-def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TraceRow], int]) -> Lengths:
+def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TracedRequest], int]) -> Lengths:
     """Return the weighted quantiles of the rows' lengths at the middle of each of POINTS equal shares."""
     return _weighted((max(1, tokens(row)), share) for share, row in rows)
 
@@ -349,7 +269,7 @@ def _weighted(lengths: Iterable[tuple[float, float]]) -> Lengths:
     return Lengths(points=tuple(float(ascending[bisect_right(passed, m, hi=len(passed) - 1)][0]) for m in middles))
 
 
-def _peak_and_average(rows: Sequence[TraceRow]) -> tuple[list[float], float]:
+def _peak_and_average(rows: Sequence[TracedRequest]) -> tuple[list[float], float]:
     """Return the arrivals of the busiest minute, and the mean minute as a share of it."""
     minutes: dict[int, list[float]] = {}
     for arrival_s, *_ in rows:
