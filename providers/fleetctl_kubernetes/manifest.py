@@ -11,6 +11,7 @@ from fleetctl import codec
 from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.errors import ProviderError
 from fleetctl_kubernetes.placement import labels_of
+from fleetctl_kubernetes.probes import eviction_grace_s, probes_of
 from fleetctl_kubernetes.settings import IMAGE, LANE, ORDER, REPLICA, fleet_labels, fleet_name, label_value, pod_name
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ POD_IP = "POD_IP"
 # Kubernetes expands it in a container's command, as it does the names in model/node.py.
 OWN_ADDRESS = f"$({POD_IP})"
 PORT = 8000
-# Until SIGTERM, in which the gateway takes a pod that somebody deletes out of rotation: twice the interval of listings.
-_BEFORE_SIGTERM_S = 2
-_GRACE_S = 75  # of an eviction: what vLLM takes to drain, 45 s, and time to see it begin
 
 
 def order_of(request: NodeRequest) -> PodOrder:
@@ -68,7 +66,7 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "serviceAccountName": fleet_name(request.owner, request.fleet),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _GRACE_S,
+            "terminationGracePeriodSeconds": eviction_grace_s(request),
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
             "affinity": kubernetes_nodes.affinity(request.market, labels_of(request.offering)),
             "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
@@ -112,8 +110,7 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Ob
         **_command(request, image),
         "env": [address, *plain, *secret],
         "ports": [{"name": "http", "containerPort": request.port}],
-        "readinessProbe": {"tcpSocket": {"port": request.port}, "periodSeconds": 2},
-        "lifecycle": {"preStop": {"sleep": {"seconds": _BEFORE_SIGTERM_S}}},
+        **probes_of(request),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"limits": gpus},
         "securityContext": {"allowPrivilegeEscalation": False},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 _log = logging.getLogger("fleetctl_kubernetes")
 # Autoscalers event a pod within some ten seconds (Karpenter gathers pods for 10 s at most, the cluster autoscaler looks
-# every 10 s); a node that somebody is leaving has its pods' grace, 75 s for an engine's, which is not waited for.
+# every 10 s); a node that somebody is leaving has its pods' grace, up to two minutes for an engine's, which is not waited for.
 _UNANSWERED = timedelta(seconds=30)
 # The cluster autoscaler gives a node 15 minutes to register (--max-node-provision-time), Karpenter too.
 _BROUGHT_WITHIN = timedelta(minutes=15)

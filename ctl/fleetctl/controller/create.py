@@ -215,6 +215,11 @@ class Creator:
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
             cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan, desired.profile.control.rollout),
             container=container_launch(engine, command, desired.profile.lane(lane), model=lane_plan.launch.model),
+            health_path=engine.health_path,
+            start_timeout_s=desired.profile.control.start_timeout_s,
+            engine_drain_s=lane_plan.launch.shutdown_timeout_s,
+            lane_rank=[each.name for each in desired.profile.lanes].index(lane),
+            is_interruptible=desired.profile.lane(lane).interruptible,
         )
         return replace(intent, request=request)
 

@@ -27,6 +27,7 @@ def container_launch(engine: Engine, command: LaunchCommand, lane: LaneSpec, *, 
         entrypoint=container.entrypoint,
         args=command.argv[container.replaces + command.host_words :],
         mounts=tuple(_mounts(command, lane, model)),
+        member_args=command.member_argv[container.replaces + command.host_words :],
     )
 
 

@@ -89,6 +89,7 @@ class ContainerLaunch:
     entrypoint: tuple[str, ...]  # empty: the image's own
     args: tuple[str, ...]
     mounts: tuple[Mount, ...] = ()
+    member_args: tuple[str, ...] = ()  # in place of `args` on every machine but the leader; empty: there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,11 @@ class NodeRequest:
     cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever it takes
     node_count: int = 1  # machines the replica spans
     container: ContainerLaunch | None = None  # the same engine out of an image; None: its package names none
+    health_path: str = ""  # of HTTP, answers 200 once its engine serves; empty: not known
+    start_timeout_s: float = 0.0  # after which the controller gives up a start; 0: not known
+    engine_drain_s: float = 0.0  # the longest its engine goes on after SIGTERM for requests in flight; 0: not known
+    lane_rank: int = 0  # its lane's place in the profile; those before it are waited on more
+    is_interruptible: bool = False  # its lane yields to every other
 
     def command(self, rank: int, *, leader_host: str) -> tuple[str, ...]:
         """Return the command of one of the replica's machines once its leader's address is known; rank 0 is the leader."""
