@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.catalogue import kubernetes_objects
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.network import clients_of
 from fleetctl_kubernetes.records import is_owned
 from fleetctl_kubernetes.settings import LANE, MANAGER, fleet_labels, lane_name, selector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl_kubernetes.connection import ClusterConnection
+    from fleetctl_kubernetes.settings import ClusterSettings
 
 Object = dict[str, Any]
 Wanted = dict[tuple[str, str], Object]  # by kind and name
@@ -45,22 +47,26 @@ _SERVICE = _ObjectKind(version="v1", name="Service", api="CoreV1Api", verb="serv
 _BUDGET = _ObjectKind(
     version="policy/v1", name="PodDisruptionBudget", api="PolicyV1Api", verb="pod_disruption_budget"
 )  # fmt: skip
-_KINDS = (_SERVICE, _BUDGET)
+_POLICY = _ObjectKind(
+    version="networking.k8s.io/v1", name="NetworkPolicy", api="NetworkingV1Api", verb="network_policy"
+)  # fmt: skip
+_KINDS = (_SERVICE, _BUDGET, _POLICY)
 
 
 class LaneObjects:
     """The objects of every lane that has pods; each is owned by its fleet's ConfigMap, and goes with it."""
 
-    def __init__(self, connection: ClusterConnection, clock: Clock) -> None:
+    def __init__(self, connection: ClusterConnection, clock: Clock, settings: ClusterSettings) -> None:
         self._connection = connection
         self._clock = clock
+        self._settings = settings
         self._kept: dict[tuple[str, str], tuple[float, Wanted]] = {}  # when last looked at, and for what
         self._complained: dict[tuple[str, str], str] = {}
 
     async def refuse_strangers(self, owner: str, fleet: str, lanes: Iterable[str]) -> None:
         """Raise ProviderError where something of a lane's names is somebody else's."""
         for lane in sorted(set(lanes)):
-            for kind in _KINDS:
+            for kind in _KINDS if self._settings.gateway_source else _KINDS[:-1]:
                 await self._found(kind, lane_name(owner, fleet, lane), owner)
 
     async def keep(self, owner: str, fleet: str, *, anchor: Object | None, pods: Iterable[Object]) -> None:
@@ -70,34 +76,53 @@ class LaneObjects:
         """
         if anchor is None or "deletionTimestamp" in anchor["metadata"]:
             return
-        wanted = _wanted(owner, fleet, anchor, pods)
+        try:
+            clients = clients_of(self._settings, fleet)
+            await self._converge(owner, fleet, _wanted(owner, fleet, anchor, pods, clients))
+        except FleetctlError as exc:
+            self._complain(owner, fleet, exc.message)
+        else:
+            self._complained.pop((owner, fleet), None)
+
+    def _complain(self, owner: str, fleet: str, message: str) -> None:
+        """Write what is wrong, once until it is another thing."""
+        if self._complained.get((owner, fleet)) != message:
+            self._complained[owner, fleet] = message
+            _log.warning("fleet %s: what stands around its pods is not as it should be: %s", fleet, message)
+
+    async def _converge(self, owner: str, fleet: str, wanted: Wanted) -> None:
+        """Look whether all is there, every few seconds and whenever another thing is wanted; the first failure is raised last."""
         key, now_s = (owner, fleet), self._clock.monotonic_s()
         looked_s, kept = self._kept.get(key, (float("-inf"), {}))
         if kept == wanted and now_s - looked_s < _CHECK_EVERY_S:
             return
         self._kept[key] = (now_s, wanted)
-        try:
-            await self._converge(owner, fleet, wanted)
-        except ProviderError as exc:
-            if self._complained.get(key) != exc.message:
-                self._complained[key] = exc.message
-                _log.warning("fleet %s: what stands around its pods is not as it should be: %s", fleet, exc.message)
-        else:
-            self._complained.pop(key, None)
-
-    async def _converge(self, owner: str, fleet: str, wanted: Wanted) -> None:
-        labels, place = selector(fleet_labels(owner, fleet)), await self._namespace()
+        failures: list[FleetctlError] = []
         for kind in _KINDS:
-            listing = await self._connection.read(
-                kind.api, f"list_namespaced_{kind.verb}", place, label_selector=labels
-            )  # fmt: skip
-            there = {each["metadata"]["name"]: each for each in listing["items"]}
-            for (of_kind, name), body in wanted.items():
-                if of_kind == kind.name and not (name in there and _holds(there[name], body)):
-                    await self._apply(kind, body, owner)
-            for name, each in there.items():
-                if (kind.name, name) not in wanted:
-                    await self._delete(kind, each)
+            of_kind = {name: body for (of, name), body in wanted.items() if of == kind.name}
+            try:
+                await self._converge_kind(kind, owner, fleet, of_kind)
+            except CredentialsError as exc:
+                # Whoever wants no policy does not have to be allowed to write one.
+                if kind is not _POLICY or of_kind:
+                    failures.append(exc)
+            except FleetctlError as exc:
+                failures.append(exc)
+        if failures:
+            raise failures[0]
+
+    async def _converge_kind(self, kind: _ObjectKind, owner: str, fleet: str, wanted: Mapping[str, Object]) -> None:
+        labels, place = selector(fleet_labels(owner, fleet)), await self._namespace()
+        listing = await self._connection.read(
+            kind.api, f"list_namespaced_{kind.verb}", place, label_selector=labels
+        )  # fmt: skip
+        there = {each["metadata"]["name"]: each for each in listing["items"]}
+        for name, body in wanted.items():
+            if not (name in there and _holds(there[name], body)):
+                await self._apply(kind, body, owner)
+        for name, each in there.items():
+            if name not in wanted:
+                await self._delete(kind, each)
 
     async def _apply(self, kind: _ObjectKind, body: Object, owner: str) -> None:
         """Apply one; who else has set a field of ours is named, and overruled."""
@@ -141,8 +166,8 @@ class LaneObjects:
         return await asyncio.to_thread(lambda: self._connection.namespace)
 
 
-def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object]) -> Wanted:
-    """Return each lane's objects by kind and name."""
+def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object], clients: tuple[Object, ...]) -> Wanted:
+    """Return each lane's objects by kind and name; `clients` alone reach its pods, if any are named."""
     counts = Counter(
         each["metadata"]["labels"][LANE]
         for each in pods
@@ -152,10 +177,12 @@ def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object]) -> W
     for lane, count in sorted(counts.items()):
         chosen = {**fleet_labels(owner, fleet), LANE: lane}
         # The disruption controller counts what maxUnavailable is of by a Deployment or its like, which these pods have not.
-        specs = (
+        specs = [
             (_SERVICE, kubernetes_objects.service_spec(chosen, port=manifest.PORT, is_headless=True)),
             (_BUDGET, kubernetes_objects.budget_spec(chosen, bound={"minAvailable": count - 1})),
-        )
+        ]
+        if clients:
+            specs.append((_POLICY, kubernetes_objects.policy_spec(chosen, clients)))
         for kind, spec in specs:
             name = lane_name(owner, fleet, lane)
             metadata = {"name": name, "labels": chosen, "ownerReferences": [manifest.reference_to(anchor)]}

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.kubernetes_rights import AUTOSCALER_NODE_RIGHTS, AUTOSCALER_RIGHTS, NODE_RIGHTS, RIGHTS
+from fleetctl.catalogue.kubernetes_rights import (
+    AUTOSCALER_NODE_RIGHTS,
+    AUTOSCALER_RIGHTS,
+    NETWORK_RIGHTS,
+    NODE_RIGHTS,
+    RIGHTS,
+)
 from fleetctl.errors import ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes.connection import NotThereError
+from fleetctl_kubernetes.network import network_finding
+from fleetctl_kubernetes.priorities import priority_finding
+from fleetctl_kubernetes.reviews import may
 from fleetctl_kubernetes.settings import NAMESPACE
 
 if TYPE_CHECKING:
     from fleetctl.model.preflight import PlannedNodes
     from fleetctl_kubernetes.connection import ClusterConnection
+    from fleetctl_kubernetes.settings import ClusterSettings
 
 
-async def judge(connection: ClusterConnection, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+async def judge(
+    connection: ClusterConnection, settings: ClusterSettings, nodes: tuple[PlannedNodes, ...]
+) -> tuple[Finding, ...]:
     """Return the findings; where the API server does not answer that alone is one."""
     version = await connection.read("VersionApi", "get_code")
     answered = f"API server {version.get('gitVersion', '?')}, namespace {connection.namespace}"
     findings = [Finding(name="cluster", verdict=Verdict.OK, detail=answered)]
     findings.append(await _namespace(connection))
-    findings.append(await _rights(connection))
+    findings.append(await _rights(connection, (*RIGHTS, *(NETWORK_RIGHTS if settings.gateway_source else ()))))
+    findings.append(network_finding(settings))
     findings += await _autoscalers(connection)
+    findings.append(await priority_finding(connection, settings))
     if nodes:
         findings.append(_gpus(nodes))
     return tuple(findings)
@@ -45,15 +59,13 @@ async def _namespace(connection: ClusterConnection) -> Finding:
     return Finding(name="namespace", verdict=Verdict.OK, detail=f"{name} is {phase}")
 
 
-async def _rights(connection: ClusterConnection) -> Finding:
-    missing = [
-        f"{verb} {what}" for verb, what in RIGHTS if not await _may(connection, verb, what, connection.namespace)
-    ]
-    missing += [f"{verb} {what} (cluster)" for verb, what in NODE_RIGHTS if not await _may(connection, verb, what, "")]
+async def _rights(connection: ClusterConnection, rights: tuple[tuple[str, str], ...]) -> Finding:
+    missing = [f"{verb} {what}" for verb, what in rights if not await may(connection, verb, what, connection.namespace)]
+    missing += [f"{verb} {what} (cluster)" for verb, what in NODE_RIGHTS if not await may(connection, verb, what, "")]
     if missing:
         hint = f"have them granted; see `kubectl auth can-i --list -n {connection.namespace}`"
         return Finding(name="rights", verdict=Verdict.FAIL, detail=f"not allowed: {', '.join(missing)}", hint=hint)
-    return Finding(name="rights", verdict=Verdict.OK, detail=f"all {len(RIGHTS) + len(NODE_RIGHTS)} that are needed")
+    return Finding(name="rights", verdict=Verdict.OK, detail=f"all {len(rights) + len(NODE_RIGHTS)} that are needed")
 
 
 async def _autoscalers(connection: ClusterConnection) -> list[Finding]:
@@ -61,29 +73,16 @@ async def _autoscalers(connection: ClusterConnection) -> list[Finding]:
     missing = [
         f"{verb} {what}"
         for verb, what in AUTOSCALER_RIGHTS
-        if not await _may(connection, verb, what, connection.namespace)
+        if not await may(connection, verb, what, connection.namespace)
     ]
     missing += [
-        f"{verb} {what} (cluster)"
-        for verb, what in AUTOSCALER_NODE_RIGHTS
-        if not await _may(connection, verb, what, "")
+        f"{verb} {what} (cluster)" for verb, what in AUTOSCALER_NODE_RIGHTS if not await may(connection, verb, what, "")
     ]
     if not missing:
         return []
     hint = "pods that no node has room for go elsewhere after 30 s, and only GPUs that are there are planned with"
     detail = f"what they do is not seen, not allowed: {', '.join(missing)}"
     return [Finding(name="autoscalers", verdict=Verdict.WARN, detail=detail, hint=hint)]
-
-
-async def _may(connection: ClusterConnection, verb: str, what: str, namespace: str) -> bool:
-    kind, _, subresource = what.partition("/")
-    resource, _, group = kind.partition(".")
-    attributes = {
-        "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
-    }  # fmt: skip
-    review = {"spec": {"resourceAttributes": attributes}}
-    answer = await connection.read("AuthorizationV1Api", "create_self_subject_access_review", review)
-    return bool(answer.get("status", {}).get("allowed"))
 
 
 def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:

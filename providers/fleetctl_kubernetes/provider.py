@@ -16,7 +16,8 @@ from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, Not
 from fleetctl_kubernetes.events import PodEvents
 from fleetctl_kubernetes.lane_objects import LaneObjects
 from fleetctl_kubernetes.orders import node_of, order_in
-from fleetctl_kubernetes.records import FleetRecords, ended_in, is_owned
+from fleetctl_kubernetes.priorities import PriorityClasses
+from fleetctl_kubernetes.records import PRIORITIES, FleetRecords, ended_in, is_owned
 from fleetctl_kubernetes.settings import (
     MANAGED_BY,
     MANAGER,
@@ -65,9 +66,10 @@ class KubernetesProvider:
         self._settings = settings or ClusterSettings.of_environment()
         self._connection = ClusterConnection(self._settings)
         self._records = FleetRecords(self._connection, self._clock)
-        self._lanes = LaneObjects(self._connection, self._clock)
+        self._lanes = LaneObjects(self._connection, self._clock, self._settings)
         # The fleets that this process creates pods for: what stands around them is its to write. Who only looks changes nothing.
         self._kept: set[tuple[str, str]] = set()
+        self._priorities = PriorityClasses(self._connection, self._settings)
         self._waiting = WaitingPods(self._connection, self._clock)
         self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
@@ -173,22 +175,26 @@ class KubernetesProvider:
             return  # it has gone meanwhile
 
     def needed(self, *, owner: str, fleet: str) -> tuple[SharedResource, ...]:
-        """Return the service account of the fleet's pods, and the ConfigMap that owns them."""
+        """Return the service account of the fleet's pods, its marks on PriorityClasses, and the ConfigMap that owns the pods."""
         return self._records.needed(owner, fleet)
 
     async def prepare(self, resource: SharedResource) -> None:
-        """Apply it server-side, as the field manager `fleetctl`."""
-        await self._records.prepare(resource)
+        """Apply it server-side, as the field manager `fleetctl`; a PriorityClass is made with the first pod that has it."""
+        if resource.kind != PRIORITIES:
+            await self._records.prepare(resource)
 
     async def teardown(self, resource: SharedResource) -> None:
-        """Delete it, if it is ours."""
-        await self._records.teardown(resource)
+        """Delete it, if it is ours, and no other fleet's too."""
+        if resource.kind == PRIORITIES:
+            await self._priorities.release(resource.owner, resource.fleet)
+        else:
+            await self._records.teardown(resource)
 
     async def findings(self, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
         """Return what the cluster, the namespace and the rights in it say to these nodes."""
         from fleetctl_kubernetes.preflight import judge
 
-        return await judge(self._connection, nodes)
+        return await judge(self._connection, self._settings, nodes)
 
     async def read_log(self, *, owner: str, fleet: str, replica_id: str, after: int | None, bytes_max: int) -> LogChunk:
         """Return a piece of what a replica's container wrote, while its pod is there."""
@@ -232,12 +238,16 @@ class KubernetesProvider:
             pod = await self._pod(name)
             return record.node() if pod is None else node_of(pod, record=record, notices={})
         body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets)
-        pod = await self._posted(name, body)
+        pod = await self._posted(name, await self._prioritised(request, body))
         if not order_in(pod).belongs_to(request):
             raise _taken(request, order_in(pod).replica_id)
         if secrets:
             await self._keep_secret(manifest.secret_of(request, {key: resolved[key] for key in secrets}, pod))
         return node_of(pod, record=None, notices={})
+
+    async def _prioritised(self, request: NodeRequest, body: Object) -> Object:
+        priority_class = await self._priorities.class_of(request)
+        return {**body, "spec": {**body["spec"], **({"priorityClassName": priority_class} if priority_class else {})}}
 
     async def _posted(self, name: str, body: Object) -> Object:
         """Return the pod of this name: made now, or there already."""
@@ -246,6 +256,13 @@ class KubernetesProvider:
             made = await self._connection.change(
                 _CORE, "create_namespaced_pod", namespace, body, field_manager=MANAGER
             )  # fmt: skip
+        except CredentialsError as exc:
+            if "PriorityClass" not in exc.message:
+                raise
+            # Somebody has taken the class away: it is made again for the next order, which comes with a back-off.
+            order = order_in(body)
+            self._priorities.forget(order.owner, order.fleet)
+            raise ProviderError(exc.message, hint="it is made again with the next order") from exc
         except ConflictError:
             found = await self._pod(name)
             if found is None:

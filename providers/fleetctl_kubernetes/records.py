@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl_kubernetes.connection import ClusterConnection
 
 Object = dict[str, Any]
-RECORDS, ACCOUNT = "records", "service-account"
+RECORDS, ACCOUNT, PRIORITIES = "records", "service-account", "priorities"
 _KEPT = timedelta(hours=1)
 # A ConfigMap holds a mebibyte; a record has some 400 bytes.
 _RECORDS_MAX = 1500
@@ -38,10 +38,10 @@ class FleetRecords:
         self._clock = clock
 
     def needed(self, owner: str, fleet: str) -> tuple[SharedResource, ...]:
-        """Return both, in the order in which they are made."""
+        """Return what there is, in the order in which they are made."""
         return tuple(
             SharedResource(token=f"{fleet_name(owner, fleet)}-{kind}", owner=owner, fleet=fleet, kind=kind)
-            for kind in (ACCOUNT, RECORDS)
+            for kind in (ACCOUNT, PRIORITIES, RECORDS)
         )
 
     async def prepare(self, resource: SharedResource) -> None:

@@ -19,10 +19,11 @@ KUBECONFIG = "KUBECONFIG"
 CONTEXT = "FLEETCTL_KUBE_CONTEXT"
 NAMESPACE = "FLEETCTL_KUBE_NAMESPACE"
 IMAGE = "FLEETCTL_KUBE_IMAGE"
+GATEWAY_SOURCE = "FLEETCTL_KUBE_GATEWAY_SOURCE"
 # Beside the credentials' own: kubeconfigs start these programs, which read variables of theirs.
 VARIABLES = frozenset(
-    {KUBECONFIG, CONTEXT, NAMESPACE, IMAGE, "KUBERNETES_SERVICE_*", "AWS_*", "GOOGLE_APPLICATION_CREDENTIALS"}
-    | {"CLOUDSDK_*", "AZURE_*", "AAD_*"}
+    {KUBECONFIG, CONTEXT, NAMESPACE, IMAGE, GATEWAY_SOURCE, "KUBERNETES_SERVICE_*", "AWS_*"}
+    | {"GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_*", "AZURE_*", "AAD_*"}
 )
 
 MANAGER = "fleetctl"  # our field manager, and who manages what is ours
@@ -30,6 +31,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 _PREFIX = "fleetctl.dev/"
 OWNER, FLEET, LANE, REPLICA = (_PREFIX + name for name in ("owner", "fleet", "lane", "replica"))
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
+# On the pods that answer requests: a replica's one, or the leader of its group.
+SERVES = {_PREFIX + "serves": "true"}
+PODS = "pods"  # as the gateway's source: the fleet's own, by their labels
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 SETTINGS = (
@@ -71,6 +75,30 @@ SETTINGS = (
         pattern=r"\d{1,3}x[^/\s]+(/[^/\s]+)?/(spot|on-demand)",
         form="a pool, such as 8xNVIDIA-L40S/eu-west-1a/spot",
     ),
+    ProviderSetting(
+        name="gateway_source",
+        description="Where gateway and controller reach the engines from: addresses, 10.0.0.0/8, or `pods` for pods with the "
+        "fleet's labels. Nobody else reaches them then, by a NetworkPolicy; unset there is none. Unset: "
+        "FLEETCTL_KUBE_GATEWAY_SOURCE.",
+        kind=SettingKind.TEXTS,
+        pattern=r"pods|[0-9.]+/\d{1,2}|[0-9a-fA-F:.]+/\d{1,3}",
+        form="addresses, such as 10.0.0.0/8, or pods",
+        variable=GATEWAY_SOURCE,
+    ),
+    ProviderSetting(
+        name="prometheus",
+        description="Whether the NetworkPolicy lets Prometheus' pods in too: those with app.kubernetes.io/name: prometheus, "
+        "of any namespace.",
+        kind=SettingKind.FLAG,
+    ),
+    ProviderSetting(
+        name="priority_classes",
+        description="PriorityClasses that are there, for lanes by name: short=high. A lane that none is named for has none. "
+        "Unset: fleetctl's own, by the lanes' order, where they may be made.",
+        kind=SettingKind.TEXTS,
+        pattern=r"[^=\s]+=[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        form="a lane and a PriorityClass, such as short=high",
+    ),
 )
 
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -87,6 +115,9 @@ class ClusterSettings:
     namespace: str = ""
     image: str = ""  # for engines whose package names none
     pools: tuple[str, ...] = ()  # that an autoscaler brings
+    gateway_source: tuple[str, ...] = ()  # that engines are reached from; empty: from everywhere
+    prometheus: bool = False  # reaches them too
+    priority_classes: tuple[str, ...] | None = None  # LANE=CLASS; None: fleetctl's own
 
     @classmethod
     def of_environment(cls) -> ClusterSettings:
@@ -97,6 +128,7 @@ class ClusterSettings:
             context=read(CONTEXT, ""),
             namespace=read(NAMESPACE, ""),
             image=read(IMAGE, ""),
+            gateway_source=tuple(read(GATEWAY_SOURCE, "").replace(",", " ").split()),
         )
 
     def changed_by(self, given: Mapping[str, SettingValue]) -> ClusterSettings:
@@ -104,8 +136,9 @@ class ClusterSettings:
         named = {name: str(value) for name, value in given.items() if isinstance(value, str)}
         if named.get("kubeconfig"):
             named["kubeconfig"] = ":".join(os.path.expanduser(each) for each in named["kubeconfig"].split(":"))  # noqa: PTH111  # several
-        pools = given.get("pools", self.pools)
-        return replace(self, pools=pools if isinstance(pools, tuple) else (), **named)
+        lists = {name: value for name, value in given.items() if isinstance(value, tuple)}
+        flags = {name: value for name, value in given.items() if isinstance(value, bool)}
+        return replace(self, **named, **lists, **flags)  # type: ignore[arg-type]  # each of its kind, as declared
 
 
 def label_value(text: str) -> str:

@@ -16,8 +16,11 @@ from openai import OpenAI
 from fleetctl.catalogue.kubernetes_rights import (
     AUTOSCALER_NODE_RIGHTS,
     AUTOSCALER_RIGHTS,
+    NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
+    PRIORITY_NAMED_RIGHTS,
+    PRIORITY_RIGHTS,
     RIGHTS,
 )
 from fleetctl_kubernetes.settings import REPLICA
@@ -87,15 +90,22 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
     user = f"system:serviceaccount:{NAMESPACE}:kept-fleetctl"
     reviews = client.AuthorizationV1Api(cluster.api)
 
-    def may(verb: str, kind: str, namespace: str = NAMESPACE) -> bool:
+    def may(verb: str, kind: str, namespace: str = NAMESPACE, name: str = "") -> bool:
         resource, _, group = kind.partition(".")
         resource, _, sub = resource.partition("/")
-        wanted = {"verb": verb, "resource": resource, "subresource": sub, "namespace": namespace, "group": group}
+        wanted = {
+            "verb": verb,
+            "resource": resource,
+            "subresource": sub,
+            "namespace": namespace,
+            "group": group,
+            "name": name,
+        }
         found = reviews.create_subject_access_review({"spec": {"user": user, "resourceAttributes": wanted}})
         return bool(found.status.allowed)
 
-    granted = {*RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
-    of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS}
+    granted = {*RIGHTS, *NETWORK_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
+    of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *PRIORITY_RIGHTS}
     verbs = ("create", "get", "list", "watch", "update", "patch", "delete", "deletecollection")
     kinds = sorted({kind for _, kind in granted})
     kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims"]
@@ -104,6 +114,11 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
     nodes = {kind for _, kind in of_cluster}
     assert {(verb, kind) for verb in verbs for kind in nodes if may(verb, kind, namespace="")} == of_cluster
     assert not [kind for kind in kinds for verb in verbs if may(verb, kind, namespace="default")]
+    priorities = "priorityclasses.scheduling.k8s.io"
+    ours = {(verb, priorities) for verb in verbs if may(verb, priorities, namespace="", name="fleetctl-lane-1")}
+    assert ours == {("list", priorities), *PRIORITY_RIGHTS, *PRIORITY_NAMED_RIGHTS}
+    theirs = {verb for verb in verbs if may(verb, priorities, namespace="", name="theirs")}
+    assert theirs == {"create", "list"}
 
 
 def test_a_fleet_kept_in_the_cluster_answers_and_outlives_its_gateways_pod(

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Object = dict[str, Any]
+# Who scrapes, as a peer of a NetworkPolicy: Prometheus' operator labels its pods so, in a namespace of their own.
+PROMETHEUS: Object = {
+    "namespaceSelector": {},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+}
 
 
 def service_spec(selector: Mapping[str, str], *, port: int, is_headless: bool) -> Object:
@@ -24,3 +29,13 @@ def budget_spec(selector: Mapping[str, str], *, bound: Mapping[str, int]) -> Obj
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": dict(selector)},
     }
+
+
+def policy_spec(
+    selector: Mapping[str, str], clients: Iterable[Object], *, members: Mapping[str, str] | None = None
+) -> Object:
+    """Return a NetworkPolicy's specification: these peers alone reach the engines; `members`, of groups, one another too."""
+    ingress: list[Object] = [{"from": [*clients], "ports": [{"port": "http", "protocol": "TCP"}]}]
+    if members is not None:
+        ingress.append({"from": [{"podSelector": {"matchLabels": dict(members)}}]})
+    return {"podSelector": {"matchLabels": dict(selector)}, "policyTypes": ["Ingress"], "ingress": ingress}

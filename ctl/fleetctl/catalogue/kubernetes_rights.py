@@ -12,11 +12,18 @@ RIGHTS = (
     *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
     ("get", "pods/log"),
 )
+# For who may reach the engines, where the profile says where its gateway is.
+NETWORK_RIGHTS = tuple(
+    (verb, "networkpolicies.networking.k8s.io") for verb in ("create", "get", "list", "patch", "delete")
+)
 # For offerings and for notices; of the whole cluster.
 NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
 # To know what autoscalers do for pods that wait, and what they could bring; without these a pod waits half a minute, and only
 # nodes that are there are offered. In its namespace, and of the whole cluster.
 AUTOSCALER_RIGHTS = (("list", "events"),)
 AUTOSCALER_NODE_RIGHTS = (("list", "nodeclaims.karpenter.sh"), ("list", "nodepools.karpenter.sh"))
+# For PriorityClasses of lanes; of the whole cluster, the latter for fleetctl's own by their names alone. Without these pods have none.
+PRIORITY_RIGHTS = tuple((verb, "priorityclasses.scheduling.k8s.io") for verb in ("create", "list"))
+PRIORITY_NAMED_RIGHTS = tuple((verb, "priorityclasses.scheduling.k8s.io") for verb in ("get", "patch", "delete"))
 # To see whether its namespace is there; a Role in that namespace can grant it.
 OWN_NAMESPACE_RIGHT = ("get", "namespaces")

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from fleetctl.catalogue.kubernetes_priorities import NAMES as PRIORITY_CLASSES
 from fleetctl.catalogue.kubernetes_rights import (
     AUTOSCALER_NODE_RIGHTS,
     AUTOSCALER_RIGHTS,
+    NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
+    PRIORITY_NAMED_RIGHTS,
+    PRIORITY_RIGHTS,
     RIGHTS,
 )
 from fleetctl.errors import ConfigError
@@ -35,6 +39,8 @@ _PROFILE = "/etc/fleetctl/fleet.yaml"
 _RBAC = "rbac.authorization.k8s.io/v1"
 # The gateway lets requests finish for 10 s; the rest is for the state's last writes.
 _GRACE_S = 30
+
+_IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ def render_in_cluster(
     secrets = sorted(set(references(profile, plan, engine_of)))
     objects: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount"},
-        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules((*RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT))},
+        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules(_IN_NAMESPACE)},
         _binding("RoleBinding", "Role", name, name, place.namespace),
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"fleet.yaml": text}},
         _claim(),
@@ -73,7 +79,7 @@ def render_in_cluster(
     ]
     of_cluster = f"{place.namespace}-{name}"
     of_nodes: list[Object] = [
-        {"apiVersion": _RBAC, "kind": "ClusterRole", "rules": _rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS))},
+        {"apiVersion": _RBAC, "kind": "ClusterRole", "rules": _of_cluster()},
         _binding("ClusterRoleBinding", "ClusterRole", of_cluster, name, place.namespace),
     ]
     metadata = {"name": name, "namespace": place.namespace, "labels": labels}
@@ -127,6 +133,11 @@ def _rules(rights: Iterable[tuple[str, str]]) -> list[Object]:
         verbs.setdefault(resource, []).append(verb)
     named = ((*resource.partition("."), each) for resource, each in verbs.items())
     return [{"apiGroups": [group], "resources": [resource], "verbs": each} for resource, _, group, each in named]
+
+
+def _of_cluster() -> list[Object]:
+    named = [{**each, "resourceNames": [*PRIORITY_CLASSES]} for each in _rules(PRIORITY_NAMED_RIGHTS)]
+    return [*_rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *PRIORITY_RIGHTS)), *named]
 
 
 def _binding(kind: str, of: str, role: str, account: str, namespace: str) -> Object:
@@ -192,7 +203,7 @@ def _deployment(  # all of it is in the one object
 def _container(profile: Profile, secret: str, secrets: list[str], place: ClusterPlace) -> Object:
     fixed = {
         "HOME": _STATE, "XDG_STATE_HOME": f"{_STATE}/state", "XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp",  # noqa: S108  # the container's own
-        "FLEETCTL_KUBE_IMAGE": place.image, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1",
+        "FLEETCTL_KUBE_IMAGE": place.image, "FLEETCTL_KUBE_GATEWAY_SOURCE": "pods", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1",
     }  # fmt: skip
     env: list[Object] = [{"name": key, "value": value} for key, value in fixed.items()]
     env.append({"name": "FLEETCTL_KUBE_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}})

@@ -128,11 +128,8 @@ def _lane_objects(lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdd
     budget = kubernetes_objects.budget_spec(_selector(lane), bound={"maxUnavailable": 1})
     yield {**_head(lane, "policy/v1", "PodDisruptionBudget"), "spec": budget}
     clients = [*engine_clients(_label(lane.fleet), additions)]
-    ingress = {"from": clients, "ports": [{"port": "http", "protocol": "TCP"}]}
-    yield {
-        **_head(lane, "networking.k8s.io/v1", "NetworkPolicy"),
-        "spec": {"podSelector": {"matchLabels": _selector(lane)}, "policyTypes": ["Ingress"], "ingress": [ingress]},
-    }
+    policy = kubernetes_objects.policy_spec(_selector(lane), clients)
+    yield {**_head(lane, "networking.k8s.io/v1", "NetworkPolicy"), "spec": policy}
 
 
 def _deployment(lane: LaneFiles, market: Market, count: int) -> Object:

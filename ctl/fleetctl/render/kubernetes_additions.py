@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from fleetctl.catalogue import kubernetes_objects
 from fleetctl.model.catalogue import Market
 from fleetctl.model.kubernetes_addition import KubernetesAddition
 from fleetctl.model.plan import LanePlan
@@ -66,8 +67,7 @@ def engine_clients(fleet_label: str, additions: KubernetesAdditions) -> Iterator
     is_elsewhere = KubernetesAddition.INFERENCE in additions or KubernetesAddition.LLM_D in additions
     yield {**({"namespaceSelector": {}} if is_elsewhere else {}), **gateway}
     if KubernetesAddition.MONITORS in additions:
-        scraper = {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}  # the operator labels its pods so
-        yield {"namespaceSelector": {}, "podSelector": scraper}
+        yield kubernetes_objects.PROMETHEUS
 
 
 def additional_objects(
