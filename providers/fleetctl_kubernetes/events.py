@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ProviderError
+from fleetctl_kubernetes.group_members import group_of
 from fleetctl_kubernetes.informer import ForbiddenError, Informer, Listed
 from fleetctl_kubernetes.notices import notice_of
 from fleetctl_kubernetes.orders import gone_node, node_of
@@ -59,6 +60,8 @@ class PodEvents:
                     raise found
                 path, new = found
                 for kind, pod in seen.machines(new) if path == _NODES else seen.pods(new):
+                    if group_of(pod):
+                        continue  # what a group is, its pods say together: the next listing, a second later
                     yield await self._node(kind, pod, seen.notices, owner, fleet)
         finally:
             for task in tasks:

@@ -13,9 +13,10 @@ from fleetctl.catalogue import kubernetes_objects
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.group_members import group_of
 from fleetctl_kubernetes.network import clients_of
 from fleetctl_kubernetes.records import is_owned
-from fleetctl_kubernetes.settings import LANE, MANAGER, fleet_labels, lane_name, selector
+from fleetctl_kubernetes.settings import LANE, MANAGER, SERVES, fleet_labels, lane_name, selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -168,21 +169,24 @@ class LaneObjects:
 
 def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object], clients: tuple[Object, ...]) -> Wanted:
     """Return each lane's objects by kind and name; `clients` alone reach its pods, if any are named."""
-    counts = Counter(
-        each["metadata"]["labels"][LANE]
-        for each in pods
-        if LANE in (each["metadata"].get("labels") or {}) and _is_staying(each)
-    )
+    staying = [each for each in pods if LANE in (each["metadata"].get("labels") or {}) and _is_staying(each)]
+    counts = Counter(each["metadata"]["labels"][LANE] for each in staying)
+    of_groups = {each["metadata"]["labels"][LANE] for each in staying if group_of(each)}
     found: Wanted = {}
     for lane, count in sorted(counts.items()):
         chosen = {**fleet_labels(owner, fleet), LANE: lane}
         # The disruption controller counts what maxUnavailable is of by a Deployment or its like, which these pods have not.
         specs = [
-            (_SERVICE, kubernetes_objects.service_spec(chosen, port=manifest.PORT, is_headless=True)),
+            (_SERVICE, kubernetes_objects.service_spec({**chosen, **SERVES}, port=manifest.PORT, is_headless=True)),
             (_BUDGET, kubernetes_objects.budget_spec(chosen, bound={"minAvailable": count - 1})),
         ]
         if clients:
-            specs.append((_POLICY, kubernetes_objects.policy_spec(chosen, clients)))
+            specs.append(
+                (
+                    _POLICY,
+                    kubernetes_objects.policy_spec(chosen, clients, members=chosen if lane in of_groups else None),
+                )
+            )
         for kind, spec in specs:
             name = lane_name(owner, fleet, lane)
             metadata = {"name": name, "labels": chosen, "ownerReferences": [manifest.reference_to(anchor)]}

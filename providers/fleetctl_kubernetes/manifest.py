@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any
 from fleetctl import codec
 from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.errors import ProviderError
+from fleetctl.model.node import LEADER_HOST, NODE_RANK
 from fleetctl_kubernetes.placement import labels_of
 from fleetctl_kubernetes.probes import eviction_grace_s, probes_of
-from fleetctl_kubernetes.settings import IMAGE, LANE, ORDER, REPLICA, fleet_labels, fleet_name, label_value, pod_name
+from fleetctl_kubernetes.settings import (
+    IMAGE,
+    LANE,
+    ORDER,
+    REPLICA,
+    SERVES,
+    fleet_labels,
+    fleet_name,
+    label_value,
+    pod_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +36,9 @@ POD_IP = "POD_IP"
 # Kubernetes expands it in a container's command, as it does the names in model/node.py.
 OWN_ADDRESS = f"$({POD_IP})"
 PORT = 8000
+_CLAIM = "gpus"  # within a pod
+# What stands in commands, and what a container has it as: LeaderWorkerSet gives its pods the latter two.
+_EXPANDED = {OWN_ADDRESS: OWN_ADDRESS, LEADER_HOST: "$(LWS_LEADER_ADDRESS)", NODE_RANK: "$(LWS_WORKER_INDEX)"}
 
 
 def order_of(request: NodeRequest) -> PodOrder:
@@ -42,15 +56,27 @@ def order_of(request: NodeRequest) -> PodOrder:
     )
 
 
-def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[str, ...]) -> Object:
-    """Return a request's pod. `image` is for engines that name none, `anchor` what it is owned by; `secrets` are the names of variables kept in its Secret."""
+def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[str, ...], claim: str = "") -> Object:
+    """Return a request's pod. `image` is for engines that name none, `anchor` what it is owned by.
+
+    `secrets` are the names of variables kept in its Secret; `claim` is the template of the claim to its GPUs, and empty
+    where the device plugin gives them.
+    """
     labels = {
         **fleet_labels(request.owner, request.fleet),
         LANE: label_value(request.lane),
         REPLICA: label_value(request.replica_id),
+        **SERVES,
     }
     volumes, mounts = kubernetes_nodes.volumes_of(request.container.mounts if request.container else ())
-    spread_over = {name: labels[name] for name in labels if name != REPLICA}
+    # A claim says itself of which product its GPUs are; discovery's label need not be there.
+    wanted = {
+        name: value
+        for name, value in labels_of(request.offering).items()
+        if not (claim and name == kubernetes_nodes.PRODUCT)
+    }
+    claims = [{"name": _CLAIM, "resourceClaimTemplateName": claim}]
+    spread_over = {name: labels[name] for name in labels if name != REPLICA and name not in SERVES}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,11 +94,12 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": eviction_grace_s(request),
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": kubernetes_nodes.affinity(request.market, labels_of(request.offering)),
+            "affinity": kubernetes_nodes.affinity(request.market, wanted),
             "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
             "topologySpreadConstraints": kubernetes_nodes.spread(spread_over),
-            "containers": [{**_container(request, image, secrets), "volumeMounts": mounts}],
+            "containers": [{**_container(request, image, secrets, claim), "volumeMounts": mounts}],
             "volumes": volumes,
+            **({"resourceClaims": claims} if claim else {}),
         },
     }
 
@@ -97,7 +124,7 @@ def grace_period(grace_s: float) -> int:
     return max(1, math.ceil(grace_s))
 
 
-def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Object:
+def _container(request: NodeRequest, image: str, secrets: tuple[str, ...], claim: str) -> Object:
     plain = [
         {"name": name, "value": literal(value)} for name, value in sorted(request.env.items()) if name not in secrets
     ]
@@ -112,9 +139,17 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...]) -> Ob
         "ports": [{"name": "http", "containerPort": request.port}],
         **probes_of(request),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {"limits": gpus},
+        "resources": {"claims": [{"name": _CLAIM}]} if claim else {"limits": gpus},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
+
+
+def member_command(request: NodeRequest, leader: Object) -> Object:
+    """Return the words of a group's further pods, as `_command` does those of the leader's container."""
+    if request.container is not None:
+        return {"args": _literals(request.container.member_args)}
+    program, *arguments = request.member_argv
+    return {**leader, "command": _literals(["python3" if program == sys.executable else program, *arguments])}
 
 
 def _command(request: NodeRequest, image: str) -> Object:
@@ -136,9 +171,12 @@ def _command(request: NodeRequest, image: str) -> Object:
 def literal(word: str) -> str:
     """Return a word that Kubernetes expands to this one: it reads $(NAME) as a variable and $$ as a dollar.
 
-    Our own address is left to be expanded.
+    Our own address is left to be expanded, and what only a group's own controller knows.
     """
-    return word.replace("$", "$$").replace(f"${OWN_ADDRESS}", OWN_ADDRESS)
+    word = word.replace("$", "$$")
+    for name, known_as in _EXPANDED.items():
+        word = word.replace(f"${name}", known_as)
+    return word
 
 
 def _literals(argv: Iterable[str]) -> list[str]:
@@ -148,7 +186,7 @@ def _literals(argv: Iterable[str]) -> list[str]:
 def reference_to(owner: Object) -> Object:
     """Return that something goes with its owner; a controller, so that `kubectl drain` takes it for no naked pod."""
     return {
-        "apiVersion": "v1",
+        "apiVersion": owner.get("apiVersion", "v1"),
         "kind": owner["kind"],
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],

@@ -57,7 +57,7 @@ class EndRecord:
     def node(self, state: NodeState = NodeState.GONE) -> Node:
         """Return the node that has ended."""
         return replace(
-            _node(self.order, self.created_at), state=state, host=self.host, exit_reason=self.exit_reason
+            node_of_order(self.order, self.created_at), state=state, host=self.host, exit_reason=self.exit_reason
         )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Noti
     status, metadata = pod.get("status", {}), pod["metadata"]
     machine = pod["spec"].get("nodeName", "")
     node = replace(
-        _node(order_in(pod), instant(metadata["creationTimestamp"])),
+        node_of_order(order_in(pod), instant(metadata["creationTimestamp"])),
         host=status.get("podIP", ""),
         machine_id=machine,
         state=_state(pod),
@@ -97,16 +97,21 @@ def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Noti
 
 def gone_node(pod: Object) -> Node:
     """Return the node of a pod that somebody else has deleted: who, as far as the API server says."""
-    conditions = pod.get("status", {}).get("conditions") or ()
-    taken = next((each.get("reason", "") for each in conditions if each["type"] == "DisruptionTarget"), "")
     # What an engine ends with that got SIGTERM says nothing of why it got it.
     return replace(
-        _node(order_in(pod), instant(pod["metadata"]["creationTimestamp"])),
+        node_of_order(order_in(pod), instant(pod["metadata"]["creationTimestamp"])),
         host=pod.get("status", {}).get("podIP", ""),
         machine_id=pod["spec"].get("nodeName", ""),
         state=NodeState.GONE,
-        exit_reason=taken or "deleted",
+        exit_reason=pod_end(pod),
     )
+
+
+def pod_end(pod: Object) -> str:
+    """Return why somebody else has deleted a pod, as far as the API server says: "EvictionByEvictionAPI", else "deleted"."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    taken = next((each.get("reason", "") for each in conditions if each["type"] == "DisruptionTarget"), "")
+    return taken or "deleted"
 
 
 def exit_reason(pod: Object) -> str:
@@ -126,7 +131,8 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _node(order: PodOrder, created_at: datetime) -> Node:
+def node_of_order(order: PodOrder, created_at: datetime) -> Node:
+    """Return the node of an order, of which nothing else is known."""
     return Node(
         id=pod_name(order.owner, order.token),
         token=order.token,

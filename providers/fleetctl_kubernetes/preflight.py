@@ -14,6 +14,8 @@ from fleetctl.catalogue.kubernetes_rights import (
 from fleetctl.errors import ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes.connection import NotThereError
+from fleetctl_kubernetes.device_claims import claims_finding
+from fleetctl_kubernetes.groups import group_finding
 from fleetctl_kubernetes.network import network_finding
 from fleetctl_kubernetes.priorities import priority_finding
 from fleetctl_kubernetes.reviews import may
@@ -37,6 +39,9 @@ async def judge(
     findings.append(network_finding(settings))
     findings += await _autoscalers(connection)
     findings.append(await priority_finding(connection, settings))
+    if (size := max((each.node_count for each in nodes), default=1)) > 1:
+        findings.append(await group_finding(connection, size))
+    findings += await claims_finding(connection, settings, nodes)
     if nodes:
         findings.append(_gpus(nodes))
     return tuple(findings)
@@ -91,7 +96,7 @@ def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
     there: dict[str, int] = {}
     for each in nodes:
         gpu = each.offering.gpu
-        wanted[gpu] = wanted.get(gpu, 0) + each.count * each.gpu_count
+        wanted[gpu] = wanted.get(gpu, 0) + each.count * each.gpu_count * each.node_count
         there[gpu] = each.offering.pool_gpus or 0
     short = [
         f"{count} {gpu} are to be had by the plan, and the cluster has, or can bring, {there[gpu]}"

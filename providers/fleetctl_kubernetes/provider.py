@@ -13,7 +13,10 @@ from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPa
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NotThereError
+from fleetctl_kubernetes.device_claims import DeviceClaims
 from fleetctl_kubernetes.events import PodEvents
+from fleetctl_kubernetes.group_members import group_of, set_of
+from fleetctl_kubernetes.groups import ReplicaGroups
 from fleetctl_kubernetes.lane_objects import LaneObjects
 from fleetctl_kubernetes.orders import node_of, order_in
 from fleetctl_kubernetes.priorities import PriorityClasses
@@ -70,6 +73,8 @@ class KubernetesProvider:
         # The fleets that this process creates pods for: what stands around them is its to write. Who only looks changes nothing.
         self._kept: set[tuple[str, str]] = set()
         self._priorities = PriorityClasses(self._connection, self._settings)
+        self._groups = ReplicaGroups(self._connection, self._records, self._clock)
+        self._claims = DeviceClaims(self._connection, self._settings)
         self._waiting = WaitingPods(self._connection, self._clock)
         self._events = PodEvents(self._connection, self._records, self._clock)
         self._pruned_s: dict[tuple[str, str], float] = {}
@@ -78,7 +83,7 @@ class KubernetesProvider:
             offerings_deadline_s=30.0, preflight_deadline_s=30.0, create_deadline_s=90.0, create_settles_s=25.0,
         )  # fmt: skip
         self.capabilities = ProviderCapabilities(
-            batch_max=_BATCH_MAX, events=self._events, shared=self, preflight=self, logs=self, settings=self,
+            batch_max=_BATCH_MAX, node_groups=True, events=self._events, shared=self, preflight=self, logs=self, settings=self,
             variables=VARIABLES,
         )  # fmt: skip
 
@@ -91,9 +96,9 @@ class KubernetesProvider:
         from fleetctl_kubernetes.offerings import offerings_of
         from fleetctl_kubernetes.pools import pools_named, pools_of
 
-        nodes, karpenters = await asyncio.gather(self._connection.read(_CORE, "list_node"), self._node_pools())
+        nodes, karpenters = await asyncio.gather(self._claims.nodes(), self._node_pools())
         pools = [pool for each in karpenters for pool in pools_of(each)]
-        return offerings_of(nodes["items"], [*pools, *pools_named(self._settings.pools)])
+        return offerings_of(nodes, [*pools, *pools_named(self._settings.pools)])
 
     async def _node_pools(self) -> list[Object]:
         """Return Karpenter's, where it is installed and they may be listed."""
@@ -127,24 +132,32 @@ class KubernetesProvider:
         """Return the fleet's pods as nodes, and the records of those that were stopped in the last hour."""
         as_of = self._clock.now()
         labels = fleet_labels(owner, fleet)
-        listing, anchor, notices = await asyncio.gather(
+        listing, anchor, notices, sets = await asyncio.gather(
             self._connection.read(
                 _CORE, "list_namespaced_pod", await self._namespace(), label_selector=selector(labels)
             ),
             self._records.anchor(owner, fleet),
             self._notices(),
+            self._groups.of_fleet(owner, fleet),
         )
         ended = ended_in(anchor)
         pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
         in_vain = await self._waiting.in_vain(pods.values())
-        nodes = [
+        is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
+        nodes = await self._groups.nodes(
+            sets, [pod for pod in pods.values() if group_of(pod)],
+            ended=ended, notices=notices, in_vain=in_vain, is_keeper=is_keeper,
+        )  # fmt: skip
+        nodes += [
             replace(node_of(pod, record=ended.get(name), notices=notices), is_out_of_stock=name in in_vain)
             for name, pod in pods.items()
+            if not group_of(pod)
         ]
-        nodes += [record.node() for name, record in ended.items() if name not in pods]
-        if (owner, fleet) in self._kept or self._events.is_watching(owner, fleet):
+        there = {node.id for node in nodes}
+        nodes += [record.node() for name, record in ended.items() if name not in there]
+        if is_keeper:
             await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
-        await self._prune(owner, fleet, ended, set(pods))
+        await self._prune(owner, fleet, ended, there)
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
@@ -155,11 +168,30 @@ class KubernetesProvider:
             order = order_in(pod)
             ended = ended_in(await self._records.anchor(owner, order.fleet))
             return node_of(pod, record=ended.get(name), notices=await self._notices())
-        return await self._recorded(name, owner)
+        return await self._group(name, owner) or await self._recorded(name, owner)
+
+    async def _group(self, name: str, owner: str) -> Node | None:
+        """Return a replica over several nodes; None: there is none of this name."""
+        group, pods = await self._groups.find(name), await self._groups.pods_of(name)
+        of_owner = [each for each in (group, *pods) if each is not None and is_owned(each, owner)]
+        if not of_owner:
+            return None
+        fleet = order_in(of_owner[0]).fleet
+        ended = ended_in(await self._records.anchor(owner, fleet))
+        is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
+        (node,) = await self._groups.nodes(
+            {name: group} if group is not None else {}, pods,
+            ended=ended, notices=await self._notices(), is_keeper=is_keeper,
+        )  # fmt: skip
+        return node
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Remember that it was stopped, then delete the pod; kubelet ends it after `grace_s` at the latest."""
         pod = await self._pod(node_id)
+        if pod is None and (group := await self._groups.find(node_id)) is not None:
+            if (group["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER:
+                await self._groups.stop(group, grace_s=manifest.grace_period(grace_s))
+            return
         if pod is None or (pod["metadata"].get("labels") or {}).get(MANAGED_BY) != MANAGER:
             return
         await self._records.note_stopped(pod)
@@ -203,7 +235,9 @@ class KubernetesProvider:
         found = await self._connection.read(_CORE, "list_namespaced_pod", namespace, label_selector=selector(labels))
         if not found["items"]:
             return LogChunk(text="", end=0)
-        name = found["items"][0]["metadata"]["name"]
+        name = min(
+            (pod["metadata"]["name"] for pod in found["items"]), key=lambda each: (len(each), each)
+        )  # a leader's
         # The API server counts from the beginning only.
         most = _LOG_BYTES_MAX if after is None else after + bytes_max
         text = await asyncio.to_thread(
@@ -236,14 +270,21 @@ class KubernetesProvider:
             if not record.order.belongs_to(request):
                 raise _taken(request, record.order.replica_id)
             pod = await self._pod(name)
-            return record.node() if pod is None else node_of(pod, record=record, notices={})
-        body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets)
-        pod = await self._posted(name, await self._prioritised(request, body))
+            if pod is None:
+                return await self._group(name, request.owner) or record.node()
+            return node_of(pod, record=record, notices={})
+        claim = await self._claims.template_for(request, anchor)
+        body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets, claim=claim)
+        body = await self._prioritised(request, body)
+        if request.node_count > 1:
+            pod = {"kind": "LeaderWorkerSet", **await self._groups.make(name, set_of(request, body))}
+        else:
+            pod = await self._posted(name, body)
         if not order_in(pod).belongs_to(request):
             raise _taken(request, order_in(pod).replica_id)
         if secrets:
             await self._keep_secret(manifest.secret_of(request, {key: resolved[key] for key in secrets}, pod))
-        return node_of(pod, record=None, notices={})
+        return self._groups.made(pod) if request.node_count > 1 else node_of(pod, record=None, notices={})
 
     async def _prioritised(self, request: NodeRequest, body: Object) -> Object:
         priority_class = await self._priorities.class_of(request)
@@ -318,9 +359,9 @@ class KubernetesProvider:
 
 
 def _check(request: NodeRequest) -> None:
-    if request.node_count > 1:
+    if request.node_count > 1 and not request.member_argv:
         raise ProviderError(
-            f"{request.replica_id} spans {request.node_count} machines, and the Kubernetes provider makes one pod of it",
+            f"{request.replica_id} spans {request.node_count} nodes, and its engine has no command for the others",
             hint="leave launch.pipeline_parallel out of the profile",
         )
     if not request.argv:

@@ -13,7 +13,7 @@ from fleetctl.errors import ProviderError
 from fleetctl.model.shared import SharedResource
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
 from fleetctl_kubernetes.orders import STOPPED, EndRecord, exit_reason, instant, order_in
-from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, OWNER, fleet_labels, fleet_name, label_value
+from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, OWNER, fleet_labels, fleet_name, label_value, pod_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,13 @@ class FleetRecords:
             ended_at=self._clock.now(),
             exit_reason=exit_reason(pod) or STOPPED,
         )
-        await self._merge(order.owner, order.fleet, {pod["metadata"]["name"]: codec.encode(record).decode()})
+        await self.note(record)
+
+    async def note(self, record: EndRecord) -> None:
+        """Remember how an order's node ended."""
+        order = record.order
+        name = pod_name(order.owner, order.token)
+        await self._merge(order.owner, order.fleet, {name: codec.encode(record).decode()})
 
     async def prune(self, owner: str, fleet: str, ended: Mapping[str, EndRecord], living: set[str]) -> None:
         """Forget what ended over an hour ago and has no pod any more, and the oldest beyond what a ConfigMap holds."""

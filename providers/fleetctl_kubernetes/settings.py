@@ -99,6 +99,13 @@ SETTINGS = (
         pattern=r"[^=\s]+=[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
         form="a lane and a PriorityClass, such as short=high",
     ),
+    ProviderSetting(
+        name="gpu_requests",
+        description="How pods ask for GPUs: device-plugin (nvidia.com/gpu), or dra (a ResourceClaim of DeviceClass "
+        "gpu.nvidia.com). Unset: what only ResourceSlices show by DRA, all else by the device plugin.",
+        pattern="device-plugin|dra",
+        form="device-plugin or dra",
+    ),
 )
 
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -118,6 +125,7 @@ class ClusterSettings:
     gateway_source: tuple[str, ...] = ()  # that engines are reached from; empty: from everywhere
     prometheus: bool = False  # reaches them too
     priority_classes: tuple[str, ...] | None = None  # LANE=CLASS; None: fleetctl's own
+    gpu_requests: str = ""  # device-plugin or dra; empty: as the cluster shows them
 
     @classmethod
     def of_environment(cls) -> ClusterSettings:

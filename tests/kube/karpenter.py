@@ -36,7 +36,7 @@ def running_karpenter(cluster: TestCluster) -> Iterator[None]:
     if not all((definitions / f"{name}.yaml").is_file() for name in _CRDS):
         pytest.skip(f"no definitions of {', '.join(_CRDS)} (NAME.yaml) in {definitions}")
     for name in _CRDS:
-        _define(cluster, yaml.safe_load((definitions / f"{name}.yaml").read_text()))
+        define(cluster, yaml.safe_load((definitions / f"{name}.yaml").read_text()))
     health, metrics = free_ports(2)
     types = cluster.directory / "instance-types.json"
     types.write_text(json.dumps([_instance_type()]))
@@ -122,7 +122,8 @@ def _started(program: Path, env: dict[str, str], log: Path) -> Iterator[subproce
         process.wait(30)
 
 
-def _define(cluster: TestCluster, definition: dict[str, Any]) -> None:
+def define(cluster: TestCluster, definition: dict[str, Any]) -> None:
+    """Have a kind there."""
     extensions = client.ApiextensionsV1Api(cluster.api)
     name = definition["metadata"]["name"]
     with suppress(ApiException):  # it is there from an earlier test

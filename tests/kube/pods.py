@@ -70,6 +70,7 @@ class PodWorker:
         self._ending = False
         self._shown: Object = {}
         self._changed = asyncio.Event()
+        self._limits: list[asyncio.Timeout] = []  # of the containers that are told to end
 
     @property
     def name(self) -> str:
@@ -80,7 +81,8 @@ class PodWorker:
 
     def update(self, pod: Object) -> None:
         """Take in what somebody wrote: an annotation, a deletion."""
-        self.pod = pod
+        before, self.pod = self.pod, pod
+        self._hasten(before)
         fault = self._fault()
         if fault == "OOMKilled":
             for each in self._containers:
@@ -88,6 +90,14 @@ class PodWorker:
                     each.killed_for = fault
                     self._signal(each, signal.SIGKILL)
         self._changed.set()
+
+    def _hasten(self, before: Object) -> None:
+        """Follow a grace that is made shorter, as kubelet does."""
+        was, now = (each["metadata"].get("deletionGracePeriodSeconds") for each in (before, self.pod))
+        if was is not None and now is not None and now < was:
+            for limit in self._limits:
+                if not limit.expired():
+                    limit.reschedule(asyncio.get_running_loop().time() + now)
 
     async def run(self) -> None:
         """Start its containers, report them, and end them once the pod is deleted."""
@@ -267,7 +277,8 @@ class PodWorker:
         process = container.process
         assert process is not None
         try:
-            async with asyncio.timeout(max(0.0, end_s - SYSTEM_CLOCK.monotonic_s())):
+            async with asyncio.timeout(max(0.0, end_s - SYSTEM_CLOCK.monotonic_s())) as limit:
+                self._limits.append(limit)
                 await self._pre_stop(container)
                 self._signal(container, signal.SIGTERM)
                 await process.wait()

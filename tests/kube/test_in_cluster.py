@@ -16,6 +16,9 @@ from openai import OpenAI
 from fleetctl.catalogue.kubernetes_rights import (
     AUTOSCALER_NODE_RIGHTS,
     AUTOSCALER_RIGHTS,
+    CLAIM_NODE_RIGHTS,
+    CLAIM_RIGHTS,
+    GROUP_RIGHTS,
     NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
@@ -104,8 +107,8 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
         found = reviews.create_subject_access_review({"spec": {"user": user, "resourceAttributes": wanted}})
         return bool(found.status.allowed)
 
-    granted = {*RIGHTS, *NETWORK_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
-    of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *PRIORITY_RIGHTS}
+    granted = {*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
+    of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *CLAIM_NODE_RIGHTS, *PRIORITY_RIGHTS}
     verbs = ("create", "get", "list", "watch", "update", "patch", "delete", "deletecollection")
     kinds = sorted({kind for _, kind in granted})
     kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims"]

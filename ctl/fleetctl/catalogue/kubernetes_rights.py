@@ -16,6 +16,13 @@ RIGHTS = (
 NETWORK_RIGHTS = tuple(
     (verb, "networkpolicies.networking.k8s.io") for verb in ("create", "get", "list", "patch", "delete")
 )
+# For replicas that span nodes, where a plan has some.
+GROUP_RIGHTS = tuple(
+    (verb, "leaderworkersets.leaderworkerset.x-k8s.io") for verb in ("create", "get", "list", "delete")
+)
+# For GPUs by DRA, where only ResourceSlices show them, or the profile says so. In its namespace, and of the whole cluster.
+CLAIM_RIGHTS = tuple((verb, "resourceclaimtemplates.resource.k8s.io") for verb in ("create", "get"))
+CLAIM_NODE_RIGHTS = (("list", "resourceslices.resource.k8s.io"), ("get", "deviceclasses.resource.k8s.io"))
 # For offerings and for notices; of the whole cluster.
 NODE_RIGHTS = (("list", "nodes"), ("watch", "nodes"))
 # To know what autoscalers do for pods that wait, and what they could bring; without these a pod waits half a minute, and only

@@ -36,4 +36,5 @@ class PlannedNodes:
     to_create: int  # of them; the others are there
     gpu_count: int = 0  # GPUs pinned to each replica; 0: it needs none
     gpu_memory_fraction: float = 0.0  # of each of them, that its engine takes; 0: not known
+    node_count: int = 1  # machines that each replica spans, with these GPUs on each of them
     cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever its engine takes

@@ -96,6 +96,7 @@ def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[P
                 count=count,
                 to_create=to_create,
                 gpu_count=gpu_count,
+                node_count=lane.node_count,
                 gpu_memory_fraction=lane.launch.gpu_memory_utilization if gpu_count else 0.0,
                 cpu=cpu_share(site.engines, plan, lane, profile.control.rollout),
             )

@@ -13,6 +13,9 @@ from fleetctl.catalogue.kubernetes_priorities import NAMES as PRIORITY_CLASSES
 from fleetctl.catalogue.kubernetes_rights import (
     AUTOSCALER_NODE_RIGHTS,
     AUTOSCALER_RIGHTS,
+    CLAIM_NODE_RIGHTS,
+    CLAIM_RIGHTS,
+    GROUP_RIGHTS,
     NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
@@ -40,7 +43,7 @@ _RBAC = "rbac.authorization.k8s.io/v1"
 # The gateway lets requests finish for 10 s; the rest is for the state's last writes.
 _GRACE_S = 30
 
-_IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
+_IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,7 @@ def _rules(rights: Iterable[tuple[str, str]]) -> list[Object]:
 
 def _of_cluster() -> list[Object]:
     named = [{**each, "resourceNames": [*PRIORITY_CLASSES]} for each in _rules(PRIORITY_NAMED_RIGHTS)]
-    return [*_rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *PRIORITY_RIGHTS)), *named]
+    return [*_rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *CLAIM_NODE_RIGHTS, *PRIORITY_RIGHTS)), *named]
 
 
 def _binding(kind: str, of: str, role: str, account: str, namespace: str) -> Object:
