@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from fleetctl.model.catalogue import Market, OfferingKey, Precision
 from fleetctl.model.engine_fault import EngineFaultKind
@@ -106,7 +107,7 @@ class Replica:
     @property
     def zone(self) -> str:
         """The zone in `offering`; empty when not said."""
-        return OfferingKey.parse(self.offering).zone
+        return _zone_of(self.offering)
 
     @property
     def is_recovering(self) -> bool:
@@ -121,3 +122,9 @@ class Replica:
     def has_address(self) -> bool:
         """Whether it is known where its engine is reached."""
         return bool(self.host and self.port)
+
+
+# Asked of every replica for every replica that is placed.
+@lru_cache(maxsize=1024)
+def _zone_of(offering: str) -> str:
+    return OfferingKey.parse(offering).zone

@@ -285,8 +285,11 @@ def _plan_launches(
     left = headroom
     have = capacity_of(lane)
     on_demand = _on_demand(have)
+    # Nothing of a lane changes from one of its launches to the next, but whether its on-demand baseline is reached.
+    choices: dict[bool, MarketChoice] = {}
     for number in range(acted + shadowed):
-        choice = next_market(lane, on_demand)
+        is_below = on_demand < lane.plan.on_demand
+        choice = choices.get(is_below) or choices.setdefault(is_below, next_market(lane, on_demand))
         market = choice.market
         need = need_of(lane.plan, market)
         refusal = left.refusal(need)
