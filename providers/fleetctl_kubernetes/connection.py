@@ -7,11 +7,14 @@ import json
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from fleetctl.errors import (
     AmbiguousOutcomeError,
@@ -29,9 +32,13 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 Verb = Callable[..., Any]
+_Answer = TypeVar("_Answer")
 # To connect, and between two reads; the API server ends a request of its own after 60 s.
 _TIMEOUT_S = (5.0, 20.0)
 _RETRY_S = 1.0
+# Calls that wait for the API server hold a thread each. The event loop's own pool has six on two processors: with stops or logs
+# of a large fleet in it a listing came too late to be believed. So each kind has threads of its own.
+_READERS, _CHANGERS, _LOG_READERS = 6, 16, 2
 _MESSAGE_MAX = 600
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # of the pod we run in
 
@@ -63,6 +70,9 @@ class ClusterConnection:
         self._lock = threading.Lock()
         self._client: Any = None
         self._namespace = settings.namespace
+        self._readers = ThreadPoolExecutor(_READERS, "kubernetes-read")
+        self._changers = ThreadPoolExecutor(_CHANGERS, "kubernetes-change")
+        self._log_readers = ThreadPoolExecutor(_LOG_READERS, "kubernetes-log")
 
     @property
     def namespace(self) -> str:
@@ -93,15 +103,23 @@ class ClusterConnection:
 
     async def read(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
         """Return the answer of a call that changes nothing. Raises ProviderError."""
-        return await asyncio.to_thread(partial(self.call, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
+        return await self._in(self._readers, partial(self.call, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
 
     async def change(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
         """Return the answer of a call that changes something. Raises AmbiguousOutcomeError where there was none."""
-        return await asyncio.to_thread(partial(self.call, api, verb, *arguments, changes=True, **options))
+        return await self._in(self._changers, partial(self.call, api, verb, *arguments, changes=True, **options))
+
+    async def read_text(self, api: str, verb: str, *arguments: object, **options: object) -> bytes:
+        """Return an answer that is no JSON, a log, as it came; such calls keep no other waiting. Raises ProviderError."""
+        return await self._in(self._log_readers, partial(self.text, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
+
+    async def _in(self, pool: ThreadPoolExecutor, call: Callable[[], _Answer]) -> _Answer:
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
 
     def call(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> Object:
         """Make one call of the client's class `api` and return its JSON."""
-        return json.loads(self.text(api, verb, *arguments, changes=changes, **options) or b"{}")  # type: ignore[no-any-return]  # an object
+        found: Object = msgspec.json.decode(self.text(api, verb, *arguments, changes=changes, **options) or b"{}")
+        return found
 
     def text(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> bytes:
         """Return an answer as it came. A token that has expired is read anew once."""
@@ -158,7 +176,7 @@ class ClusterConnection:
                 hint="name a kubeconfig (provider.kubeconfig, or KUBECONFIG), and where another than its current context is meant that too (provider.context, or FLEETCTL_KUBE_CONTEXT)",
             ) from exc
         configuration.retries = False  # what is tried again is the controller's to decide
-        configuration.connection_pool_maxsize = 16
+        configuration.connection_pool_maxsize = _READERS + _CHANGERS + _LOG_READERS
         return client.ApiClient(configuration)
 
 
@@ -205,6 +223,9 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
     if status == 403 and "exceeded quota" in message:
         hint = "`kubectl describe resourcequota` shows it; raise it, or plan fewer replicas"
         return QuotaError(message, quota=_quota(message), hint=hint)
+    if status == 403 and "is being terminated" in message:
+        hint = "somebody deletes it, and all that is in it: take the fleet down, and bring it up in another"
+        return ProviderError(f"the namespace is being deleted: {message}", hint=hint)
     if status in (401, 403):
         hint = "log in again, or have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
         return CredentialsError(f"{what}: {message}", hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,12 +65,18 @@ class EndRecord:
 def order_in(pod: Object) -> PodOrder:
     """Return the order of a pod of ours. Raises ProviderError where somebody has changed it."""
     try:
-        return codec.decode(PodOrder, pod["metadata"]["annotations"][ORDER].encode())
+        return _order(pod["metadata"]["annotations"][ORDER])
     except (KeyError, msgspec.DecodeError, AttributeError) as exc:
         raise ProviderError(
             f"pod {pod['metadata']['name']} has no order of ours any longer: {exc}",
             hint=f"its annotation {ORDER} was changed: delete the pod",
         ) from exc
+
+
+# Read of every pod once a second; an order never changes.
+@lru_cache(maxsize=4096)
+def _order(text: str) -> PodOrder:
+    return codec.decode(PodOrder, text.encode())
 
 
 def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Notice]) -> Node:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 _CORE = "CoreV1Api"
-_BATCH_MAX = 16
+_BATCH_MAX = 50  # what is looked at before them, the fleet's ConfigMap and its lanes' names, is looked at once
 _PRUNE_EVERY_S = 60.0
 _LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
 
@@ -240,9 +240,9 @@ class KubernetesProvider:
         )  # a leader's
         # The API server counts from the beginning only.
         most = _LOG_BYTES_MAX if after is None else after + bytes_max
-        text = await asyncio.to_thread(
-            lambda: self._connection.text(_CORE, "read_namespaced_pod_log", name, namespace, limit_bytes=most)
-        )
+        text = await self._connection.read_text(
+            _CORE, "read_namespaced_pod_log", name, namespace, limit_bytes=most
+        )  # fmt: skip
         piece = text[-bytes_max:] if after is None else text[after:]
         return LogChunk(text=piece.decode(errors="replace"), end=max(len(text), after or 0))
 

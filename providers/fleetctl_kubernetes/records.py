@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,12 +33,23 @@ _RECORDS_MAX = 1500
 _APPLY = "application/apply-patch+yaml"
 
 
+@dataclass(slots=True)
+class _Merge:
+    """Entries that one patch writes, and what became of it."""
+
+    entries: dict[str, str | None] = field(default_factory=dict)
+    is_written: bool = False
+    error: ProviderError | None = None
+
+
 class FleetRecords:
     """The shared objects of fleets, each found by its fleet's own name."""
 
     def __init__(self, connection: ClusterConnection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
+        self._open: dict[tuple[str, str], _Merge] = {}
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     def needed(self, owner: str, fleet: str) -> tuple[SharedResource, ...]:
         """Return what there is, in the order in which they are made."""
@@ -116,6 +130,28 @@ class FleetRecords:
             return None
 
     async def _merge(self, owner: str, fleet: str, entries: Mapping[str, str | None]) -> None:
+        """Write entries, in one patch with all that others want written while the patch before it is under way.
+
+        Of a node storm's four hundred stops each would else be a write of the whole ConfigMap, one after the other.
+        """
+        key = (owner, fleet)
+        merge = self._open.setdefault(key, _Merge())
+        merge.entries.update(entries)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if merge.error is not None:
+                raise merge.error
+            if merge.is_written:
+                return
+            if self._open.get(key) is merge:
+                del self._open[key]  # whoever comes from now on is of the next
+            try:
+                await self._patch(owner, fleet, merge.entries)
+            except ProviderError as exc:
+                merge.error = exc
+                raise
+            merge.is_written = True
+
+    async def _patch(self, owner: str, fleet: str, entries: Mapping[str, str | None]) -> None:
         # Keys of their own in a merge patch: whoever else writes one at this moment takes nothing of it back.
         place = (fleet_name(owner, fleet), self._connection.namespace)
         try:
@@ -132,10 +168,16 @@ def ended_in(anchor: Object | None) -> dict[str, EndRecord]:
     found: dict[str, EndRecord] = {}
     for name, text in ((anchor or {}).get("data") or {}).items():
         try:
-            found[name] = codec.decode(EndRecord, text.encode())
+            found[name] = _record(text)
         except msgspec.DecodeError:
             continue
     return found
+
+
+# Read of every listing, once a second; a record never changes.
+@lru_cache(maxsize=4096)
+def _record(text: str) -> EndRecord:
+    return codec.decode(EndRecord, text.encode())
 
 
 def expired(ended: Mapping[str, EndRecord], living: set[str], *, now: datetime) -> list[str]:
