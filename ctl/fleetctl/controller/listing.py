@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _WATCH_AGAIN_S = 1.0
 _QUESTIONS_MAX = 8  # by token, at once
 _QUESTION_INTERVAL_S_MIN = 1.0
+_LATE_S = 5.0  # beyond what the provider takes otherwise: then people are told, long before what it showed is doubted
 
 
 class Listing:
@@ -44,6 +45,7 @@ class Listing:
         self.has_failed = False  # the latest call failed, or its deadline passed
         self.is_partial = False  # the latest answer lacked pages
         self._asked_at_s: float | None = None  # when the call under way began
+        self._answered_at_s: float | None = None  # the latest answer came
         self._taken_s = 0.0  # by the latest complete listing, from what it says to its answer
         self._looked_up_s: dict[str, float] = {}  # token -> last asked about
         self._to_look_up: dict[str, None] = {}  # tokens to ask about, in this order
@@ -65,6 +67,16 @@ class Listing:
         """How long the call under way has lasted; 0: none is."""
         return 0.0 if self._asked_at_s is None else self._world.clock.monotonic_s() - self._asked_at_s
 
+    @property
+    def silent_s(self) -> float:
+        """For how long the provider has said nothing; 0: that is no longer than usual."""
+        if self._answered_at_s is None:
+            return 0.0
+        pace = self._world.provider.pace
+        usual_s = pace.list_interval_s + 2.0 * max(self._taken_s, pace.list_latency_s)
+        silent_s = self._world.clock.monotonic_s() - self._answered_at_s
+        return silent_s if silent_s > usual_s + _LATE_S else 0.0
+
     async def refresh(self) -> None:
         """Ask for the nodes once. A failure is journalled, and the latest answer ages."""
         self._asked_at_s = self._world.clock.monotonic_s()
@@ -73,11 +85,14 @@ class Listing:
         except ProviderError as exc:
             # Throttled, it did answer; that is said by itself.
             self.has_failed = not isinstance(exc, ThrottledError)
+            if not self.has_failed:
+                self._answered_at_s = self._world.clock.monotonic_s()
             self._journal.failed(FLEET, "list-nodes", exc)
             return
         finally:
             self._asked_at_s = None
         self.has_failed, self.is_partial = False, not listing.is_complete
+        self._answered_at_s = self._world.clock.monotonic_s()
         was_current = self.is_current
         if listing.is_complete:
             self._taken_s = max(0.0, (self._world.clock.now() - listing.as_of).total_seconds())

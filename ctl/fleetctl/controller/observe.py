@@ -91,6 +91,7 @@ class Observer:
             listing_failed=self._listing.has_failed,
             listing_partial=self._listing.is_partial,
             listing_asked_s=self._listing.asked_s,
+            listing_silent_s=self._listing.silent_s,
             listing_deadline_s=pace.list_interval_s + pace.list_deadline_s,
             replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),
             gateway=gateway,

@@ -128,6 +128,7 @@ class Observation:
     listing_failed: bool = False  # the latest call for one failed, or its deadline passed
     listing_partial: bool = False  # the latest answer lacked pages
     listing_asked_s: float = 0.0  # how long the call now under way has lasted; 0: none is
+    listing_silent_s: float = 0.0  # for how long the provider has answered no call for one; 0: no longer than usual
     listing_deadline_s: float = 0.0  # from asking for a listing to asking for the next, at most
     replicas: tuple[ObservedReplica, ...]
     gateway: GatewaySnapshot | None  # None: it did not answer

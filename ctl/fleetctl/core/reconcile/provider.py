@@ -23,6 +23,9 @@ def provider_reasons(observation: Observation) -> tuple[Reason, ...]:
     message = [condition.message for condition in observation.provider_conditions]
     if not observation.listing_ok:
         message += _listing_messages(observation)
+    elif observation.listing_silent_s > 0.0:
+        silent_s = math.floor(observation.listing_silent_s / _ASKED_STEP_S) * _ASKED_STEP_S
+        message += (f"the provider has not answered for {format_duration(silent_s)}", "what it last showed stands")
     return tuple(ReasonCode.PROVIDER_TROUBLE.because(each) for each in message)
 
 
