@@ -2,8 +2,7 @@
 
 A real control plane, nodes and pods played by kwok, and `up` as people run it. kwok's pods run nothing: their network is made
 local to this machine, where one emulated engine answers for each of their addresses. Needs root, and kwok with its stages.yaml
-beside the control plane in KUBEBUILDER_ASSETS. The fleet's own calls are told from others by their flow schema: it alone has a
-service account's token outside kube-system.
+beside the control plane in KUBEBUILDER_ASSETS. The fleet's own calls are counted in the API server's audit log, by its service account.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psutil
 import yaml
 from kubernetes import client, config
@@ -36,12 +36,21 @@ if TYPE_CHECKING:
 NETWORK = "10.244.0.0/16"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  # the addresses of all pods are this machine's
 NAMESPACE, FLEET = "llm", "wide"
+AUDIT_LOG = "audit.log"
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- {level: Metadata, users: ["system:serviceaccount:llm:operator"]}
+- {level: None}
+"""
 PROFILE = """
 apiVersion: fleetctl/v1
 name: wide
 model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
 engine: emulator
-emulator: {flavour: vllm, startup: 100ms}
+emulator: {flavour: vllm, startup: STARTUP}
 provider: kubernetes
 workload:
   peak_rps: 3
@@ -54,6 +63,7 @@ lanes:
     replicas: {min: REPLICAS, max: LIMIT}
     spot: all
 capacity: {gpus: [L40S], max_nodes: LIMIT}
+control: {rollout: {canary: 1%, bake: 5s, max_surge: 20%}}
 gateway: {host: 127.0.0.1, port: PORT}
 """
 
@@ -71,23 +81,15 @@ class Bench:
     def core(self) -> Any:
         return client.CoreV1Api(self.api)
 
-    def calls(self) -> float:
-        """Return how many requests of the fleet's own the API server has dispatched."""
-        command = [
-            str(control_plane_assets() / "kubectl"),
-            "--kubeconfig",
-            str(self.kubeconfig),
-            "get",
-            "--raw",
-            "/metrics",
-        ]
-        page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = re.findall(
-            r'^apiserver_flowcontrol_dispatched_requests_total\{flow_schema="service-accounts".*\} (\S+)',
-            page,
-            re.MULTILINE,
-        )
-        return sum(float(each) for each in found)
+    def calls(self) -> Counter[str]:
+        """Return how many requests of the fleet's own the API server has answered, by verb and kind, as its audit log says."""
+        found: Counter[str] = Counter()
+        for line in (self.kubeconfig.parent / AUDIT_LOG).read_bytes().splitlines():
+            event = msgspec.json.decode(line)
+            reference = event.get("objectRef", {})
+            kind = "/".join(filter(None, (reference.get("resource", "?"), reference.get("subresource"))))
+            found[f"{event['verb']} {kind}"] += 1
+        return found
 
     def play_engines(self) -> None:
         """Start an engine for each port that pods have and nobody answers on yet."""
@@ -115,7 +117,11 @@ class Bench:
 
 
 async def control_plane(directory: Path) -> ControlPlane:
-    plane = ControlPlane(control_plane_assets(), directory, "127.0.0.1")
+    policy = directory / "audit.yaml"
+    policy.write_text(AUDIT_POLICY)
+    log = directory / AUDIT_LOG
+    options = (f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=batch")
+    plane = ControlPlane(control_plane_assets(), directory, "127.0.0.1", api_server_options=options)
     await plane.start()
     await start(
         plane.assets / "kwok", "--kubeconfig", str(plane.kubeconfig), "--config", str(plane.assets / "stages.yaml"),
@@ -175,9 +181,13 @@ def measured(bench: Bench, what: str, is_done: Callable[[dict[str, str]], bool] 
         SYSTEM_CLOCK.sleep_blocking(2.0)
     controller = bench.controller()
     cpu = (sum(controller.cpu_times()[:2]) - max(spent, 0.0)) / passed_s
-    rss, rate = controller.memory_info().rss / 2**20, (bench.calls() - calls) / passed_s * 60
+    rss, made = controller.memory_info().rss / 2**20, bench.calls() - calls
+    rate = made.total() / passed_s * 60
     done = "" if is_done is None else "done" if is_done(ready) else f"not reached: {len(ready)} ready"
-    print(f"| {what} | {done} | {passed_s:.0f} s | {rate:.0f} | {100 * cpu:.0f} % | {rss:.0f} MiB |", flush=True)
+    verbs = ", ".join(f"{count / passed_s * 60:.0f} {name}" for name, count in made.most_common(6))
+    print(
+        f"| {what} | {done} | {passed_s:.0f} s | {rate:.0f} ({verbs}) | {100 * cpu:.0f} % | {rss:.0f} MiB |", flush=True
+    )
 
 
 def play(bench: Bench, options: argparse.Namespace, profile: Path) -> None:
@@ -187,6 +197,14 @@ def play(bench: Bench, options: argparse.Namespace, profile: Path) -> None:
         bench, f"up, {options.replicas} replicas", lambda ready: len(ready) >= options.replicas, within_s=options.within
     )
     measured(bench, "nothing changes", None, within_s=options.idle)
+    before = bench.ready().keys()
+    profile.write_text(profile.read_text().replace("startup: 100ms", "startup: 110ms"))
+    bench.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=120)
+
+    def is_rolled(ready: dict[str, str]) -> bool:
+        return len(ready) >= int(options.replicas) and not before & ready.keys()
+
+    measured(bench, "a rolling change of all", is_rolled, within_s=options.within)
     held = sorted({node for node in bench.ready().values() if node})[: options.taken]
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     for name in held:
@@ -218,10 +236,9 @@ def main() -> None:
             home = Home(root=root, env=variables)
             profile = root / "wide.yaml"
             replicas = str(options.replicas)
-            limit = str(options.replicas + 8 * options.taken)
-            profile.write_text(
-                PROFILE.replace("REPLICAS", replicas).replace("LIMIT", limit).replace("PORT", str(free_port()))
-            )
+            limit = str(max(options.replicas + 8 * options.taken, 6 * options.replicas // 5))
+            text = PROFILE.replace("STARTUP", "100ms").replace("REPLICAS", replicas).replace("LIMIT", limit)
+            profile.write_text(text.replace("PORT", str(free_port())))
             try:
                 play(Bench(api, plane.kubeconfig, home, engines), options, profile)
             finally:

@@ -21,6 +21,7 @@ _MERGE = "application/merge-patch+json"
 _CALL = aiohttp.ClientTimeout(total=20)
 _WATCH = aiohttp.ClientTimeout(total=None, sock_connect=10)
 _AGAIN_S = 0.2
+_GIVEN_UP_S = 300.0  # a kubelet never does: a pod whose end it could not report would stay for ever
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class Api:
     ) -> Object | None:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type}
-        for _ in range(20):
+        end_s = SYSTEM_CLOCK.monotonic_s() + _GIVEN_UP_S
+        while SYSTEM_CLOCK.monotonic_s() < end_s:
             try:
                 async with self.session.request(method, self.url + path, data=data, headers=headers) as response:
                     if response.status not in (429, 500, 503):
@@ -101,7 +103,7 @@ class Api:
                 # renewal of a lease had ended by this lost all its nodes.
                 pass
             await SYSTEM_CLOCK.sleep(_AGAIN_S)
-        raise TimeoutError(f"{method} {path} was refused 20 times")
+        raise TimeoutError(f"{method} {path} was refused for {_GIVEN_UP_S:g} s")
 
 
 async def _answer_of(response: aiohttp.ClientResponse, call: str) -> Object | None:

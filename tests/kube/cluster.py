@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubernetes import client, config
+from urllib3.exceptions import HTTPError
 
 from fleetctl.clock import SYSTEM_CLOCK
 
@@ -54,6 +55,26 @@ class TestCluster:
         status = {"capacity": capacity, "allocatable": capacity}
         self.core.create_node({"metadata": {"name": name, "labels": shown}, "status": status})
         until(lambda: not self.core.read_node(name).spec.taints, f"node {name} takes pods")
+
+    def component(self, action: str, name: str) -> None:
+        """Have a component of the control plane killed, started again, stopped (SIGSTOP) or continued."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{action} {name}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"the cluster ended: {(self.directory / 'cluster.log').read_text()[-3000:]}"
+
+    def until_it_answers(self) -> None:
+        """Wait until the API server takes a write, which etcd has to store."""
+        until(self._takes_a_write, "the API server takes a write", within_s=120)
+
+    def _takes_a_write(self) -> bool:
+        try:
+            self.core.patch_namespace("default", {"metadata": {"annotations": {"tests": "1"}}}, _request_timeout=3)
+        except (client.ApiException, HTTPError):
+            return False
+        return True
 
     def names(self, namespace: str) -> list[str]:
         return [pod.metadata.name for pod in self.core.list_namespaced_pod(namespace).items]

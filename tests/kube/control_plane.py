@@ -33,6 +33,8 @@ class ControlPlane:
     directory: Path
     node_address: str  # of the tests' kubelet, for the logs that the API server gets of it
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what each was started with
+    api_server_options: tuple[str, ...] = ()
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     port: int = 0
 
@@ -93,6 +95,7 @@ class ControlPlane:
             "--authorization-mode=RBAC", "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={at}/sa.key", f"--service-account-key-file={at}/sa.pub",
             "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
+            *self.api_server_options,
         )  # fmt: skip
 
     async def _start_controllers(self, controllers: int, scheduler: int) -> None:
@@ -108,7 +111,13 @@ class ControlPlane:
         )  # fmt: skip
         await self._start("kube-scheduler", *common, f"--secure-port={scheduler}", f"--cert-dir={at}/scheduler")
 
+    async def start_again(self, name: str) -> None:
+        """Start a component that has ended as it was started before."""
+        await self.processes[name].wait()
+        await self._start(name, *self.commands[name])
+
     async def _start(self, name: str, *arguments: str) -> None:
+        self.commands[name] = arguments
         log = self.directory / f"{name}.log"
         self.processes[name] = await start(self.assets / name, *arguments, log=log, directory=self.directory)
 

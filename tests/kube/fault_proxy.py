@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,9 +36,11 @@ class FaultProxy:
     upstream: str
     session: aiohttp.ClientSession
     faults: list[Fault] = field(default_factory=list)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by method and path
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; a fault strikes once."""
+        self.calls[request.method, request.path] += 1
         fault = next((f for f in self.faults if f.method == request.method and request.path.endswith(f.path)), None)
         if fault is None:
             return await self._passed_on(request)

@@ -129,6 +129,23 @@ def test_a_stop_that_fails_is_repeated_and_the_replica_was_stopped_once(
     asyncio.run(scenario())
 
 
+def test_stops_of_one_moment_are_remembered_in_a_few_writes_and_all_of_them_are(space: Space, tmp_path: Path) -> None:
+    tokens = [f"t-{number}" for number in range(24)]
+
+    async def scenario() -> None:
+        async with behind_a_proxy(space, tmp_path) as (provider, proxy):
+            for token in tokens:
+                await create(provider, order(token, replica_id=token))
+            await asyncio.gather(*(provider.stop(pod_name(OWNER, token), grace_s=1) for token in tokens))
+            place = f"/api/v1/namespaces/{space.name}/configmaps/{fleet_name(OWNER, FLEET)}"
+            assert proxy.calls["PATCH", place] <= len(tokens) // 2
+            for token in tokens:
+                node = await described(provider, token, lambda node: node.state is NodeState.GONE, "it has gone")
+                assert node.exit_reason == "stopped"
+
+    asyncio.run(scenario())
+
+
 def test_an_expired_token_is_read_anew_once_and_one_that_stays_refused_is_said(space: Space, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with behind_a_proxy(space, tmp_path) as (provider, proxy):
