@@ -164,6 +164,20 @@ def test_what_the_plan_has_is_no_burst():
     assert "given up in" in reason
 
 
+@pytest.mark.parametrize(
+    ("rps", "kept"),
+    [(0.4, "4 were needed in a burst 2m30s ago: given up in 27m30s"), (2.0, "no more than 2 needed for 2m")],
+)
+def test_what_refusals_ask_for_far_beyond_the_rate_is_kept_as_a_burst_is(rps: float, kept: str) -> None:
+    """Forty requests in a moment every twenty seconds are few a minute: no rate says what they need."""
+    fleet = worlds.one_lane(1, bounds=(1, 8))
+    memory = Memory(lanes={"short": LaneMemory(wanted=4, planned=1, requested=4)})
+    four = tuple(observed(f"r{n}") for n in range(1, 5))
+    for now_s, shed in ((3600, {"predicted-wait": 2}), (3610, {}), (3680, {})):
+        memory = step(fleet, memory, now_s, *four, rps=rps, shed=shed).memory
+    assert kept in reason_of(step(fleet, memory, 3750, *four, rps=rps), "short")
+
+
 def test_calm_lasts_as_long_as_a_replica_takes_to_come_back():
     fleet = worlds.one_lane(2)
     key = fleet.plan.lane("short").offering.key

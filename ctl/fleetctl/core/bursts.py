@@ -51,6 +51,11 @@ def _is_burst(peak: NeedPeak, need: int, now: datetime, calm: float) -> bool:
     return peak.is_burst or (peak.is_short and is_fresh and peak.need > _BURST_FACTOR * need)
 
 
+def is_far_over(ready: int, need: int) -> bool:
+    """Whether a lane that is late with so many has them for bursts: they are too short for the rate, which asks for far fewer."""
+    return ready > _BURST_FACTOR * need
+
+
 def note_wanted(
     memory: BurstMemory, wanted: int, now: datetime, *, is_burst: bool = False, is_planned: bool = False
 ) -> BurstMemory:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.core.bursts import (
     calm_s,
+    is_far_over,
     kept_s,
     needed_lately,
     note_lowered,
@@ -134,18 +135,19 @@ def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
     bursts = without_old_regrets(memory.bursts, view.now)
     since_s = (view.now - (bursts.planned_at or view.now)).total_seconds()
     is_settling = bursts.is_settling and view.counts.ready < memory.wanted and since_s < view.control.start_timeout_s
-    if bursts.is_settling or not bursts.levels or _lateness(view) is not None:
+    # A forecast that was wrong ends at once, as a burst does; it is no need that may come again.
+    need, late = needed_by_load(view).replicas, _lateness(view)
+    if bursts.is_settling or not bursts.levels or late is not None:
         # The plan is for a peak: it is kept as a burst is, while nothing is known of the lane's own bursts.
         bursts = note_wanted(
             bursts,
             memory.wanted,
             view.now,
-            is_burst=bursts.is_settling,
+            is_burst=bursts.is_settling or (late is not None and is_far_over(view.counts.ready, need)),
             is_planned=bursts.is_settling and memory.wanted == view.bounded(view.plan.replicas),
         )
     bursts = changed(bursts, is_settling=is_settling)
-    # A forecast that was wrong ends at once, as a burst does; it is no need that may come again.
-    return note_need(bursts, needed_by_load(view).replicas, view.now, calm=_shortest_calm_s(view))
+    return note_need(bursts, need, view.now, calm=_shortest_calm_s(view))
 
 
 def _held(validity: Validity) -> str:

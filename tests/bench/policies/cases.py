@@ -98,6 +98,16 @@ def bursty_real(seed: int, file: str) -> Iterable[Arrival]:
     return real_gaps(os.environ[BURSTY_TRACE_ENV], 4.0, 3600.0, conversation(file), seed=seed)
 
 
+def pulses(seed: int, file: str) -> Iterable[Arrival]:
+    """Forty short prompts within 4 ms, every 20 s for an hour, beside 4 requests a second."""
+    pulse = (
+        Arrival(at_s=5.0 + 20.0 * number + each * 1e-4, prompt_tokens=300, output_tokens=64, stream=True, batch=False)
+        for number in range(179)
+        for each in range(40)
+    )
+    return merged(pulse, arrivals(steps((3600, 4)), 3600, conversation(file), seed=seed))
+
+
 def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callable[[int, str], Iterable[Arrival]]:
     """Short prompts of 200 tokens, long ones of 3,000, and half a batch request a second."""
 
@@ -135,6 +145,11 @@ def level(rps: float, prompt: int, *, seconds: float = 240.0) -> Callable[[int, 
 def l4_fleet() -> Desired:
     """Llama-3.1-8B in fp8 on L4s, planned for the conversation trace at 12 requests a second; a boot takes 120 s."""
     return desired_for(three_lanes(rps=12))
+
+
+def pulsed_fleet() -> Desired:
+    """The same, whose short lane may have ten."""
+    return desired_for(three_lanes(rps=12, short_max=10))
 
 
 def seven_engines() -> Desired:
@@ -266,6 +281,7 @@ CASES = (
     ),
     Case("no-nodes", "nodes never come, 8 rps on 2 long replicas", l4_fleet, flat(8, 1800), {"short": 1, "long": 2, "batch": 1}, (Disturbance(kind=KIND.NO_NODES, at_s=0.0),)),
     Case("bursty", "gamma gaps with CV 13 at 4 rps", l4_fleet, flat(4, 3600, cv=13.0), {"short": 1, "long": 2, "batch": 1}),
+    Case("pulses", "40 short prompts at once every 20 s beside 4 rps", pulsed_fleet, pulses, {"short": 1, "long": 2, "batch": 1}),
     Case("day-bf16", "a day of 270,000 requests in bf16, from the plan", day_fleet, whole_day, {"short": 1, "long": 2, "batch": 1}),
     *(
         (Case("bursty-real", f"the gaps of {BURSTY_TRACE_ENV} at 4 rps, a stretch by seed", l4_fleet, bursty_real, {"short": 1, "long": 2, "batch": 1}),)
