@@ -44,6 +44,7 @@ def spec_of(gpu: Gpu, known: Mapping[str, GpuSpec], *, source: str) -> GpuSpec:
         memory_bytes=memory_bytes,
         memory_bytes_per_s=memory_bytes_per_s,
         flops=gpu.flops,
+        has_bf16=gpu.has_bf16,
         has_fp8=gpu.has_fp8,
         source=source,
     )

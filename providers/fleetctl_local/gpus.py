@@ -29,6 +29,7 @@ class Gpu:
     users: tuple[str, ...] = ()  # processes that compute on it, "python3 (pid 4711)"; those that can be seen
     memory_bytes_per_s: float = 0.0  # 0: the driver does not say
     flops: float = 0.0  # dense 16-bit FLOP/s on the tensor cores; 0: the driver does not say enough
+    has_bf16: bool = True  # the driver need not say
     has_fp8: bool = False
     is_mig: bool = False
 

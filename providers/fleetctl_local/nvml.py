@@ -27,7 +27,8 @@ _ARCHITECTURES: dict[tuple[int, int], tuple[int, int]] = {
     (7, 0): (64, 1024), (7, 5): (64, 1024), (8, 0): (64, 2048), (8, 6): (128, 1024), (8, 9): (128, 1024),
     (9, 0): (128, 4096), (10, 0): (128, 8192), (10, 3): (128, 8192), (12, 0): (128, 1024),
 }  # fmt: skip
-_FP8_SINCE = (8, 9)
+_BF16_SINCE, _FP8_SINCE = (8, 0), (8, 9)
+_UNSAID = (0, 0)
 _HALVED = "GeForce"  # these run at half speed where sums are kept in 32 bits, as engines keep them
 _T = TypeVar("_T")
 
@@ -102,7 +103,7 @@ class _Reader:
 
     def _gpu(self, index: int, device: Untyped) -> Gpu:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(device)
-        capability = self._or_else(lambda: tuple(self._nvml.nvmlDeviceGetCudaComputeCapability(device)), (0, 0))
+        capability = self._or_else(lambda: tuple(self._nvml.nvmlDeviceGetCudaComputeCapability(device)), _UNSAID)
         return Gpu(
             uuid=self._nvml.nvmlDeviceGetUUID(device),
             index=index,
@@ -112,6 +113,7 @@ class _Reader:
             users=self._users(device),
             memory_bytes_per_s=self._bandwidth(device),
             flops=self._flops(device, capability),
+            has_bf16=capability == _UNSAID or capability >= _BF16_SINCE,
             has_fp8=capability >= _FP8_SINCE,
         )
 
@@ -139,6 +141,7 @@ class _Reader:
             # Memory slices come with their part of the bus.
             memory_bytes_per_s=whole.memory_bytes_per_s * min(1.0, memory.total / whole.memory_bytes),
             flops=whole.flops * share,
+            has_bf16=whole.has_bf16,
             has_fp8=whole.has_fp8,
             is_mig=True,
         )

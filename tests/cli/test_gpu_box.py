@@ -185,16 +185,20 @@ T4: dict[str, Any] = {
     "name": "Tesla T4", "memory_bytes": 15360 * 2**20, "memory_bus_bits": 256, "memory_mhz": 5001, "cores": 2560,
     "capability": (7, 5), "sm_mhz": 1590,
 }  # fmt: skip
+V100: dict[str, Any] = {  # in no catalogue
+    "name": "Tesla V100-SXM2-16GB", "memory_bytes": 16384 * 2**20, "memory_bus_bits": 4096, "memory_mhz": 877, "cores": 5120,
+    "capability": (7, 0), "sm_mhz": 1530,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("figures", [{}, RTX_3090, T4], ids=["H100", "RTX 3090", "T4"])
+@pytest.mark.parametrize("figures", [{}, RTX_3090, T4, V100], ids=["H100", "RTX 3090", "T4", "V100"])
 def test_init_here_takes_a_model_that_answers_in_a_format_that_the_gpu_computes_in(
     fleetctl: Callable[..., Ran], figures: dict[str, Any]
 ) -> None:
     assert on(gpu_machine(1, **figures), fleetctl, "init", "--here", "p.yaml").code == 0
     model = yaml.safe_load(Path("p.yaml").read_text())["model"]
     assert "Instruct" in model["id"] or "Qwen3" in model["id"]  # no base model: it has no chat template
-    assert (model["quantization"] == "fp16") is (figures is T4)  # bfloat16 needs Ampere
+    assert (model["quantization"] == "fp16") is (figures in (T4, V100))  # bfloat16 needs Ampere
 
 
 def test_init_here_takes_the_gpus_that_other_programs_leave(fleetctl: Callable[..., Ran]) -> None:

@@ -41,11 +41,18 @@ def _name_parts(name: str) -> set[str]:
 
 
 def driver_spec(
-    name: str, *, memory_bytes: int, memory_bytes_per_s: float, flops: float, has_fp8: bool, source: str
+    name: str,
+    *,
+    memory_bytes: int,
+    memory_bytes_per_s: float,
+    flops: float,
+    has_fp8: bool,
+    has_bf16: bool = True,
+    source: str,
 ) -> GpuSpec:
     """Return a GPU of the driver's own figures; of a slow card's where it says none (0)."""
     reckoned = flops or _FLOPS_MIN
-    formats = {Precision.BF16.value: reckoned, Precision.FP16.value: reckoned}
+    formats = {Precision.FP16.value: reckoned} | ({Precision.BF16.value: reckoned} if has_bf16 else {})
     is_known = bool(flops and memory_bytes_per_s)
     return GpuSpec(
         name=re.sub(r"[^A-Za-z0-9.]+", "-", _MAKER.sub("", name)).strip("-"),
