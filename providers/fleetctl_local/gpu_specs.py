@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.machine_gpus import driver_spec, known_spec
+from fleetctl.model.catalogue import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,6 @@ def spec_of(gpu: Gpu, known: Mapping[str, GpuSpec], *, source: str) -> GpuSpec:
         memory_bytes=memory_bytes,
         memory_bytes_per_s=memory_bytes_per_s,
         flops=gpu.flops,
-        has_bf16=gpu.has_bf16,
-        has_fp8=gpu.has_fp8,
+        formats=[each for each, has in ((Precision.BF16, gpu.has_bf16), (Precision.FP8, gpu.has_fp8)) if has],
         source=source,
     )

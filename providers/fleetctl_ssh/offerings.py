@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.machine_gpus import driver_spec, known_spec
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.catalogue import Market, Offering, Precision
 from fleetctl_ssh.inventory import Machine
 
 if TYPE_CHECKING:
@@ -50,7 +50,12 @@ def _kinds(report: MachineReport, known: Mapping[str, GpuSpec]) -> dict[str, tup
     for gpu in report.gpus:
         memory_bytes = gpu["memory_bytes"]
         spec = known_spec(gpu["name"], memory_bytes=memory_bytes, memory_bytes_per_s=0.0, known=known) or driver_spec(
-            gpu["name"], memory_bytes=memory_bytes, memory_bytes_per_s=0.0, flops=0.0, has_fp8=False, source=_SOURCE
+            gpu["name"],
+            memory_bytes=memory_bytes,
+            memory_bytes_per_s=0.0,
+            flops=0.0,
+            formats=(Precision.BF16,),
+            source=_SOURCE,
         )
         found[spec.name] = spec, found.get(spec.name, (spec, 0))[1] + 1
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.model.catalogue import GpuSpec, Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 # Memory is reserved for ECC and the firmware in parts that differ by driver; variants of one card differ by more.
 _MEMORY_ALIKE, _BANDWIDTH_ALIKE = 0.05, 0.15
@@ -46,19 +46,21 @@ def driver_spec(
     memory_bytes: int,
     memory_bytes_per_s: float,
     flops: float,
-    has_fp8: bool,
-    has_bf16: bool = True,
+    formats: Collection[Precision],
     source: str,
 ) -> GpuSpec:
-    """Return a GPU of the driver's own figures; of a slow card's where it says none (0)."""
+    """Return a GPU of the driver's own figures; of a slow card's where it says none (0).
+
+    `formats` are the ones it computes in beside FP16, which all do.
+    """
     reckoned = flops or _FLOPS_MIN
-    formats = {Precision.FP16.value: reckoned} | ({Precision.BF16.value: reckoned} if has_bf16 else {})
+    found = {each.value: reckoned * (2 if each is Precision.FP8 else 1) for each in (Precision.FP16, *formats)}
     is_known = bool(flops and memory_bytes_per_s)
     return GpuSpec(
         name=re.sub(r"[^A-Za-z0-9.]+", "-", _MAKER.sub("", name)).strip("-"),
         memory_bytes=memory_bytes,
         memory_bytes_per_s=memory_bytes_per_s or _BYTES_PER_S_MIN,
-        flops=formats | ({Precision.FP8.value: 2 * reckoned} if has_fp8 else {}),
+        flops=found,
         source=f"what {source} says"
         if is_known
         else f"its memory alone, as {source} says no more, and a slow card's figures",
